@@ -29,7 +29,7 @@ debian_packages() {
         protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev libgrpc-dev \
         libabsl-dev libre2-dev libc-ares-dev zlib1g-dev libssl-dev libssh-dev libspdlog-dev \
         libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libsqlite3-dev libzstd-dev \
-        libcurl4-openssl-dev libcpp-httplib-dev libutf8proc-dev libgtest-dev libgmock-dev \
+        libcurl4-openssl-dev libcpp-httplib-dev libutf8proc-dev libpcre2-dev libgtest-dev libgmock-dev \
         openssh-client openssh-server
       ;;
     trainer) echo libtorch-dev ;;
@@ -57,8 +57,8 @@ debian_packages() {
       echo debootstrap lintian mandoc ruby zsh fish zstd openssh-client openssh-server qemu-user
       ;;
     test)
-      echo python3 python3-torch python3-numpy python3-jsonschema python3-yaml openssh-client \
-        openssh-server libnss-wrapper strace rsync git curl zstd debootstrap clang-format-14 clang \
+      echo python3 python3-torch python3-numpy python3-jsonschema python3-yaml python3-jinja2 \
+        openssh-client openssh-server libnss-wrapper strace rsync git curl zstd debootstrap clang-format-14 clang \
         libclang-rt-dev llvm cron
       ;;
     *) return 1 ;;
@@ -77,7 +77,8 @@ homebrew_packages() {
   case $1 in
     build)
       echo cmake ninja pkgconf ccache protobuf grpc abseil re2 c-ares "$(homebrew_openssl)" libssh \
-        spdlog fmt nlohmann-json yaml-cpp cli11 sqlite zstd curl cpp-httplib utf8proc googletest
+        spdlog fmt nlohmann-json yaml-cpp cli11 sqlite zstd curl cpp-httplib utf8proc pcre2 \
+        googletest
       ;;
     trainer) echo pytorch ;;
     test) echo python3 rsync ;;

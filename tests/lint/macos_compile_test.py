@@ -20,11 +20,13 @@ import sys
 import tempfile
 import time
 
-FOLDERS = ["client", "common", "provisioning", "agent", "trainer/base", "trainer/config"]
+FOLDERS = ["client", "common", "provisioning", "agent", "trainer/base", "trainer/config",
+           "trainer/unicode", "trainer/tokenizer"]
 # Headers from the system's package manager, by their names below an include directory.
 LIBRARIES = ["absl", "google", "grpc", "grpcpp", "nlohmann", "spdlog", "fmt", "libssh", "yaml-cpp",
              "CLI", "curl", "openssl", "zstd.h", "sqlite3.h", "zlib.h", "zconf.h", "ares.h",
-             "ares_build.h", "ares_rules.h", "ares_version.h", "utf8proc.h"]
+             "ares_build.h", "ares_rules.h", "ares_version.h", "utf8proc.h",
+             "pcre2.h"]
 GROUP = 12  # units compiled together, at most
 # Read in nearly every room, so parsed once.
 COMMON_HEADERS = [

@@ -107,5 +107,29 @@ TEST(FilesTest, MissingFileIsAnIoError) {
   }
 }
 
+TEST(TextTest, PatternsMatchWholeTexts) {
+  struct Case {
+    const char* text;
+    const char* pattern;
+    bool expected;
+  };
+  for (const Case& c : std::vector<Case>{{"", "", true},
+                                         {"", "*", true},
+                                         {"a", "", false},
+                                         {"a.b", "a.b", true},
+                                         {"a.b", "a", false},
+                                         {"a.b", "*", true},
+                                         {"a.b.c", "a*c", true},
+                                         {"a.b.c", "a*b", false},
+                                         {"aab", "a*ab", true},
+                                         {"abab", "*ab", true},
+                                         {"ab", "ab*", true},
+                                         {"ab", "a*b*c", false},
+                                         {"a*b", "a.b", false},
+                                         {"mississippi", "m*iss*i", true}}) {
+    EXPECT_EQ(MatchesPattern(c.text, c.pattern), c.expected) << c.text << " and " << c.pattern;
+  }
+}
+
 }  // namespace
 }  // namespace gpuctl::trainer

@@ -42,6 +42,26 @@ std::string DidYouMean(const std::string& word, const std::vector<std::string>& 
   return nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?";
 }
 
+bool MatchesPattern(const std::string& text, const std::string& pattern) {
+  size_t at = 0, next = 0;                            // in text and in pattern
+  size_t star = std::string::npos, star_matched = 0;  // the last * and the end of its part of text
+  while (at < text.size()) {
+    if (next < pattern.size() && pattern[next] == '*') {
+      star = next++;
+      star_matched = at;
+    } else if (next < pattern.size() && pattern[next] == text[at]) {
+      ++next;
+      ++at;
+    } else if (star != std::string::npos) {
+      next = star + 1;
+      at = ++star_matched;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', next) == std::string::npos;
+}
+
 std::string Format(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);

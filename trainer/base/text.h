@@ -13,6 +13,9 @@ std::string NearestWord(const std::string& word, const std::vector<std::string>&
 // Returns "; did you mean \"x\"?" or "".
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& known);
 
+// True when `text` is `pattern`, in which each * stands for any text, also for none.
+bool MatchesPattern(const std::string& text, const std::string& pattern);
+
 // Does printf into a string.
 std::string Format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 

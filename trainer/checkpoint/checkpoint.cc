@@ -42,6 +42,9 @@ void WriteContents(const std::string& directory, const Snapshot& snapshot) {
   entries.push_back(WriteTensors(directory, "model.safetensors", snapshot.weights));
   entries.push_back(WriteTensors(directory, "optimizer.safetensors", snapshot.optimizer));
   entries.push_back(WriteText(directory, "state.json", snapshot.state.dump(2) + "\n"));
+  for (const KeptFile& file : snapshot.files) {
+    entries.push_back(WriteText(directory, file.name, *file.bytes));
+  }
   std::sort(entries.begin(), entries.end(),
             [](const ManifestEntry& a, const ManifestEntry& b) { return a.path < b.path; });
   nlohmann::ordered_json manifest;
@@ -178,17 +181,12 @@ std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path) {
   return entries;
 }
 
-LoadedCheckpoint LoadModelOnly(const std::string& path) {
+LoadedCheckpoint LoadCheckpoint(const std::string& path) {
   VerifyCheckpoint(path);
   LoadedCheckpoint loaded;
   loaded.path = path;
   loaded.model_config = ReadJson(path + "/config.json");
   loaded.weights = ReadSafetensors(path + "/model.safetensors");
-  return loaded;
-}
-
-LoadedCheckpoint LoadCheckpoint(const std::string& path) {
-  LoadedCheckpoint loaded = LoadModelOnly(path);
   for (const char* needed : {"state.json", "optimizer.safetensors"}) {
     if (!Exists(path + "/" + needed)) Refuse(path, std::string(needed) + " is missing");
   }

@@ -1,11 +1,12 @@
 // A checkpoint: a directory that is either complete or not there at all.
 //
 //   <root>/step-00000020/
-//     config.json             the model, readable as a Hugging Face Llama
+//     config.json             the model, readable by Hugging Face's transformers
 //     model.safetensors       the weights, under Hugging Face's names
 //     optimizer.safetensors   exp_avg.<name>, exp_avg_sq.<name>, and master.<name> when the weights
 //                             are bf16
 //     state.json              step, data position, the whole configuration, …
+//     tokenizer.json, …       the files of the model that training does not change
 //     manifest.json           {"format":1,"step":N,"files":[{"path","size","sha256"}]}
 //
 // It is written as <root>/.tmp-step-00000020-<pid>. Every file and the directory are synced, then
@@ -21,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/model_folder.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace gpuctl::trainer {
@@ -32,6 +34,7 @@ struct Snapshot {
   nlohmann::json state;         // state.json
   NamedTensors weights;
   NamedTensors optimizer;
+  std::vector<KeptFile> files;  // written as they are
 };
 
 // The loaded data.
@@ -64,8 +67,6 @@ std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path);
 
 // Verifies, then reads. Throws Error(kBadData) or Error(kIo).
 LoadedCheckpoint LoadCheckpoint(const std::string& path);
-// Verifies, then reads only config.json and the weights, which suffice for generating.
-LoadedCheckpoint LoadModelOnly(const std::string& path);
 
 // Returns the newest checkpoint below `root` that verifies, or "". Appends each skipped one to
 // `skipped` with the reason.

@@ -85,21 +85,48 @@ void WriteSafetensors(const std::string& path, const NamedTensors& tensors,
   if (sha256 != nullptr) *sha256 = digest.Hex();
 }
 
-std::map<std::string, at::Tensor> ReadSafetensors(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw IoError("open", path, errno);
-  const SafetensorsHeader header =
-      ParseSafetensorsHeader(ReadHeaderBytes(file, path), FileSize(path), path);
-  std::map<std::string, at::Tensor> tensors;
-  for (const StoredTensor& stored : header.tensors) {
-    at::Tensor tensor = at::empty(stored.shape, at::TensorOptions(TypeOf(stored, path)));
-    file.seekg(static_cast<std::streamoff>(header.data_begin + stored.begin));
-    file.read(static_cast<char*>(tensor.data_ptr()), static_cast<std::streamsize>(tensor.nbytes()));
-    if (tensor.nbytes() > 0 && static_cast<size_t>(file.gcount()) != tensor.nbytes()) {
-      throw DataError("read safetensors " + path + ": it ended early");
-    }
-    tensors.emplace(stored.name, std::move(tensor));
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : path_(path), file_(path, std::ios::binary) {
+  if (!file_) throw IoError("open", path, errno);
+  header_ = ParseSafetensorsHeader(ReadHeaderBytes(file_, path), FileSize(path), path);
+}
+
+void SafetensorsFile::ReadBytes(uint64_t begin, uint64_t size, void* into) {
+  if (size == 0) return;
+  file_.seekg(static_cast<std::streamoff>(header_.data_begin + begin));
+  file_.read(static_cast<char*>(into), static_cast<std::streamsize>(size));
+  if (static_cast<uint64_t>(file_.gcount()) != size) {
+    throw DataError("read safetensors " + path_ + ": it ended early");
   }
+}
+
+at::Tensor SafetensorsFile::Read(const StoredTensor& stored) {
+  const at::Tensor tensor = at::empty(stored.shape, at::TensorOptions(TypeOf(stored, path_)));
+  ReadBytes(stored.begin, tensor.nbytes(), tensor.data_ptr());
+  return tensor;
+}
+
+void SafetensorsFile::ReadInto(const StoredTensor& stored, const at::Tensor& target) {
+  const at::ScalarType type = TypeOf(stored, path_);
+  if (target.is_cpu() && target.scalar_type() == type) {
+    return ReadBytes(stored.begin, target.nbytes(), target.data_ptr());
+  }
+  const at::Tensor flat = target.view({-1});
+  const auto element = static_cast<int64_t>(SafetensorsElementSize(stored.dtype));
+  const auto most = static_cast<int64_t>(kPieceBytes) / element;
+  const at::Tensor piece = at::empty({std::min(most, flat.numel())}, at::TensorOptions(type));
+  for (int64_t first = 0; first < flat.numel(); first += most) {
+    const int64_t count = std::min(most, flat.numel() - first);
+    ReadBytes(stored.begin + static_cast<uint64_t>(first * element),
+              static_cast<uint64_t>(count * element), piece.data_ptr());
+    flat.narrow(0, first, count).copy_(piece.narrow(0, 0, count));
+  }
+}
+
+std::map<std::string, at::Tensor> ReadSafetensors(const std::string& path) {
+  SafetensorsFile file(path);
+  std::map<std::string, at::Tensor> tensors;
+  for (const StoredTensor& stored : file.tensors()) tensors.emplace(stored.name, file.Read(stored));
   return tensors;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "trainer/base/error.h"
@@ -19,30 +18,6 @@ constexpr size_t kDeepest = 4;  // {name: {"shape": [..]}} needs three
   throw DataError("read safetensors " + what + ": " + why);
 }
 
-// Parses JSON, and refuses a duplicate key in an object, which nlohmann would silently overwrite.
-json ParseStrictly(const std::string& text, const std::string& what) {
-  std::vector<std::set<std::string>> open;
-  std::string repeated;
-  bool deep = false;
-  const auto watch = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) {
-      open.emplace_back();
-      deep |= open.size() > kDeepest;
-    } else if (event == json::parse_event_t::object_end) {
-      open.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      const auto key = value.get<std::string>();
-      if (!open.back().insert(key).second) repeated = key;
-    }
-    return true;
-  };
-  json parsed = json::parse(text, watch, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) Refuse(what, "the header is not valid JSON");
-  if (!repeated.empty()) Refuse(what, "\"" + repeated + "\" is there twice");
-  if (deep) Refuse(what, "the header is nested too deeply");
-  return parsed;
-}
-
 uint64_t Unsigned(const json& value, const std::string& what, const std::string& name) {
   if (!value.is_number_unsigned()) Refuse(what, name + ": expected a whole number of at least 0");
   return value.get<uint64_t>();
@@ -51,14 +26,17 @@ uint64_t Unsigned(const json& value, const std::string& what, const std::string&
 uint64_t ByteCount(const StoredTensor& tensor, const std::string& what) {
   uint64_t bytes = SafetensorsElementSize(tensor.dtype);
   if (bytes == 0) Refuse(what, tensor.name + ": unknown dtype \"" + tensor.dtype + "\"");
+  bool empty = false;
   for (const int64_t extent : tensor.shape) {
-    const auto size = static_cast<uint64_t>(extent);
-    if (size != 0 && bytes > std::numeric_limits<uint64_t>::max() / size) {
+    // An extent of 0 makes the tensor empty, but LibTorch still multiplies the others.
+    const auto size = std::max<uint64_t>(1, static_cast<uint64_t>(extent));
+    empty |= extent == 0;
+    if (bytes > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) / size) {
       Refuse(what, tensor.name + ": the product of its shape overflows");
     }
     bytes *= size;
   }
-  return bytes;
+  return empty ? 0 : bytes;
 }
 
 StoredTensor ParseEntry(const std::string& name, const json& entry, const std::string& what) {
@@ -108,6 +86,29 @@ uint64_t SafetensorsElementSize(const std::string& dtype) {
   return found == kSizes.end() ? 0 : found->second;
 }
 
+json ParseJsonStrictly(const std::string& text, const std::string& what) {
+  std::vector<std::set<std::string>> open;
+  std::string repeated;
+  bool deep = false;
+  const auto watch = [&](int, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) {
+      open.emplace_back();
+      deep |= open.size() > kDeepest;
+    } else if (event == json::parse_event_t::object_end) {
+      open.pop_back();
+    } else if (event == json::parse_event_t::key) {
+      const auto key = value.get<std::string>();
+      if (!open.back().insert(key).second) repeated = key;
+    }
+    return true;
+  };
+  json parsed = json::parse(text, watch, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) Refuse(what, "not valid JSON");
+  if (!repeated.empty()) Refuse(what, "\"" + repeated + "\" is there twice");
+  if (deep) Refuse(what, "nested too deeply");
+  return parsed;
+}
+
 SafetensorsHeader ParseSafetensorsHeader(const std::string& bytes, uint64_t file_size,
                                          const std::string& what) {
   if (file_size < 8 || bytes.size() < 8) Refuse(what, "shorter than 8 bytes");
@@ -119,7 +120,7 @@ SafetensorsHeader ParseSafetensorsHeader(const std::string& bytes, uint64_t file
   }
   const std::string text = bytes.substr(8, length);
   if (text.empty() || text[0] != '{') Refuse(what, "the header does not start with '{'");
-  const json parsed = ParseStrictly(text, what);
+  const json parsed = ParseJsonStrictly(text, what);
 
   SafetensorsHeader header;
   header.data_begin = 8 + length;

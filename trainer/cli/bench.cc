@@ -81,7 +81,7 @@ int RunBench(const std::vector<std::string>& words) {
       {"fastest_step_s", seconds.front()},
       {"steps", steps},
       {"loss", result.loss},
-      {"gflops", tokens / median * FlopsPerToken(config.model) * 1e-9},
+      {"gflops", tokens / median * FlopsPerToken(config.model, config.train.freeze) * 1e-9},
       {"sgemm_gflops_per_core", {peak_before, MeasureSgemm()}},
       {"matmul", MatMulLibrary()},
       {"blas_kernels", BlasKernels()},

@@ -1,15 +1,23 @@
 #include "trainer/cli/commands.h"
 
+#include <ATen/Parallel.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/text.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/model_folder.h"
 #include "trainer/cli/args.h"
 #include "trainer/config/config.h"
+#include "trainer/config/families.h"
+#include "trainer/data/corpus.h"
 #include "trainer/model/matmul.h"
 #include "trainer/model/parameters.h"
+#include "trainer/model/pretrained.h"
 #include "trainer/train/generate.h"
 #include "trainer/train/signals.h"
 #include "trainer/train/trainer.h"
@@ -37,12 +45,60 @@ void PrintTensors(const std::map<std::string, at::Tensor>& tensors) {
   std::printf("%zu tensors, %lld elements\n", tensors.size(), static_cast<long long>(total));
 }
 
+// Reads "1,2,3".
+std::vector<int64_t> ReadIds(const std::string& flag, const std::string& text) {
+  std::vector<int64_t> ids;
+  for (size_t at = 0; at < text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    const std::string word = text.substr(at, comma - at);
+    if (word.empty() || word.size() > 12 ||
+        word.find_first_not_of("0123456789") != std::string::npos) {
+      throw ConfigError("read the command line: --" + flag + " " + text +
+                        ": must be whole numbers with commas between them");
+    }
+    ids.push_back(std::stoll(word));
+    at = comma + 1;
+  }
+  return ids;
+}
+
+// Returns bytes for --prompt, tokens for --prompt-ids.
+GenerateRequest RequestOf(const Args& args, const ModelFolder& folder) {
+  GenerateRequest request;
+  request.tokens = static_cast<int64_t>(args.Number("tokens", 200, 0, 1e6));
+  request.sampling.temperature = args.Number("temperature", 0.8, 0, 100);
+  request.sampling.top_k = static_cast<int64_t>(args.Number("top-k", 0, 0, 1e9));
+  request.sampling.top_p = args.Number("top-p", 1, 0, 1);
+  request.sampling.seed = static_cast<int64_t>(args.Number("seed", 1, 0, 9e15));
+  if (args.Has("prompt-ids")) {
+    request.prompt = ReadIds("prompt-ids", args.Get("prompt-ids"));
+    request.stop_tokens = args.Has("stop-ids")
+                              ? ReadIds("stop-ids", args.Get("stop-ids"))
+                              : StopTokens(folder.config, folder.generation_config, folder.path);
+    return request;
+  }
+  for (const char* tokenizer : {"tokenizer.json", "tokenizer.model"}) {
+    if (!Exists(folder.path + "/" + tokenizer)) continue;
+    throw ConfigError("generate: the model in " + folder.path + " has a tokenizer of its own",
+                      "give its tokens with --prompt-ids");
+  }
+  const TokenStream prompt = Encode(args.Get("prompt"));
+  request.prompt.assign(prompt.begin(), prompt.end());
+  request.sampling.choices = kBos;  // bytes
+  return request;
+}
+
 }  // namespace
 
 int RunTrain(const std::vector<std::string>& words) {
-  const Args args(words, {"config", "set", "data", "checkpoint-dir", "resume"}, {"set", "data"}, 0);
+  const Args args(words, {"config", "set", "data", "init", "checkpoint-dir", "resume"},
+                  {"set", "data"}, 0);
   RunOptions options;
-  options.config = LoadConfig(args.Require("config"), args.All("set"));
+  std::vector<std::string> overrides = args.All("set");
+  if (args.Has("init")) {
+    overrides.push_back("model.init=" + nlohmann::json(args.Get("init")).dump());
+  }
+  options.config = LoadConfig(args.Require("config"), overrides);
   if (args.Has("data")) options.config.data.paths = args.All("data");
   if (options.config.checkpoint.dir.empty()) {
     options.config.checkpoint.dir = Environment("GPUCTL_CHECKPOINT_DIR");
@@ -58,28 +114,40 @@ int RunTrain(const std::vector<std::string>& words) {
 }
 
 int RunGenerate(const std::vector<std::string>& words) {
-  const Args args(words, {"checkpoint", "prompt", "tokens", "temperature", "seed", "device"}, {},
-                  0);
+  const Args args(words,
+                  {"checkpoint", "model", "prompt", "prompt-ids", "tokens", "temperature", "top-k",
+                   "top-p", "stop-ids", "seed", "device"},
+                  {}, 0);
+  if (args.Has("checkpoint") == args.Has("model") || args.Has("prompt") == args.Has("prompt-ids")) {
+    throw ConfigError(
+        "generate: give one of --checkpoint and --model, and one of --prompt and --prompt-ids");
+  }
   WatchSignals();
-  const LoadedCheckpoint checkpoint = LoadModelOnly(args.Require("checkpoint"));
-  Config config;
-  config.model = ModelFromHuggingFace(checkpoint.model_config, checkpoint.path + "/config.json");
-  config.sample.prompt = args.Require("prompt");
-  config.sample.tokens = static_cast<int64_t>(args.Number("tokens", 200, 0, 1e6));
-  config.sample.temperature = args.Number("temperature", 0.8, 0, 100);
-  config.sample.seed = static_cast<int64_t>(args.Number("seed", 1, 0, 9e15));
-  config.train.device = args.Get("device", "cpu");
-  config.train.threads = 1;
-  Stepper stepper(config, ChoosePlacement(config.train), InitializeWeights(config.model, 0));
-  stepper.Load(checkpoint.weights, {}, checkpoint.path);
-  std::fputs(config.sample.prompt.c_str(), stdout);
-  Generate(
-      stepper, config.model, config.sample,
-      [](char c) {
-        std::fputc(c, stdout);
-        std::fflush(stdout);
-      },
-      [] { return StopSignal() != 0; });
+  if (args.Has("checkpoint")) VerifyCheckpoint(args.Get("checkpoint"));
+  const ModelFolder folder = ReadModelFolder(args.Get("checkpoint", args.Get("model")));
+  const GenerateRequest request = RequestOf(args, folder);
+  ModelConfig model = folder.model;
+  model.context =
+      std::min(model.context, static_cast<int64_t>(request.prompt.size()) + request.tokens);
+  TrainConfig where;
+  where.device = args.Get("device", "cpu");
+  const Placement placement = ChoosePlacement(where);
+  at::set_num_threads(1);
+  const auto options = at::TensorOptions(placement.device);
+  const GptWeights weights =
+      ArrangeWeights(ReadPretrained(folder.path, model, options.dtype(placement.dtype)), model);
+  const GptShape shape = MakeGptShape(model, options.dtype(at::kFloat));
+  const bool bytes = args.Has("prompt");
+  const auto print = [&](int64_t token) {
+    if (bytes) {
+      std::fputc(static_cast<char>(token), stdout);
+    } else {
+      std::printf("%lld ", static_cast<long long>(token));
+    }
+    std::fflush(stdout);
+  };
+  for (size_t i = bytes ? 1 : 0; i < request.prompt.size(); ++i) print(request.prompt[i]);
+  GenerateTokens(shape, weights, request, print, [] { return StopSignal() != 0; });
   std::fputc('\n', stdout);
   return StopSignal() == 0 ? 0 : 128 + StopSignal();
 }
@@ -121,11 +189,12 @@ int RunCommand(const std::vector<std::string>& words) {
 }
 
 std::string HelpText() {
-  return R"(gpuctl-trainer: trains small language models from scratch with LibTorch.
+  return R"(gpuctl-trainer: trains language models with LibTorch, from scratch or from a model folder.
 
   gpuctl-trainer train --config FILE [--data PATH]… [--set section.key=value]…
-                       [--checkpoint-dir DIR] [--resume DIR|auto]
-  gpuctl-trainer generate --checkpoint DIR --prompt TEXT [--tokens N] [--temperature T] [--seed S]
+                       [--init DIR] [--checkpoint-dir DIR] [--resume DIR|auto]
+  gpuctl-trainer generate --checkpoint DIR|--model DIR --prompt TEXT|--prompt-ids 1,2,… [--tokens N]
+                       [--temperature T] [--top-k K] [--top-p P] [--seed S] [--stop-ids 1,2,…]
                        [--device cpu|cuda|mps|auto]
   gpuctl-trainer inspect DIR        verifies a checkpoint and lists its tensors
   gpuctl-trainer bench [--set section.key=value]… [--steps N] [--warmup N]
@@ -135,11 +204,21 @@ train
   --config FILE          JSON; keys below. Unknown keys are refused.
   --data PATH            file or directory of text; may be repeated; replaces data.paths
   --set KEY=VALUE        overrides one key of the file; may be repeated
+  --init DIR             a model folder to start from; the same as --set model.init=DIR
   --checkpoint-dir DIR   default: checkpoint.dir, then $GPUCTL_CHECKPOINT_DIR
   --resume DIR|auto      a checkpoint, or the newest whole one; default $GPUCTL_RESUME_FROM
   $GPUCTL_METRICS        a FIFO or file that gets one JSON object a line
 
   SIGTERM and SIGINT finish the micro-batch at hand, save a checkpoint, and leave with 143 or 130.
+
+generate
+  --checkpoint DIR       a checkpoint; it is verified first
+  --model DIR            any other folder with config.json and model.safetensors, or shards
+  --prompt TEXT          bytes, for models that were trained on bytes; prints text
+  --prompt-ids LIST      tokens; prints tokens
+  --temperature T        0 takes the likeliest token; default 0.8
+  --top-k K, --top-p P   draw only from the K likeliest; from the likeliest that have P together
+  --stop-ids LIST        tokens that end the text; default eos_token_id of the model; "" is none
 
 exit codes
   0 done   64 bad configuration   65 bad data   70 a bug   74 input or output failed

@@ -24,6 +24,12 @@ std::vector<Field> ModelFields(ModelConfig& c) {
       {"vocab_size", &c.vocab_size, 257, 1e7, {}, "rows of the tied embedding; bytes + BOS = 257"},
       {"rope_theta", &c.rope_theta, 1, 1e9, {}, "base of the rotary positions"},
       {"norm_eps", &c.norm_eps, 1e-12, 1e-2, {}, "added under RMSNorm's root"},
+      {"init",
+       &c.init,
+       0,
+       0,
+       {},
+       "model folder to start from; of these keys, only context beside it"},
   };
 }
 
@@ -66,6 +72,7 @@ std::vector<Field> TrainFields(TrainConfig& c) {
       {"log_every", &c.log_every, 1, 1e12, {}, "steps between step lines"},
       {"eval_every", &c.eval_every, 0, 1e12, {}, "steps between evaluations; 0 = only the last"},
       {"eval_windows", &c.eval_windows, 1, 1e9, {}, "held-out windows to score, evenly spaced"},
+      {"freeze", &c.freeze, 0, 0, {}, "weights that stay as they are; * stands for any text"},
   };
 }
 
@@ -172,6 +179,17 @@ void ApplyOverride(const std::string& assignment, json& config) {
   config[assignment.substr(0, dot)][assignment.substr(dot + 1, equals - dot - 1)] = value;
 }
 
+// A model folder says everything about its model but the length of the windows.
+void RefuseKeysBesideInit(const json& model, const Config& config) {
+  if (config.model.init.empty()) return;
+  for (const auto& [key, value] : model.items()) {
+    if (key == "init" || key == "context") continue;
+    throw ConfigError(
+        "read configuration: model." + key + " and model.init are both given; the folder decides",
+        "leave model." + key + " out");
+  }
+}
+
 }  // namespace
 
 std::vector<Section> Sections(Config& config) {
@@ -195,6 +213,7 @@ Config ReadConfig(const json& parsed) {
       ReadField(prefix + key, value, Find(section.fields, key, prefix));
     }
   }
+  if (parsed.contains("model")) RefuseKeysBesideInit(parsed["model"], config);
   return config;
 }
 
@@ -215,12 +234,15 @@ Config LoadConfig(const std::string& path, const std::vector<std::string>& overr
   return OverrideConfig(ParseJsonText(ReadWholeFile(path), path), overrides);
 }
 
-void CheckConfig(const Config& config) {
-  const ModelConfig& m = config.model;
+void CheckModel(const ModelConfig& m) {
   const auto refuse = [](const std::string& why) { throw ConfigError("check model: " + why); };
-  if (m.d_model % m.heads != 0) refuse("model.heads must divide model.d_model");
+  if (m.head_size == 0 && m.d_model % m.heads != 0) refuse("model.heads must divide model.d_model");
   if (m.head_dim() % 2 != 0) refuse("model.d_model / model.heads must be even");
   if (m.heads % m.kv_heads != 0) refuse("model.kv_heads must divide model.heads");
+}
+
+void CheckConfig(const Config& config) {
+  CheckModel(config.model);
   if (config.sample.tokens > 0 && config.sample.prompt.empty()) {
     throw ConfigError("check sample: sample.prompt is empty but sample.tokens is not 0");
   }

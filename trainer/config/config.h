@@ -15,6 +15,15 @@
 
 namespace gpuctl::trainer {
 
+// A change of the rotary frequencies f, for texts longer than those of the first training.
+struct RopeScaling {
+  std::string kind = "default";  // "linear": f / factor; "llama3": see MakeRotaryTable
+  double factor = 1;
+  double low_freq_factor = 1;    // llama3
+  double high_freq_factor = 4;   // llama3
+  int64_t original_context = 0;  // llama3: tokens
+};
+
 struct ModelConfig {
   int64_t layers = 4;
   int64_t d_model = 192;
@@ -26,7 +35,28 @@ struct ModelConfig {
   double rope_theta = 10000.0;
   double norm_eps = 1e-5;
 
-  int64_t head_dim() const { return d_model / heads; }
+  // What differs between families of models (families.h). A model without `init` has these values.
+  int64_t head_size = 0;  // 0: d_model / heads
+  bool qkv_bias = false;
+  bool out_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;           // RMSNorm of each query and key head, before the rotation
+  bool tied_head = true;          // the embedding is also the head
+  bool gelu = false;              // GELU by tanh instead of SiLU
+  bool norm_offset = false;       // norms multiply by 1 + weight
+  bool sandwich_norms = false;    // norms also behind attention and feed-forward
+  bool scaled_embedding = false;  // rows of the embedding times sqrt(d_model)
+  double query_scale = 0;         // of the scores; 0: 1 / sqrt(head_dim)
+  int64_t window = 0;  // keys that a token sees in a layer with a window, its own included
+  std::vector<bool> windowed = {};  // one for each layer; empty: no layer has a window
+  RopeScaling rope_scaling = {};
+  double local_rope_theta = 0;  // of layers with a window, which are not scaled; 0: as the others
+  std::string init = "";        // a model folder to start from, or ""
+
+  int64_t head_dim() const { return head_size > 0 ? head_size : d_model / heads; }
+  bool HasWindow(int64_t layer) const {
+    return !windowed.empty() && windowed[static_cast<size_t>(layer)];
+  }
 };
 
 struct DataConfig {
@@ -63,6 +93,7 @@ struct TrainConfig {
   int64_t log_every = 1;
   int64_t eval_every = 50;
   int64_t eval_windows = 64;
+  std::vector<std::string> freeze = {};
 };
 
 struct CheckpointConfig {
@@ -117,14 +148,10 @@ Config OverrideConfig(nlohmann::json json, const std::vector<std::string>& overr
 Config LoadConfig(const std::string& path, const std::vector<std::string>& overrides);
 // Checks conditions on several keys: heads divide d_model, and so on. Throws Error(kBadConfig).
 void CheckConfig(const Config& config);
+// The part of it that is about the model.
+void CheckModel(const ModelConfig& model);
 
 nlohmann::json ConfigToJson(const Config& config);
-
-// Returns the model as a Hugging Face Llama config.json.
-nlohmann::json ModelToHuggingFace(const ModelConfig& model);
-// Reads such a config.json. Throws Error(kBadData) when a needed key is missing or the architecture
-// is another one.
-ModelConfig ModelFromHuggingFace(const nlohmann::json& json, const std::string& path);
 
 // Returns a table of all keys for --help.
 std::string DescribeConfig();

@@ -75,23 +75,12 @@ TEST(ConfigTest, UnreadableFilesAreRefused) {
   EXPECT_ERROR(LoadConfig(directory.path() + "/d.json", {}), ExitCode::kBadConfig, "no such file");
 }
 
-TEST(ConfigTest, ModelSurvivesHuggingFaceForm) {
-  ModelConfig model;
-  model.layers = 3;
-  model.rope_theta = 5000;
-  const ModelConfig back = ModelFromHuggingFace(ModelToHuggingFace(model), "x");
-  EXPECT_EQ(back.layers, 3);
-  EXPECT_EQ(back.rope_theta, 5000);
-  EXPECT_EQ(back.norm_eps, model.norm_eps);
-  json broken = ModelToHuggingFace(model);
-  broken.erase("hidden_size");
-  EXPECT_ERROR(ModelFromHuggingFace(broken, "x"), ExitCode::kBadData, "hidden_size");
-  json untied = ModelToHuggingFace(model);
-  untied["tie_word_embeddings"] = false;
-  EXPECT_ERROR(ModelFromHuggingFace(untied, "x"), ExitCode::kBadData, "tied");
-  json zero = ModelToHuggingFace(model);
-  zero["num_attention_heads"] = 0;
-  EXPECT_ERROR(ModelFromHuggingFace(zero, "x"), ExitCode::kBadData, "heads");
+TEST(ConfigTest, AModelFolderExcludesTheOtherKeysOfTheModel) {
+  const Config config = ParseConfig(json{{"model", {{"init", "folder"}, {"context", 64}}}});
+  EXPECT_EQ(config.model.init, "folder");
+  EXPECT_ERROR(ParseConfig(json{{"model", {{"init", "folder"}, {"ffn", 64}}}}),
+               ExitCode::kBadConfig, "model.ffn and model.init are both given");
+  EXPECT_EQ(ParseConfig(json{{"model", {{"init", ""}, {"ffn", 64}}}}).model.ffn, 64);
 }
 
 TEST(ConfigTest, HelpNamesEveryKey) {

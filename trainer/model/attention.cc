@@ -9,6 +9,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tril.h>
 #include <ATen/ops/triu.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -33,17 +34,26 @@ using torch::autograd::variable_list;
 // Queries per block. Smaller blocks save more of the masked half, larger ones multiply faster.
 constexpr int64_t kBlock = 128;
 
-// A block: queries [first, first + rows) with the keys [0, first + rows).
+// A block: queries [first, first + rows) of those at hand, with the keys [low, high).
 struct Block {
   int64_t first;
   int64_t rows;
-  int64_t keys() const { return first + rows; }
+  int64_t low;
+  int64_t high;
+  int64_t window;  // keys that each query sees at most
+  int64_t keys() const { return high - low; }
+  // Keys of the block up to the one of its first query.
+  int64_t visible() const { return keys() - rows + 1; }
 };
 
-std::vector<Block> BlocksOf(int64_t tokens) {
+std::vector<Block> BlocksOf(const AttentionShape& s) {
   std::vector<Block> blocks;
-  for (int64_t first = 0; first < tokens; first += kBlock) {
-    blocks.push_back({first, std::min(kBlock, tokens - first)});
+  const int64_t window = s.window > 0 ? s.window : std::numeric_limits<int64_t>::max();
+  for (int64_t first = 0; first < s.tokens; first += kBlock) {
+    const int64_t rows = std::min(kBlock, s.tokens - first);
+    const int64_t position = s.past + first;
+    blocks.push_back(
+        {first, rows, std::max<int64_t>(0, position + 1 - window), position + rows, window});
   }
   return blocks;
 }
@@ -66,53 +76,72 @@ at::Tensor GroupsView(const at::Tensor& x_nc, const AttentionShape& s) {
       .permute({0, 2, 3, 1, 4});
 }
 
+// Returns 0 for the keys that each query of the block sees, else minus infinity, as [M / G, S].
+at::Tensor MaskOf(const Block& block, const at::TensorOptions& options) {
+  const at::Tensor hidden =
+      at::full({block.rows, block.keys()}, -std::numeric_limits<double>::infinity(), options);
+  const at::Tensor ahead = at::triu(hidden, block.visible());
+  if (block.window >= block.keys()) return ahead;
+  return ahead.add_(at::tril(hidden, block.visible() - 1 - block.window));
+}
+
 // Returns the softmax of the visible part of each row; overwrites scores [Z, M, S].
 at::Tensor Softmax(at::Tensor scores_zms, const Block& block, int64_t group) {
   if (UsesCpuKernels(scores_zms)) {
-    cpu::CausalSoftmax(scores_zms.size(0) * group, block.rows, block.keys(), block.first + 1,
-                       scores_zms.data_ptr<float>());
+    cpu::CausalSoftmax(scores_zms.size(0) * group, block.rows,
+                       {block.keys(), block.visible(), block.window}, scores_zms.data_ptr<float>());
     return scores_zms;
   }
-  const at::Tensor mask_tt =
-      at::triu(at::full({block.rows, block.rows}, -std::numeric_limits<double>::infinity(),
-                        scores_zms.options()),
-               1);
-  scores_zms.view({-1, group, block.rows, block.keys()})
-      .narrow(3, block.first, block.rows)
-      .add_(mask_tt);
+  scores_zms.view({-1, group, block.rows, block.keys()}).add_(MaskOf(block, scores_zms.options()));
   return at::_softmax(scores_zms, -1, /*half_to_float=*/false);
 }
 
 at::Tensor SoftmaxBackward(at::Tensor d_p_zms, const at::Tensor& p_zms, const Block& block,
                            int64_t group) {
   if (UsesCpuKernels(p_zms)) {
-    cpu::CausalSoftmaxBackward(p_zms.size(0) * group, block.rows, block.keys(), block.first + 1,
+    cpu::CausalSoftmaxBackward(p_zms.size(0) * group, block.rows,
+                               {block.keys(), block.visible(), block.window},
                                p_zms.data_ptr<float>(), d_p_zms.data_ptr<float>());
     return d_p_zms;
   }
   return at::_softmax_backward_data(d_p_zms, p_zms, -1, p_zms.scalar_type());
 }
 
-// Attention of q [B, H, T, E] (scaled already), k and v [B, K, T, E] as [N, H E], by blocks of
-// queries.
+// Returns the keys or values of the block, of all [Z, S, E].
+at::Tensor KeysOf(const at::Tensor& x_zse, const Block& block) {
+  return x_zse.narrow(1, block.low, block.keys());
+}
+
+// Computes attention of q (scaled already) by blocks of queries as [N, H E]. `weights` (may be
+// null) gets the softmax of each block.
+at::Tensor AttendByBlocks(const at::Tensor& q_bkgte, const at::Tensor& k_zse,
+                          const at::Tensor& v_zse, const AttentionShape& s,
+                          variable_list* weights) {
+  const at::Tensor out_nc =
+      at::empty({s.windows * s.tokens, s.heads * s.head_dim}, q_bkgte.options());
+  for (const Block& block : BlocksOf(s)) {
+    const at::Tensor p_zms =
+        Softmax(BatchedMatMul(RowsOf(q_bkgte, block), KeysOf(k_zse, block).transpose(1, 2)), block,
+                s.heads / s.kv_heads);
+    PutRows(BatchedMatMul(p_zms, KeysOf(v_zse, block)), block, GroupsView(out_nc, s));
+    if (weights != nullptr) weights->push_back(p_zms);
+  }
+  return out_nc;
+}
+
+// Attention of q [B, H, T, E] (scaled already), k and v [B, K, T, E] as [N, H E].
 struct BlockAttention : torch::autograd::Function<BlockAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q_bhte,
                             const at::Tensor& k_bkse, const at::Tensor& v_bkse, AttentionShape s) {
-    const int64_t group = s.heads / s.kv_heads;
-    const at::Tensor q_bkgte = q_bhte.view({s.windows, s.kv_heads, group, s.tokens, s.head_dim});
-    const at::Tensor k_zse = k_bkse.view({-1, s.tokens, s.head_dim});
-    const at::Tensor v_zse = v_bkse.view({-1, s.tokens, s.head_dim});
-    const at::Tensor out_nc =
-        at::empty({s.windows * s.tokens, s.heads * s.head_dim}, q_bhte.options());
-    variable_list saved = {q_bkgte, k_zse, v_zse};
-    for (const Block& block : BlocksOf(s.tokens)) {
-      const at::Tensor p_zms = Softmax(
-          BatchedMatMul(RowsOf(q_bkgte, block), k_zse.narrow(1, 0, block.keys()).transpose(1, 2)),
-          block, group);
-      PutRows(BatchedMatMul(p_zms, v_zse.narrow(1, 0, block.keys())), block, GroupsView(out_nc, s));
-      saved.push_back(p_zms);
-    }
+    const at::Tensor q_bkgte =
+        q_bhte.view({s.windows, s.kv_heads, s.heads / s.kv_heads, s.tokens, s.head_dim});
+    variable_list saved = {q_bkgte, k_bkse.view({-1, s.tokens, s.head_dim}),
+                           v_bkse.view({-1, s.tokens, s.head_dim})};
+    variable_list weights;
+    const at::Tensor out_nc = AttendByBlocks(q_bkgte, saved[1], saved[2], s, &weights);
+    saved.insert(saved.end(), weights.begin(), weights.end());
     context->save_for_backward(saved);
+    context->saved_data["window"] = s.window;
     return out_nc;
   }
 
@@ -121,23 +150,23 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &q_bkgte = saved[0], &k_zse = saved[1], &v_zse = saved[2];
-    const AttentionShape s = {q_bkgte.size(0), q_bkgte.size(3), q_bkgte.size(1) * q_bkgte.size(2),
-                              q_bkgte.size(1), q_bkgte.size(4)};
-    const int64_t group = s.heads / s.kv_heads;
+    const int64_t group = q_bkgte.size(2);
+    const AttentionShape s = {q_bkgte.size(0),         q_bkgte.size(3),
+                              q_bkgte.size(1) * group, q_bkgte.size(1),
+                              q_bkgte.size(4),         context->saved_data["window"].toInt()};
     const at::Tensor d_out_bkgte = GroupsView(gradients[0].contiguous(), s);
     const at::Tensor d_q_bkgte = at::empty_like(q_bkgte);
     const at::Tensor d_k_zse = at::zeros_like(k_zse);
     const at::Tensor d_v_zse = at::zeros_like(v_zse);
     size_t next = 3;
-    for (const Block& block : BlocksOf(s.tokens)) {
+    for (const Block& block : BlocksOf(s)) {
       const at::Tensor& p_zms = saved[next++];
       const at::Tensor d_out_zme = RowsOf(d_out_bkgte, block);
-      BatchedMatMulAdd(p_zms.transpose(1, 2), d_out_zme, d_v_zse.narrow(1, 0, block.keys()));
+      BatchedMatMulAdd(p_zms.transpose(1, 2), d_out_zme, KeysOf(d_v_zse, block));
       const at::Tensor d_s_zms = SoftmaxBackward(
-          BatchedMatMul(d_out_zme, v_zse.narrow(1, 0, block.keys()).transpose(1, 2)), p_zms, block,
-          group);
-      d_k_zse.narrow(1, 0, block.keys()).baddbmm_(d_s_zms.transpose(1, 2), RowsOf(q_bkgte, block));
-      PutRows(BatchedMatMul(d_s_zms, k_zse.narrow(1, 0, block.keys())), block, d_q_bkgte);
+          BatchedMatMul(d_out_zme, KeysOf(v_zse, block).transpose(1, 2)), p_zms, block, group);
+      KeysOf(d_k_zse, block).baddbmm_(d_s_zms.transpose(1, 2), RowsOf(q_bkgte, block));
+      PutRows(BatchedMatMul(d_s_zms, KeysOf(k_zse, block)), block, d_q_bkgte);
     }
     return {d_q_bkgte.view({s.windows, s.heads, s.tokens, s.head_dim}),
             d_k_zse.view({s.windows, s.kv_heads, s.tokens, s.head_dim}),
@@ -145,19 +174,47 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
   }
 };
 
+double ScaleOf(const AttentionShape& s) {
+  return s.scale != 0 ? s.scale : 1.0 / std::sqrt(static_cast<double>(s.head_dim));
+}
+
+// Copies new keys or values [B, K, T, E] behind the `past` ones of the cache.
+void Append(const at::Tensor& x_bkse, int64_t past, at::Tensor* cache_zse) {
+  const int64_t matrices = x_bkse.size(0) * x_bkse.size(1), tokens = x_bkse.size(2);
+  const int64_t room = cache_zse->defined() ? cache_zse->size(1) : 0;
+  if (past + tokens > room) {
+    const at::Tensor larger_zse =
+        at::empty({matrices, std::max(past + tokens, 2 * past), x_bkse.size(3)}, x_bkse.options());
+    if (past > 0) larger_zse.narrow(1, 0, past).copy_(cache_zse->narrow(1, 0, past));
+    *cache_zse = larger_zse;
+  }
+  cache_zse->narrow(1, past, tokens).copy_(x_bkse.view({matrices, tokens, x_bkse.size(3)}));
+}
+
 }  // namespace
 
 at::Tensor CausalAttention(const at::Tensor& qkv_nc, const RotaryTable& rotary,
                            const AttentionShape& shape) {
   if (!qkv_nc.is_cpu() && HasFusedAttention()) {
-    const Heads heads = SplitAndRotate(qkv_nc, rotary, shape, 1.0);
-    return FusedCausalAttention(heads.q_bhte, heads.k_bkse, heads.v_bkse)
+    const double own_scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+    const double q_scale = shape.scale != 0 ? shape.scale / own_scale : 1.0;
+    const Heads heads = SplitAndRotate(qkv_nc, rotary, shape, q_scale);
+    return FusedCausalAttention(heads.q_bhte, heads.k_bkse, heads.v_bkse, shape.window)
         .transpose(1, 2)
         .reshape({shape.windows * shape.tokens, shape.heads * shape.head_dim});
   }
-  const double q_scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
-  const Heads heads = SplitAndRotate(qkv_nc, rotary, shape, q_scale);
+  const Heads heads = SplitAndRotate(qkv_nc, rotary, shape, ScaleOf(shape));
   return BlockAttention::apply(heads.q_bhte, heads.k_bkse, heads.v_bkse, shape);
+}
+
+at::Tensor CachedAttention(const at::Tensor& qkv_nc, const RotaryTable& rotary,
+                           const AttentionShape& shape, KeyValues* cache) {
+  const Heads heads = SplitAndRotate(qkv_nc, rotary, shape, ScaleOf(shape));
+  Append(heads.k_bkse, shape.past, &cache->k_zse);
+  Append(heads.v_bkse, shape.past, &cache->v_zse);
+  const at::Tensor q_bkgte = heads.q_bhte.view(
+      {shape.windows, shape.kv_heads, shape.heads / shape.kv_heads, shape.tokens, shape.head_dim});
+  return AttendByBlocks(q_bkgte, cache->k_zse, cache->v_zse, shape, nullptr);
 }
 
 }  // namespace gpuctl::trainer

@@ -65,6 +65,16 @@ __attribute__((always_inline)) inline float Dot(int64_t count, const float* __re
   return sum;
 }
 
+constexpr float kGeluScale = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+constexpr float kGeluCube = 0.044715f;
+
+// Returns sigmoid(2 u) for GELU, exactly 0 where exp would leave its range. NaN stays NaN: the form
+// of the comparison does not limit it.
+__attribute__((always_inline)) inline float GeluSigmoid(float x) {
+  const float minus = -kGeluScale * x * (1.0f + kGeluCube * x * x);
+  return minus > 87.0f ? 0.0f : 1.0f / (1.0f + Exp(minus));
+}
+
 __attribute__((always_inline)) inline void TurnHead(int64_t half, float multiply, float direction,
                                                     const float* __restrict cos,
                                                     const float* __restrict sin,
@@ -113,30 +123,34 @@ double CrossEntropy(int64_t rows, int64_t vocab, const int64_t* targets, float s
 }
 
 TRAINER_WIDEST_VECTORS
-void CausalSoftmax(int64_t matrices, int64_t rows, int64_t keys, int64_t visible, float* scores) {
+void CausalSoftmax(int64_t matrices, int64_t rows, const VisibleKeys& of, float* scores) {
   for (int64_t matrix = 0; matrix < matrices; ++matrix) {
     for (int64_t row = 0; row < rows; ++row) {
-      float* values = scores + (matrix * rows + row) * keys;
-      const int64_t seen = std::min(keys, visible + row);
-      const float sum = ExpRow(seen, values);
-      ScaleRow(seen, 1.0f / sum, values);
-      std::fill(values + seen, values + keys, 0.0f);
+      float* values = scores + (matrix * rows + row) * of.keys;
+      const int64_t end = std::min(of.keys, of.visible + row);
+      const int64_t begin = std::max<int64_t>(0, of.visible + row - of.window);
+      const float sum = ExpRow(end - begin, values + begin);
+      ScaleRow(end - begin, 1.0f / sum, values + begin);
+      std::fill(values, values + begin, 0.0f);
+      std::fill(values + end, values + of.keys, 0.0f);
     }
   }
 }
 
 TRAINER_WIDEST_VECTORS
-void CausalSoftmaxBackward(int64_t matrices, int64_t rows, int64_t keys, int64_t visible,
-                           const float* p, float* d_p) {
+void CausalSoftmaxBackward(int64_t matrices, int64_t rows, const VisibleKeys& of, const float* p,
+                           float* d_p) {
   for (int64_t matrix = 0; matrix < matrices; ++matrix) {
     for (int64_t row = 0; row < rows; ++row) {
-      const float* __restrict weight = p + (matrix * rows + row) * keys;
-      float* __restrict values = d_p + (matrix * rows + row) * keys;
-      const int64_t seen = std::min(keys, visible + row);
-      const float dot = Dot(seen, weight, values);
+      const float* __restrict weight = p + (matrix * rows + row) * of.keys;
+      float* __restrict values = d_p + (matrix * rows + row) * of.keys;
+      const int64_t end = std::min(of.keys, of.visible + row);
+      const int64_t begin = std::max<int64_t>(0, of.visible + row - of.window);
+      const float dot = Dot(end - begin, weight + begin, values + begin);
 #pragma omp simd
-      for (int64_t i = 0; i < seen; ++i) values[i] = weight[i] * (values[i] - dot);
-      std::fill(values + seen, values + keys, 0.0f);
+      for (int64_t i = begin; i < end; ++i) values[i] = weight[i] * (values[i] - dot);
+      std::fill(values, values + begin, 0.0f);
+      std::fill(values + end, values + of.keys, 0.0f);
     }
   }
 }
@@ -171,6 +185,43 @@ void SwiGluBackward(int64_t rows, int64_t ffn, const float* gate_up, const float
       const float sigmoid = 1.0f / (1.0f + Exp(minus));
       d_up[i] = dy[i] * gate[i] * sigmoid;
       d_gate[i] = dy[i] * up[i] * sigmoid * (1.0f + gate[i] * (1.0f - sigmoid));
+    }
+  }
+}
+
+// gelu(x) = x (1 + tanh u) / 2 = x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks
+// and Gimpel, arXiv 1606.08415).
+TRAINER_WIDEST_VECTORS
+void GeGlu(int64_t rows, int64_t ffn, const float* gate_up, float* out) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* __restrict gate = gate_up + row * 2 * ffn;
+    const float* __restrict up = gate + ffn;
+    float* __restrict result = out + row * ffn;
+#pragma omp simd
+    for (int64_t i = 0; i < ffn; ++i) {
+      result[i] = gate[i] * GeluSigmoid(gate[i]) * up[i];
+    }
+  }
+}
+
+TRAINER_WIDEST_VECTORS
+void GeGluBackward(int64_t rows, int64_t ffn, const float* gate_up, const float* d_out,
+                   float* d_gate_up) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* __restrict gate = gate_up + row * 2 * ffn;
+    const float* __restrict up = gate + ffn;
+    const float* __restrict dy = d_out + row * ffn;
+    float* __restrict d_gate = d_gate_up + row * 2 * ffn;
+    float* __restrict d_up = d_gate + ffn;
+#pragma omp simd
+    for (int64_t i = 0; i < ffn; ++i) {
+      const float sigmoid = GeluSigmoid(gate[i]);
+      const float slope = kGeluScale * (1.0f + 3.0f * kGeluCube * gate[i] * gate[i]);  // of 2 u
+      const float change = sigmoid * (1.0f - sigmoid);
+      // Where the sigmoid does not change, slope may be infinite.
+      const float bent = change == 0.0f ? 0.0f : gate[i] * change * slope;
+      d_up[i] = dy[i] * gate[i] * sigmoid;
+      d_gate[i] = dy[i] * up[i] * (sigmoid + bent);
     }
   }
 }

@@ -19,17 +19,27 @@ namespace gpuctl::trainer::cpu {
 double CrossEntropy(int64_t rows, int64_t vocab, const int64_t* targets, float scale, bool gradient,
                     float* logits);
 
-// Computes the softmax of scores [matrices, rows, keys], in place. Row i may see the first `visible
-// + i` keys (at most `keys`); the rest become 0.
-void CausalSoftmax(int64_t matrices, int64_t rows, int64_t keys, int64_t visible, float* scores);
+// The keys that the rows of scores [matrices, rows, keys] may see: of the first `visible + i` keys
+// (at most `keys`), row i may see the last `window`.
+struct VisibleKeys {
+  int64_t keys;
+  int64_t visible;
+  int64_t window;
+};
+// Computes the softmax of scores [matrices, rows, keys], in place; hidden keys become 0.
+void CausalSoftmax(int64_t matrices, int64_t rows, const VisibleKeys& of, float* scores);
 // Computes d_scores = p (d_p - sum over the row of d_p p), in place of d_p.
-void CausalSoftmaxBackward(int64_t matrices, int64_t rows, int64_t keys, int64_t visible,
-                           const float* p, float* d_p);
+void CausalSoftmaxBackward(int64_t matrices, int64_t rows, const VisibleKeys& of, const float* p,
+                           float* d_p);
 
 // Computes out [rows, ffn] = silu(gate) up for rows [gate, up] of 2 ffn.
 void SwiGlu(int64_t rows, int64_t ffn, const float* gate_up, float* out);
 void SwiGluBackward(int64_t rows, int64_t ffn, const float* gate_up, const float* d_out,
                     float* d_gate_up);
+// Does the same with gelu(gate) by tanh.
+void GeGlu(int64_t rows, int64_t ffn, const float* gate_up, float* out);
+void GeGluBackward(int64_t rows, int64_t ffn, const float* gate_up, const float* d_out,
+                   float* d_gate_up);
 
 // Computes out = x scale weight with scale [rows] = 1 / sqrt(mean of squares + eps).
 void RmsNorm(int64_t rows, int64_t width, float eps, const float* x, const float* weight,

@@ -1,7 +1,10 @@
 #include "trainer/model/dispatch.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/tril.h>
+#include <ATen/ops/triu.h>
 
 namespace gpuctl::trainer {
 namespace {
@@ -39,11 +42,18 @@ bool HasFusedAttention() {
 }
 
 at::Tensor FusedCausalAttention(const at::Tensor& q_bhte, const at::Tensor& k_bkse,
-                                const at::Tensor& v_bkse) {
+                                const at::Tensor& v_bkse, int64_t window) {
   const int64_t group = q_bhte.size(1) / k_bkse.size(1);
   const auto spread = [&](const at::Tensor& x) {
     return group == 1 ? x : at::repeat_interleave(x, group, 1);
   };
+  const int64_t tokens = q_bhte.size(2);
+  if (window > 0 && window < tokens) {
+    const at::Tensor seen_tt =
+        at::ones({tokens, tokens}, q_bhte.options().dtype(at::kBool)).tril().triu(1 - window);
+    return CallOperator(kAttention, {q_bhte, spread(k_bkse), spread(v_bkse)},
+                        {{"attn_mask", seen_tt}});
+  }
   return CallOperator(kAttention, {q_bhte, spread(k_bkse), spread(v_bkse)}, {{"is_causal", true}});
 }
 

@@ -24,9 +24,10 @@ at::Tensor CallOperator(const std::string& name, const std::vector<c10::IValue>&
 // True when LibTorch 2's scaled_dot_product_attention exists.
 bool HasFusedAttention();
 // Returns causal attention of q [B, H, T, E], k and v [B, K, T, E], scaled by 1 / sqrt(E). Repeats
-// keys for the query heads that share them.
+// keys for the query heads that share them. With a `window` above 0 a query sees that many keys,
+// its own included.
 at::Tensor FusedCausalAttention(const at::Tensor& q_bhte, const at::Tensor& k_bkse,
-                                const at::Tensor& v_bkse);
+                                const at::Tensor& v_bkse, int64_t window);
 
 }  // namespace gpuctl::trainer
 

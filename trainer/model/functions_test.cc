@@ -91,6 +91,14 @@ TEST(RmsNormTest, ValueIsTheFormulaInEveryWidth) {
   EXPECT_LT(RelativeDifference(Norm()(half), plain), 0.01);
 }
 
+TEST(RmsNormTest, AnOffsetAddsOneToTheWeight) {
+  const Inputs in = {Normal({9, 20}, 1), Normal({20}, 2)};
+  const Piece offset = [](const Inputs& i) { return RmsNorm(i[0], i[1], 1e-5, true); };
+  EXPECT_LT(RelativeDifference(offset(in), RmsNorm(in[0], in[1] + 1, 1e-5)), 1e-15);
+  ExpectTrueGradients(offset, in);
+  ExpectSameInFp32(offset, in);
+}
+
 Piece Swish() {
   return [](const Inputs& in) { return SwiGlu(in[0]); };
 }
@@ -112,15 +120,44 @@ TEST(SwiGluTest, LargeInputsStayRight) {
   EXPECT_LT((out - expected).abs().max().item<float>(), 1e-6f);
 }
 
+Piece Gelu() {
+  return [](const Inputs& in) { return GeGlu(in[0]); };
+}
+
+TEST(GeGluTest, GradientIsTrue) { ExpectTrueGradients(Gelu(), {Normal({3, 10}, 3)}); }
+
+TEST(GeGluTest, ValueIsTheFormulaInEveryWidth) {
+  const at::Tensor in = Normal({17, 130}, 3) * 3;
+  const at::Tensor x = in.narrow(1, 0, 65);
+  const at::Tensor inner = std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
+  const at::Tensor plain = 0.5 * x * (1 + inner.tanh()) * in.narrow(1, 65, 65);
+  EXPECT_LT(RelativeDifference(GeGlu(in), plain), 1e-14);
+  ExpectSameInFp32(Gelu(), {in});
+}
+
+TEST(GeGluTest, LargeInputsStayRight) {
+  const std::vector<float> values = {-1e30f, -1000.0f, -20.0f, 0.0f, 20.0f, 1000.0f, 1e30f};
+  const at::Tensor gates = at::tensor(values);
+  at::Tensor in = at::cat({gates, at::ones({7})}).view({1, 14}).requires_grad_(true);
+  const at::Tensor out = GeGlu(in);
+  EXPECT_TRUE(at::equal(out.detach().view({7}), at::clamp_min(gates, 0)));
+  out.sum().backward();
+  const at::Tensor slope = in.grad().narrow(1, 0, 7).reshape({7});
+  EXPECT_LT(
+      (slope - at::tensor({0.0f, 0.0f, 0.0f, 0.5f, 1.0f, 1.0f, 1.0f})).abs().max().item<float>(),
+      1e-6f);
+}
+
 constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 6;
 
-Piece Attention(int64_t windows, int64_t tokens) {
+Piece Attention(int64_t windows, int64_t tokens, int64_t window = 0, double scale = 0) {
   return [=](const Inputs& in) {
     const RotaryTable rotary =
         MakeRotaryTable(tokens + 3, kHeadDim, 100.0,
                         in[0].scalar_type() == at::kDouble ? at::TensorOptions(at::kDouble)
                                                            : at::TensorOptions(at::kFloat));
-    return CausalAttention(in[0], rotary, {windows, tokens, kHeads, kKvHeads, kHeadDim});
+    return CausalAttention(in[0], rotary,
+                           {windows, tokens, kHeads, kKvHeads, kHeadDim, window, scale});
   };
 }
 
@@ -130,7 +167,8 @@ at::Tensor QkvOf(int64_t windows, int64_t tokens, uint64_t sub) {
 
 // Returns textbook attention: repeated keys for their query heads, rotation by complex numbers, one
 // big mask.
-at::Tensor TextbookAttention(const at::Tensor& qkv, int64_t windows, int64_t tokens) {
+at::Tensor TextbookAttention(const at::Tensor& qkv, int64_t windows, int64_t tokens,
+                             int64_t window = 0) {
   const int64_t half = kHeadDim / 2;
   const auto heads = [&](int64_t first, int64_t count) {
     return qkv.view({windows, tokens, kHeads + 2 * kKvHeads, kHeadDim})
@@ -153,8 +191,10 @@ at::Tensor TextbookAttention(const at::Tensor& qkv, int64_t windows, int64_t tok
   const at::Tensor q = turned(heads(0, kHeads));
   const at::Tensor k = turned(heads(kHeads, kKvHeads)).repeat_interleave(group, 1);
   const at::Tensor v = heads(kHeads + kKvHeads, kKvHeads).repeat_interleave(group, 1);
+  const at::Tensor hidden =
+      at::full({tokens, tokens}, -std::numeric_limits<double>::infinity(), qkv.options());
   const at::Tensor mask =
-      at::full({tokens, tokens}, -std::numeric_limits<double>::infinity(), qkv.options()).triu(1);
+      window > 0 ? hidden.triu(1) + hidden.tril(-window) : at::Tensor(hidden.triu(1));
   const at::Tensor weights =
       (at::matmul(q, k.transpose(2, 3)) / std::sqrt(double{kHeadDim}) + mask).softmax(-1);
   return at::matmul(weights, v).transpose(1, 2).reshape({windows * tokens, kHeads * kHeadDim});
@@ -175,6 +215,86 @@ TEST(AttentionTest, Fp32LoopsMatchTheTensorVersion) {
   for (const int64_t tokens : {1, 7, 130, 300}) {
     ExpectSameInFp32(Attention(2, tokens), {QkvOf(2, tokens, 6)}, 5e-6);
   }
+}
+
+TEST(AttentionTest, WindowsHideWhatIsFarBack) {
+  for (const int64_t window : {1, 2, 100, 128, 129, 400}) {
+    for (const int64_t tokens : {1, 5, 129, 300}) {
+      const at::Tensor qkv = QkvOf(2, tokens, 5);
+      EXPECT_LT(RelativeDifference(Attention(2, tokens, window)({qkv}),
+                                   TextbookAttention(qkv, 2, tokens, window)),
+                1e-13)
+          << tokens << " tokens, window " << window;
+    }
+  }
+  ExpectTrueGradients(Attention(2, 6, 3, 0.7), {QkvOf(2, 6, 4)});
+  ExpectSameInFp32(Attention(2, 300, 3), {QkvOf(2, 300, 6)}, 5e-6);
+  ExpectSameInFp32(Attention(1, 300, 150, 0.7), {QkvOf(1, 300, 6)}, 5e-6);
+}
+
+TEST(AttentionTest, TheCacheGivesWhatTheWholeWindowGives) {
+  constexpr int64_t kTokens = 150;
+  const RotaryTable rotary =
+      MakeRotaryTable(kTokens, kHeadDim, 100.0, at::TensorOptions(at::kDouble));
+  const at::Tensor qkv = QkvOf(1, kTokens, 6);
+  for (const int64_t window : {0, 4, 140}) {
+    const at::Tensor whole = Attention(1, kTokens, window)({qkv});
+    KeyValues cache;
+    int64_t past = 0;
+    for (const int64_t tokens : {1, 130, 1, 1, 17}) {
+      const at::Tensor part =
+          CachedAttention(qkv.narrow(0, past, tokens), rotary,
+                          {1, tokens, kHeads, kKvHeads, kHeadDim, window, 0, past}, &cache);
+      EXPECT_LT(RelativeDifference(part, whole.narrow(0, past, tokens)), 1e-13)
+          << "tokens from " << past << ", window " << window;
+      past += tokens;
+    }
+    EXPECT_EQ(past, kTokens);
+  }
+}
+
+TEST(RotaryTest, ScalingChangesTheFrequencies) {
+  const auto options = at::TensorOptions(at::kDouble);
+  const auto angles = [&](const RopeScaling& scaling) {
+    const RotaryTable table = MakeRotaryTable(2, 64, 10000.0, options, scaling);
+    return at::atan2(table.sin_te[1], table.cos_te[1]);  // of position 1: the frequencies
+  };
+  const at::Tensor plain = angles({});
+  EXPECT_LT(RelativeDifference(angles({"linear", 4}), plain / 4), 1e-12);
+  const at::Tensor llama3 = angles({"llama3", 8, 1, 4, 1000});
+  for (int64_t e = 0; e < 32; ++e) {
+    const double f = plain[e].item<double>(), turns = 1000 * f / 6.283185307179586;
+    const double smooth = (turns - 1) / 3;
+    const double expected = turns < 1 ? f / 8 : turns > 4 ? f : (1 - smooth) * f / 8 + smooth * f;
+    EXPECT_NEAR(llama3[e].item<double>(), expected, 1e-12 * f) << e;
+  }
+}
+
+Piece Normed(bool offset) {
+  return [=](const Inputs& in) {
+    return HeadNorm(in[0], in[1], in[2], {1, in[0].size(0), kHeads, kKvHeads, kHeadDim}, 1e-5,
+                    offset);
+  };
+}
+
+TEST(HeadNormTest, GradientIsTrue) {
+  for (const bool offset : {false, true}) {
+    ExpectTrueGradients(Normed(offset),
+                        {QkvOf(1, 3, 4), Normal({kHeadDim}, 1), Normal({kHeadDim}, 2)});
+  }
+}
+
+TEST(HeadNormTest, ValueIsTheFormulaInEveryWidth) {
+  const Inputs in = {QkvOf(1, 40, 4), Normal({kHeadDim}, 1), Normal({kHeadDim}, 2)};
+  const at::Tensor heads = in[0].view({40, kHeads + 2 * kKvHeads, kHeadDim});
+  at::Tensor plain = heads.clone();
+  for (int64_t head = 0; head < kHeads + kKvHeads; ++head) {
+    plain.select(1, head).copy_(
+        RmsNorm(heads.select(1, head).contiguous(), in[head < kHeads ? 1 : 2], 1e-5));
+  }
+  EXPECT_LT(RelativeDifference(Normed(false)(in), plain.view_as(in[0])), 1e-14);
+  ExpectSameInFp32(Normed(false), in);
+  ExpectSameInFp32(Normed(true), in);
 }
 
 TEST(AttentionTest, NothingLooksAhead) {
@@ -220,6 +340,19 @@ TEST(LinearCrossEntropyTest, ChunksMatchThePlainLossAndItsGradients) {
   }
 }
 
+TEST(LinearCrossEntropyTest, OnlyWantedGradientsAreComputed) {
+  const at::Tensor targets = SomeTargets(7, 5);
+  const Inputs in = {Normal({7, 4}, 9), Normal({5, 4}, 10)};
+  const Inputs both = Gradients(Chunked(targets, 0.3, 3), in);
+  for (size_t wanted = 0; wanted < 2; ++wanted) {
+    Inputs leaves = {in[0].detach().clone(), in[1].detach().clone()};
+    leaves[wanted].requires_grad_(true);
+    Weighed(Chunked(targets, 0.3, 3), leaves).backward();
+    EXPECT_TRUE(at::equal(leaves[wanted].grad(), both[wanted]));
+    EXPECT_FALSE(leaves[1 - wanted].grad().defined());
+  }
+}
+
 TEST(LinearCrossEntropyTest, ExtremeLogitsStayFinite) {
   const at::Tensor x = at::tensor({100.0f, -100.0f}).view({2, 1});
   const at::Tensor w = at::tensor({1.0f, -1.0f, 0.0f}).view({3, 1});
@@ -237,6 +370,7 @@ TEST(LinearCrossEntropyTest, WhatIsNotFiniteStaysNotFinite) {
     EXPECT_FALSE(std::isfinite(LinearCrossEntropy(x, w, targets, 1.0, 8).item<float>()));
     EXPECT_FALSE(std::isfinite(RmsNorm(x, w[0], 1e-5).sum().item<float>()));
     EXPECT_FALSE(std::isfinite(SwiGlu(x).sum().item<float>()));
+    EXPECT_FALSE(std::isfinite(GeGlu(x).sum().item<float>()));
   }
 }
 

@@ -2,8 +2,11 @@
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mul.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "trainer/model/matmul.h"
 
@@ -13,42 +16,83 @@ namespace {
 // Approximate bytes of logits that exist at a time.
 constexpr int64_t kLogitBytes = 8 << 20;
 
+AttentionShape AttentionOf(const ModelConfig& c, int64_t layer, const at::Tensor& tokens_bt,
+                           const GptCache* cache) {
+  return {tokens_bt.size(0), tokens_bt.size(1),
+          c.heads,           c.kv_heads,
+          c.head_dim(),      c.HasWindow(layer) ? c.window : 0,
+          c.query_scale,     cache != nullptr ? cache->tokens : 0};
+}
+
 at::Tensor AttentionPart(const GptShape& shape, const BlockWeights& w, const at::Tensor& x_nd,
-                         int64_t windows, int64_t tokens) {
+                         const AttentionShape& attention, const RotaryTable& rotary,
+                         KeyValues* cache) {
   const ModelConfig& c = shape.config;
-  const at::Tensor qkv_nc = Linear(RmsNorm(x_nd, w.attention_norm_d, c.norm_eps), w.qkv_nd);
-  const at::Tensor mixed_nc =
-      CausalAttention(qkv_nc, shape.rotary, {windows, tokens, c.heads, c.kv_heads, c.head_dim()});
-  return Linear(mixed_nc, w.out_dn);
+  const at::Tensor normed_nd = RmsNorm(x_nd, w.attention_norm_d, c.norm_eps, c.norm_offset);
+  at::Tensor qkv_nc = Linear(normed_nd, w.qkv_nd, w.qkv_bias_n);
+  if (c.qk_norm) {
+    qkv_nc = HeadNorm(qkv_nc, w.q_norm_e, w.k_norm_e, attention, c.norm_eps, c.norm_offset);
+  }
+  const at::Tensor mixed_nc = cache != nullptr ? CachedAttention(qkv_nc, rotary, attention, cache)
+                                               : CausalAttention(qkv_nc, rotary, attention);
+  const at::Tensor out_nd = Linear(mixed_nc, w.out_dn, w.out_bias_d);
+  if (!c.sandwich_norms) return out_nd;
+  return RmsNorm(out_nd, w.attention_out_norm_d, c.norm_eps, c.norm_offset);
 }
 
 at::Tensor FeedForwardPart(const GptShape& shape, const BlockWeights& w, const at::Tensor& x_nd) {
-  const at::Tensor normed_nd = RmsNorm(x_nd, w.ffn_norm_d, shape.config.norm_eps);
-  return Linear(SwiGlu(Linear(normed_nd, w.gate_up_nd)), w.down_df);
+  const ModelConfig& c = shape.config;
+  const at::Tensor normed_nd = RmsNorm(x_nd, w.ffn_norm_d, c.norm_eps, c.norm_offset);
+  const at::Tensor gate_up_n2f = Linear(normed_nd, w.gate_up_nd, w.gate_up_bias_n);
+  const at::Tensor out_nd =
+      Linear(c.gelu ? GeGlu(gate_up_n2f) : SwiGlu(gate_up_n2f), w.down_df, w.down_bias_d);
+  if (!c.sandwich_norms) return out_nd;
+  return RmsNorm(out_nd, w.ffn_out_norm_d, c.norm_eps, c.norm_offset);
+}
+
+// Returns sqrt(d_model), rounded to the dtype of the weights as Gemma 3 does it.
+double EmbeddingScale(const ModelConfig& config, const at::Tensor& weight) {
+  const double scale = std::sqrt(static_cast<double>(config.d_model));
+  return at::full({}, scale, at::TensorOptions(weight.scalar_type())).item<double>();
 }
 
 }  // namespace
 
 GptShape MakeGptShape(const ModelConfig& config, const at::TensorOptions& options) {
-  return {config, MakeRotaryTable(config.context, config.head_dim(), config.rope_theta, options)};
+  GptShape shape = {config,
+                    MakeRotaryTable(config.context, config.head_dim(), config.rope_theta, options,
+                                    config.rope_scaling),
+                    {}};
+  shape.local_rotary =
+      config.local_rope_theta == 0
+          ? shape.rotary
+          : MakeRotaryTable(config.context, config.head_dim(), config.local_rope_theta, options);
+  return shape;
 }
 
-at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt) {
-  const int64_t windows = tokens_bt.size(0);
-  const int64_t tokens = tokens_bt.size(1);
+at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
+                  GptCache* cache) {
+  const ModelConfig& c = shape.config;
+  if (cache != nullptr) cache->layers.resize(weights.blocks.size());
   at::Tensor x_nd = at::embedding(weights.embedding_vd, tokens_bt.reshape({-1}));
-  for (const BlockWeights& block : weights.blocks) {
-    x_nd = at::add(x_nd, AttentionPart(shape, block, x_nd, windows, tokens));
+  if (c.scaled_embedding) x_nd = at::mul(x_nd, EmbeddingScale(c, weights.embedding_vd));
+  for (size_t i = 0; i < weights.blocks.size(); ++i) {
+    const BlockWeights& block = weights.blocks[i];
+    const auto layer = static_cast<int64_t>(i);
+    const RotaryTable& rotary = c.HasWindow(layer) ? shape.local_rotary : shape.rotary;
+    x_nd = at::add(x_nd, AttentionPart(shape, block, x_nd, AttentionOf(c, layer, tokens_bt, cache),
+                                       rotary, cache != nullptr ? &cache->layers[i] : nullptr));
     x_nd = at::add(x_nd, FeedForwardPart(shape, block, x_nd));
   }
-  return RmsNorm(x_nd, weights.final_norm_d, shape.config.norm_eps);
+  if (cache != nullptr) cache->tokens += tokens_bt.size(1);
+  return RmsNorm(x_nd, weights.final_norm_d, c.norm_eps, c.norm_offset);
 }
 
 at::Tensor SummedLoss(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
                       const at::Tensor& targets_bt, double scale) {
   const int64_t chunk_rows =
       std::max<int64_t>(64, kLogitBytes / 4 / shape.config.vocab_size / 64 * 64);
-  return LinearCrossEntropy(Hidden(shape, weights, tokens_bt), weights.embedding_vd,
+  return LinearCrossEntropy(Hidden(shape, weights, tokens_bt), weights.head_vd,
                             targets_bt.reshape({-1}), scale, chunk_rows);
 }
 

@@ -1,8 +1,8 @@
-// The network: a Llama-like decoder over bytes.
+// The network: one decoder for all families of the table in config/families.h.
 //
 //   x = embedding(token)
 //   every block:  x += out(attention(norm(x)));  x += down(swiglu(gate_up(norm(x))))
-//   loss = cross entropy of norm(x) against the embedding as head
+//   loss = cross entropy of norm(x) against the head, which may be the embedding
 
 #ifndef TRAINER_MODEL_GPT_H_
 #define TRAINER_MODEL_GPT_H_
@@ -19,13 +19,23 @@ namespace gpuctl::trainer {
 struct GptShape {
   ModelConfig config;
   RotaryTable rotary;
+  RotaryTable local_rotary;  // of layers with a window
 };
 
+// The tables are made for `config.context` positions.
 GptShape MakeGptShape(const ModelConfig& config, const at::TensorOptions& options);
 
+// What the network keeps of the tokens that it has read, for one window. Begins empty.
+struct GptCache {
+  int64_t tokens = 0;
+  std::vector<KeyValues> layers;
+};
+
 // Returns the last hidden rows [B T, D], normed, for the head. `tokens_bt` is int64 with T <=
-// context.
-at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt);
+// context. With a cache (B = 1) the tokens follow those of the cache, which gets them too; together
+// they are at most `context`; not differentiable.
+at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
+                  GptCache* cache = nullptr);
 
 // Returns scale * the summed loss over the targets that are not -1; both inputs are int64 [B, T].
 at::Tensor SummedLoss(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,

@@ -12,6 +12,9 @@
 #include <ATen/ops/sin.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <array>
+
 #include "trainer/model/cpu_kernels.h"
 #include "trainer/model/widths.h"
 
@@ -132,22 +135,41 @@ struct SplitAndRotateFunction : torch::autograd::Function<SplitAndRotateFunction
   }
 };
 
+void ScaleFrequencies(const RopeScaling& scaling, at::Tensor frequency_e) {
+  if (scaling.kind == "default") return;
+  if (scaling.kind == "linear") {
+    frequency_e.div_(scaling.factor);
+    return;
+  }
+  double* frequency = frequency_e.data_ptr<double>();
+  for (int64_t e = 0; e < frequency_e.numel(); ++e) {
+    const double turns =
+        static_cast<double>(scaling.original_context) * frequency[e] / 6.283185307179586;
+    const double kept = std::clamp(
+        (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor),
+        0.0, 1.0);
+    frequency[e] = (1 - kept) * frequency[e] / scaling.factor + kept * frequency[e];
+  }
+}
+
 }  // namespace
 
 RotaryTable MakeRotaryTable(int64_t context, int64_t head_dim, double theta,
-                            const at::TensorOptions& options) {
+                            const at::TensorOptions& options, const RopeScaling& scaling) {
   const auto in_double = at::TensorOptions(at::kDouble);
   const at::Tensor exponent_e =
       at::arange(0, head_dim, 2, in_double).mul_(-1.0 / static_cast<double>(head_dim));
-  const at::Tensor angle_te = at::outer(at::arange(context, in_double), at::pow(theta, exponent_e));
+  const at::Tensor frequency_e = at::pow(theta, exponent_e);
+  ScaleFrequencies(scaling, frequency_e);
+  const at::Tensor angle_te = at::outer(at::arange(context, in_double), frequency_e);
   return {angle_te.cos().to(options), angle_te.sin().to(options)};
 }
 
 Heads SplitAndRotate(const at::Tensor& qkv_nc, const RotaryTable& rotary,
                      const AttentionShape& shape, double q_scale) {
-  const variable_list parts =
-      SplitAndRotateFunction::apply(qkv_nc, rotary.cos_te.narrow(0, 0, shape.tokens),
-                                    rotary.sin_te.narrow(0, 0, shape.tokens), shape, q_scale);
+  const variable_list parts = SplitAndRotateFunction::apply(
+      qkv_nc, rotary.cos_te.narrow(0, shape.past, shape.tokens),
+      rotary.sin_te.narrow(0, shape.past, shape.tokens), shape, q_scale);
   return {parts[0], parts[1], parts[2]};
 }
 

@@ -47,27 +47,29 @@ at::Tensor ChunkLoss(at::Tensor logits_rv, const at::Tensor& target_r, double sc
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nd,
                             const at::Tensor& weight_vd, const at::Tensor& targets_n, double scale,
-                            int64_t chunk_rows, bool need_gradient) {
+                            int64_t chunk_rows, bool need_dx, bool need_dw) {
+    const bool need_gradient = need_dx || need_dw;
     const at::TensorOptions wide =
         x_nd.options().dtype(IsHalfWidth(x_nd) ? at::kFloat : x_nd.scalar_type());
     at::Tensor loss = at::zeros({}, wide);
-    at::Tensor dx_nd = need_gradient ? at::empty_like(x_nd) : at::Tensor();
-    at::Tensor dw_vd = need_gradient ? at::zeros_like(weight_vd, wide) : at::Tensor();
+    at::Tensor dx_nd = need_dx ? at::empty_like(x_nd) : at::Tensor();
+    at::Tensor dw_vd = need_dw ? at::zeros_like(weight_vd, wide) : at::Tensor();
     for (int64_t first = 0; first < x_nd.size(0); first += chunk_rows) {
       const int64_t rows = std::min(chunk_rows, x_nd.size(0) - first);
       const at::Tensor x_rd = x_nd.narrow(0, first, rows);
       const at::Tensor d_logits_rv =
           ChunkLoss(MatMul(x_rd, weight_vd.t()), targets_n.narrow(0, first, rows), scale,
                     need_gradient, loss);
-      if (!need_gradient) continue;
-      MatMulInto(d_logits_rv, weight_vd, /*add=*/false, dx_nd.narrow(0, first, rows));
+      if (need_dx) MatMulInto(d_logits_rv, weight_vd, /*add=*/false, dx_nd.narrow(0, first, rows));
+      if (!need_dw) continue;
       if (IsHalfWidth(x_nd)) {
         dw_vd.add_(MatMul(d_logits_rv.t(), x_rd));
       } else {
         MatMulInto(d_logits_rv.t(), x_rd, /*add=*/true, dw_vd);
       }
     }
-    if (need_gradient) context->save_for_backward({dx_nd, dw_vd.to(weight_vd.scalar_type())});
+    if (need_dw) dw_vd = dw_vd.to(weight_vd.scalar_type());
+    context->save_for_backward({dx_nd, dw_vd});
     return loss;
   }
 
@@ -75,15 +77,12 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& d_loss = gradients[0];
     // It is nearly always exactly 1. On the CPU the check costs nothing and saves two passes.
-    if (d_loss.is_cpu() && d_loss.item<double>() == 1.0) {
-      return {saved[0], saved[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
-    }
-    return {saved[0].mul(d_loss.to(saved[0].scalar_type())),
-            saved[1].mul(d_loss.to(saved[1].scalar_type())),
-            at::Tensor(),
-            at::Tensor(),
-            at::Tensor(),
-            at::Tensor()};
+    const bool one = d_loss.is_cpu() && d_loss.item<double>() == 1.0;
+    const auto times = [&](const at::Tensor& x) {
+      return one || !x.defined() ? x : x.mul(d_loss.to(x.scalar_type()));
+    };
+    return {times(saved[0]), times(saved[1]), at::Tensor(), at::Tensor(),
+            at::Tensor(),    at::Tensor(),    at::Tensor()};
   }
 };
 
@@ -91,10 +90,10 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
 
 at::Tensor LinearCrossEntropy(const at::Tensor& x_nd, const at::Tensor& weight_vd,
                               const at::Tensor& targets_n, double scale, int64_t chunk_rows) {
-  const bool need_gradient =
-      at::GradMode::is_enabled() && (x_nd.requires_grad() || weight_vd.requires_grad());
+  const bool enabled = at::GradMode::is_enabled();
   return LinearCrossEntropyFunction::apply(x_nd, weight_vd, targets_n, scale, chunk_rows,
-                                           need_gradient);
+                                           enabled && x_nd.requires_grad(),
+                                           enabled && weight_vd.requires_grad());
 }
 
 }  // namespace gpuctl::trainer

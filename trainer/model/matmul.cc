@@ -4,6 +4,7 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
 #include <dlfcn.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -74,19 +75,47 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, const at::Tens
   }
 }
 
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor LinearForward(AutogradContext* context, const at::Tensor& x_nd,
+                         const at::Tensor& weight_cd) {
+  context->save_for_backward({weight_cd.requires_grad() ? x_nd : at::Tensor(),
+                              x_nd.requires_grad() ? weight_cd : at::Tensor()});
+  return MatMul(x_nd, weight_cd.t());
+}
+
+variable_list LinearBackward(AutogradContext* context, const at::Tensor& dy_nc) {
+  const variable_list saved = context->get_saved_variables();
+  return {saved[1].defined() ? MatMul(dy_nc, saved[1]) : at::Tensor(),
+          saved[0].defined() ? MatMul(dy_nc.t(), saved[0]) : at::Tensor()};
+}
+
 // y = x W^T:  dx = dy W,  dW = dy^T x.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x_nd,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nd,
                             const at::Tensor& weight_cd) {
-    context->save_for_backward({x_nd, weight_cd});
-    return MatMul(x_nd, weight_cd.t());
+    return LinearForward(context, x_nd, weight_cd);
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    const torch::autograd::variable_list saved = context->get_saved_variables();
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    return LinearBackward(context, gradients[0].contiguous());
+  }
+};
+
+// y = x W^T + b:  db = sum over the rows of dy.
+struct BiasedLinearFunction : torch::autograd::Function<BiasedLinearFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nd,
+                            const at::Tensor& weight_cd, const at::Tensor& bias_c) {
+    context->saved_data["bias"] = bias_c.requires_grad();
+    return LinearForward(context, x_nd, weight_cd).add_(bias_c);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
     const at::Tensor dy_nc = gradients[0].contiguous();
-    return {MatMul(dy_nc, saved[1]), MatMul(dy_nc.t(), saved[0])};
+    variable_list inputs = LinearBackward(context, dy_nc);
+    inputs.push_back(context->saved_data["bias"].toBool() ? dy_nc.sum({0}) : at::Tensor());
+    return inputs;
   }
 };
 
@@ -135,7 +164,8 @@ void BatchedMatMulAdd(const at::Tensor& a_zmk, const at::Tensor& b_zkn, at::Tens
   }
 }
 
-at::Tensor Linear(const at::Tensor& x_nd, const at::Tensor& weight_cd) {
+at::Tensor Linear(const at::Tensor& x_nd, const at::Tensor& weight_cd, const at::Tensor& bias_c) {
+  if (bias_c.defined()) return BiasedLinearFunction::apply(x_nd, weight_cd, bias_c);
   return LinearFunction::apply(x_nd, weight_cd);
 }
 

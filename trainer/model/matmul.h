@@ -30,8 +30,11 @@ at::Tensor BatchedMatMul(const at::Tensor& a_zmk, const at::Tensor& b_zkn);
 // Computes out += a b.
 void BatchedMatMulAdd(const at::Tensor& a_zmk, const at::Tensor& b_zkn, at::Tensor out_zmn);
 
-// Returns x W^T [N, C], differentiable in x [N, D] and weight [C, D].
-at::Tensor Linear(const at::Tensor& x_nd, const at::Tensor& weight_cd);
+// Returns x W^T [N, C], plus a bias [C] if that is defined; differentiable in x [N, D], weight [C,
+// D] and bias. A weight without requires_grad costs no product in the backward pass, and x is not
+// kept for it; the same holds for x.
+at::Tensor Linear(const at::Tensor& x_nd, const at::Tensor& weight_cd,
+                  const at::Tensor& bias_c = at::Tensor());
 
 }  // namespace gpuctl::trainer
 

@@ -96,6 +96,37 @@ TEST_P(MatMulTest, LinearHasTheGradientsOfMm) {
   EXPECT_TRUE(found.second.is_contiguous());
 }
 
+TEST_P(MatMulTest, ABiasIsAddedAndHasItsGradient) {
+  const at::Tensor x = RandomTensor({6, 4}, at::kFloat, 9).requires_grad_(true);
+  const at::Tensor w = RandomTensor({5, 4}, at::kFloat, 10).requires_grad_(true);
+  const at::Tensor b = RandomTensor({5}, at::kFloat, 11).requires_grad_(true);
+  const at::Tensor y = Linear(x, w, b);
+  EXPECT_LT(RelativeDifference(y, at::mm(x, w.t()) + b), 1e-6);
+  (y * y).sum().backward();
+  EXPECT_LT(RelativeDifference(b.grad(), 2 * y.sum({0})), 1e-6);
+  EXPECT_LT(RelativeDifference(w.grad(), 2 * at::mm(y.t(), x)), 1e-6);
+  EXPECT_LT(RelativeDifference(x.grad(), 2 * at::mm(y, w)), 1e-6);
+}
+
+// Without x there is no product for the weight's gradient, and without the weight none for x.
+TEST_P(MatMulTest, AFrozenTensorCostsNoProduct) {
+  const at::Tensor b = RandomTensor({5}, at::kFloat, 11);
+  for (const bool biased : {false, true}) {
+    for (const bool frozen_weight : {false, true}) {
+      const at::Tensor x_leaf = RandomTensor({6, 4}, at::kFloat, 9).requires_grad_(frozen_weight);
+      const at::Tensor w_leaf = RandomTensor({5, 4}, at::kFloat, 10).requires_grad_(!frozen_weight);
+      const at::Tensor x = x_leaf.clone(), w = w_leaf.clone();  // leaves are also held elsewhere
+      const size_t x_uses = x.use_count(), w_uses = w.use_count();
+      const at::Tensor y = biased ? Linear(x, w, b) : Linear(x, w);
+      EXPECT_EQ(x.use_count() > x_uses, !frozen_weight);
+      EXPECT_EQ(w.use_count() > w_uses, frozen_weight);
+      y.sum().backward();
+      EXPECT_EQ(x_leaf.grad().defined(), frozen_weight);
+      EXPECT_EQ(w_leaf.grad().defined(), !frozen_weight);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Libraries, MatMulTest, testing::ValuesIn(Libraries()),
                          [](const auto& library) { return library.param; });
 

@@ -27,28 +27,46 @@ struct RowSlice {
 
 struct ParameterSpec {
   std::vector<int64_t> shape;
-  bool decay;       // norms are not decayed
-  double init_std;  // 0: starts as all ones
+  bool decay;         // norms and biases are not decayed
+  double init_std;    // of the initial values
+  double init_value;  // all initial values, where init_std is 0
   std::vector<RowSlice> slices;
 };
 
-// Returns the specs in the order of use: embedding, blocks, final norm.
+// Returns the specs in the order of use: embedding, blocks, final norm, head (unless it is tied).
 std::vector<ParameterSpec> ParameterSpecs(const ModelConfig& config);
 
+// Weights that a model does not have are undefined.
 struct BlockWeights {
   at::Tensor attention_norm_d;
-  at::Tensor qkv_nd;  // [(H + 2K) E, D]
+  at::Tensor qkv_nd;      // [(H + 2K) E, D]
+  at::Tensor qkv_bias_n;  // [(H + 2K) E]
+  at::Tensor q_norm_e;
+  at::Tensor k_norm_e;
   at::Tensor out_dn;  // [D, H E]
+  at::Tensor out_bias_d;
+  at::Tensor attention_out_norm_d;
   at::Tensor ffn_norm_d;
-  at::Tensor gate_up_nd;  // [2F, D]
-  at::Tensor down_df;     // [D, F]
+  at::Tensor gate_up_nd;      // [2F, D]
+  at::Tensor gate_up_bias_n;  // [2F]
+  at::Tensor down_df;         // [D, F]
+  at::Tensor down_bias_d;
+  at::Tensor ffn_out_norm_d;
 };
 
 struct GptWeights {
-  at::Tensor embedding_vd;  // also the head
+  at::Tensor embedding_vd;
   std::vector<BlockWeights> blocks;
   at::Tensor final_norm_d;
+  at::Tensor head_vd;  // the embedding itself, if it is tied
 };
+
+// Returns for each spec whether it is frozen: whether all of its names on disk match a pattern, in
+// which * stands for any text. Throws Error(kBadConfig) that names the pattern when it matches no
+// weight, or when the patterns match a part of a matrix that is one here (q, k and v; gate and up),
+// or when nothing is left to train.
+std::vector<bool> FrozenParameters(const std::vector<ParameterSpec>& specs,
+                                   const std::vector<std::string>& patterns);
 
 // Returns the same tensors by name, for the forward pass. `flat` is in the order of ParameterSpecs.
 GptWeights ArrangeWeights(const std::vector<at::Tensor>& flat, const ModelConfig& config);
@@ -56,21 +74,24 @@ GptWeights ArrangeWeights(const std::vector<at::Tensor>& flat, const ModelConfig
 // Returns initial weights in fp32 on the CPU; a pure function of config and seed, on every machine.
 std::vector<at::Tensor> InitializeWeights(const ModelConfig& config, uint64_t seed);
 
-// Appends the slices of `flat` as `prefix` + name. The slices are views, not copies.
+// Appends the slices of `flat` as `prefix` + name, but for undefined tensors. The slices are views,
+// not copies.
 void AppendSlices(const std::vector<ParameterSpec>& specs, const std::vector<at::Tensor>& flat,
                   const std::string& prefix, NamedTensors* named);
 
-// Copies `prefix` + name from `stored` into `flat`, and converts dtype and device. Throws
-// Error(kBadData) when one is missing or has another shape; `what` names the source.
+// Copies `prefix` + name from `stored` into `flat`, but for undefined tensors, and converts dtype
+// and device. Throws Error(kBadData) when one is missing or has another shape; `what` names the
+// source.
 void LoadSlices(const std::vector<ParameterSpec>& specs,
                 const std::map<std::string, at::Tensor>& stored, const std::string& prefix,
                 const std::string& what, const std::vector<at::Tensor>& flat);
 
 int64_t CountParameters(const ModelConfig& config);
 
-// Returns the floating-point operations to train on one token: 6 N + 6 L D T (causal attention; the
-// embedding lookup is free, the tied head is not).
-double FlopsPerToken(const ModelConfig& config);
+// Returns the floating-point operations to train on one token: 6 N + 6 L H E T (causal attention; T
+// is the window in layers that have one; N without an embedding that is not also the head, because
+// its lookup is free; 4 N for weights that `freeze` names).
+double FlopsPerToken(const ModelConfig& config, const std::vector<std::string>& freeze = {});
 
 }  // namespace gpuctl::trainer
 

@@ -18,7 +18,8 @@ using torch::autograd::variable_list;
 
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nd,
-                            const at::Tensor& weight_d, double eps) {
+                            const at::Tensor& stored_d, double eps, bool offset) {
+    const at::Tensor weight_d = offset ? Widen(stored_d).add(1) : stored_d;
     if (UsesCpuKernels(x_nd)) {
       const at::Tensor out_nd = at::empty_like(x_nd);
       const at::Tensor scale_n1 = at::empty({x_nd.size(0), 1}, x_nd.options());
@@ -48,7 +49,8 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     at::Tensor dx_nd = at::mul(dy_nd, Widen(saved[1]));
     at::mul_out(product_nd, dx_nd, unit_nd);
     dx_nd.addcmul_(unit_nd, product_nd.mean({-1}, /*keepdim=*/true), -1).mul_(scale_n1);
-    return {dx_nd.to(saved[0].scalar_type()), dw_d.to(saved[1].scalar_type()), at::Tensor()};
+    return {dx_nd.to(saved[0].scalar_type()), dw_d.to(saved[1].scalar_type()), at::Tensor(),
+            at::Tensor()};
   }
 
   static variable_list BackwardOnCpu(const variable_list& saved, const at::Tensor& dy_nd) {
@@ -57,14 +59,14 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     cpu::RmsNormBackward(dx_nd.size(0), dx_nd.size(1), saved[0].data_ptr<float>(),
                          saved[1].data_ptr<float>(), saved[2].data_ptr<float>(),
                          dy_nd.data_ptr<float>(), dx_nd.data_ptr<float>(), dw_d.data_ptr<float>());
-    return {dx_nd, dw_d, at::Tensor()};
+    return {dx_nd, dw_d, at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor RmsNorm(const at::Tensor& x_nd, const at::Tensor& weight_d, double eps) {
-  return RmsNormFunction::apply(x_nd, weight_d, eps);
+at::Tensor RmsNorm(const at::Tensor& x_nd, const at::Tensor& weight_d, double eps, bool offset) {
+  return RmsNormFunction::apply(x_nd, weight_d, eps, offset);
 }
 
 }  // namespace gpuctl::trainer

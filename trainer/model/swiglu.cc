@@ -1,5 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
@@ -15,18 +17,37 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Keeps only its input; backward computes silu again.
-struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
+struct Silu {
+  static constexpr auto kForward = cpu::SwiGlu;
+  static constexpr auto kBackward = cpu::SwiGluBackward;
+  static at::Tensor Of(const at::Tensor& x) { return at::silu(x); }
+  static void BackwardOut(const at::Tensor& dy, const at::Tensor& x, at::Tensor dx) {
+    at::silu_backward_out(dx, dy, x);
+  }
+};
+
+struct TanhGelu {
+  static constexpr auto kForward = cpu::GeGlu;
+  static constexpr auto kBackward = cpu::GeGluBackward;
+  static at::Tensor Of(const at::Tensor& x) { return at::gelu(x, "tanh"); }
+  static void BackwardOut(const at::Tensor& dy, const at::Tensor& x, at::Tensor dx) {
+    dx.copy_(at::gelu_backward(dy, x, "tanh"));
+  }
+};
+
+// Keeps only its input; backward computes the activation again.
+template <typename Activation>
+struct GatedFunction : torch::autograd::Function<GatedFunction<Activation>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up_n2f) {
     context->save_for_backward({gate_up_n2f});
     const int64_t ffn = gate_up_n2f.size(1) / 2;
     if (UsesCpuKernels(gate_up_n2f)) {
       const at::Tensor out_nf = at::empty({gate_up_n2f.size(0), ffn}, gate_up_n2f.options());
-      cpu::SwiGlu(gate_up_n2f.size(0), ffn, gate_up_n2f.data_ptr<float>(),
-                  out_nf.data_ptr<float>());
+      Activation::kForward(gate_up_n2f.size(0), ffn, gate_up_n2f.data_ptr<float>(),
+                           out_nf.data_ptr<float>());
       return out_nf;
     }
-    return at::silu(gate_up_n2f.narrow(1, 0, ffn)).mul_(gate_up_n2f.narrow(1, ffn, ffn));
+    return Activation::Of(gate_up_n2f.narrow(1, 0, ffn)).mul_(gate_up_n2f.narrow(1, ffn, ffn));
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -35,22 +56,25 @@ struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
     const at::Tensor dy_nf = gradients[0].contiguous();
     at::Tensor d_gate_up_n2f = at::empty_like(gate_up_n2f);
     if (UsesCpuKernels(gate_up_n2f)) {
-      cpu::SwiGluBackward(gate_up_n2f.size(0), ffn, gate_up_n2f.data_ptr<float>(),
-                          dy_nf.data_ptr<float>(), d_gate_up_n2f.data_ptr<float>());
+      Activation::kBackward(gate_up_n2f.size(0), ffn, gate_up_n2f.data_ptr<float>(),
+                            dy_nf.data_ptr<float>(), d_gate_up_n2f.data_ptr<float>());
       return {d_gate_up_n2f};
     }
     const at::Tensor gate_nf = gate_up_n2f.narrow(1, 0, ffn);
     const at::Tensor up_nf = gate_up_n2f.narrow(1, ffn, ffn);
-    at::Tensor d_gate_nf = d_gate_up_n2f.narrow(1, 0, ffn);
     at::Tensor d_up_nf = d_gate_up_n2f.narrow(1, ffn, ffn);
-    at::mul_out(d_up_nf, dy_nf, at::silu(gate_nf));
-    at::silu_backward_out(d_gate_nf, at::mul(dy_nf, up_nf), gate_nf);
+    at::mul_out(d_up_nf, dy_nf, Activation::Of(gate_nf));
+    Activation::BackwardOut(at::mul(dy_nf, up_nf), gate_nf, d_gate_up_n2f.narrow(1, 0, ffn));
     return {d_gate_up_n2f};
   }
 };
 
 }  // namespace
 
-at::Tensor SwiGlu(const at::Tensor& gate_up_n2f) { return SwiGluFunction::apply(gate_up_n2f); }
+at::Tensor SwiGlu(const at::Tensor& gate_up_n2f) { return GatedFunction<Silu>::apply(gate_up_n2f); }
+
+at::Tensor GeGlu(const at::Tensor& gate_up_n2f) {
+  return GatedFunction<TanhGelu>::apply(gate_up_n2f);
+}
 
 }  // namespace gpuctl::trainer

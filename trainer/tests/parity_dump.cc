@@ -11,6 +11,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/philox.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/config/families.h"
 #include "trainer/data/windows.h"
 #include "trainer/train/stepper.h"
 

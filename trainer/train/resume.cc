@@ -29,17 +29,26 @@ bool Harmless(const std::string& name) {
 
 // Returns "section.key was X, is Y" for every key that differs.
 std::vector<std::pair<std::string, std::string>> Differences(const json& before, const json& now) {
+  const json defaults = ConfigToJson(Config());
   std::vector<std::pair<std::string, std::string>> found;
   for (const auto& [section, values] : now.items()) {
     for (const auto& [key, value] : values.items()) {
       const std::string name = section + "." + key;
-      const json old = before.contains(section) ? before[section].value(key, json()) : json();
+      // A key that the checkpoint's version did not have yet had its default value.
+      const json& known = defaults[section][key];
+      const json old = before.contains(section) ? before[section].value(key, known) : known;
       if (old != value) {
         found.emplace_back(name, name + " was " + old.dump() + ", is " + value.dump());
       }
     }
   }
   return found;
+}
+
+// True when both runs began from a folder; its path may change.
+bool MovedInit(const json& before, const Config& now) {
+  return before.contains("model") && before["model"].value("init", "") != "" &&
+         !now.model.init.empty();
 }
 
 int64_t Integer(const json& state, const char* key, const std::string& path) {
@@ -104,6 +113,10 @@ std::vector<std::string> CheckResumable(const json& state, const Config& config,
   }
   std::vector<std::string> notes;
   for (const auto& [name, difference] : Differences(state["config"], ConfigToJson(config))) {
+    if (name == "model.init" && MovedInit(state["config"], config)) continue;
+    if (name == "train.freeze") {
+      throw ConfigError("resume from " + path + ": other frozen weights: " + difference);
+    }
     if (name.rfind("model.", 0) == 0) {
       throw ConfigError("resume from " + path + ": another model: " + difference);
     }

@@ -13,8 +13,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trainer/model/matmul.h"
-
 namespace gpuctl::trainer {
 namespace {
 
@@ -24,6 +22,14 @@ constexpr double kClipEpsilon = 1e-6;
 // Returns the rows [first, end) that a member of the team runs.
 std::pair<int64_t, int64_t> ShareOf(int member, int workers, int64_t rows) {
   return {rows * member / workers, rows * (member + 1) / workers};
+}
+
+std::vector<size_t> IndicesOf(const std::vector<bool>& flags, bool wanted) {
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < flags.size(); ++i) {
+    if (flags[i] == wanted) indices.push_back(i);
+  }
+  return indices;
 }
 
 }  // namespace
@@ -43,19 +49,29 @@ Stepper::Stepper(const Config& config, const Placement& placement,
     : config_(config),
       placement_(placement),
       specs_(ParameterSpecs(config.model)),
+      frozen_(FrozenParameters(specs_, config.train.freeze)),
+      trained_(IndicesOf(frozen_, false)),
       team_(placement.workers),
       shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))) {
-  for (const at::Tensor& weight : weights) {
-    masters_.push_back(weight.to(placement.device, at::kFloat, false, /*copy=*/true));
-    compute_.push_back(masters_.back().to(placement.dtype));
-    exp_avg_.push_back(at::zeros_like(masters_.back()));
-    exp_avg_sq_.push_back(at::zeros_like(masters_.back()));
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    if (frozen_[i] && wide()) {
+      masters_.emplace_back();
+      compute_.push_back(weights[i].to(placement.device, placement.dtype, false, /*copy=*/true));
+    } else {
+      masters_.push_back(weights[i].to(placement.device, at::kFloat, false, /*copy=*/true));
+      compute_.push_back(masters_.back().to(placement.dtype));
+    }
+    exp_avg_.push_back(frozen_[i] ? at::Tensor() : at::zeros_like(masters_.back()));
+    exp_avg_sq_.push_back(frozen_[i] ? at::Tensor() : at::zeros_like(masters_.back()));
   }
   workers_.resize(static_cast<size_t>(placement.workers));
   for (Worker& worker : workers_) {
-    for (const at::Tensor& weight : compute_) {
-      worker.leaves.push_back(weight.detach().requires_grad_(true));
-      if (wide()) worker.wide_gradients.push_back(at::zeros_like(weight, at::kFloat));
+    worker.wide_gradients.resize(specs_.size());
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      worker.leaves.push_back(compute_[i].detach().requires_grad_(!frozen_[i]));
+      if (wide() && !frozen_[i]) {
+        worker.wide_gradients[i] = at::zeros_like(compute_[i], at::kFloat);
+      }
     }
     worker.weights = ArrangeWeights(worker.leaves, config.model);
   }
@@ -65,13 +81,13 @@ Stepper::Stepper(const Config& config, const Placement& placement,
 // Cuts the sequence of all parameters into one equal range per member.
 void Stepper::MakeShards() {
   int64_t total = 0;
-  for (const at::Tensor& master : masters_) total += master.numel();
+  for (const size_t i : trained_) total += masters_[i].numel();
   const int64_t members = team_.size();
   const int64_t share =
       ((total + members - 1) / members + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
   shards_.resize(static_cast<size_t>(members));
   int64_t at = 0;
-  for (size_t i = 0; i < masters_.size(); ++i) {
+  for (const size_t i : trained_) {
     const int64_t size = masters_[i].numel();
     for (int64_t begin = 0; begin < size;) {
       const int64_t member = std::min(members - 1, (at + begin) / share);
@@ -84,7 +100,7 @@ void Stepper::MakeShards() {
   }
 }
 
-const at::Tensor& Stepper::Gradient(const Worker& worker, size_t parameter) const {
+at::Tensor Stepper::Gradient(const Worker& worker, size_t parameter) const {
   return wide() ? worker.wide_gradients[parameter] : worker.leaves[parameter].grad();
 }
 
@@ -97,7 +113,7 @@ void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, i
   const at::NoGradGuard no_grad;
   worker.loss.add_(loss.detach());
   if (!wide()) return;
-  for (size_t i = 0; i < worker.leaves.size(); ++i) {
+  for (const size_t i : trained_) {
     worker.wide_gradients[i].add_(worker.leaves[i].grad());
     worker.leaves[i].mutable_grad().reset();
   }
@@ -105,8 +121,10 @@ void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, i
 
 void Stepper::RunWorker(int member, const Batch& batch, const std::function<bool()>& stop) {
   Worker& worker = workers_[static_cast<size_t>(member)];
-  for (at::Tensor& leaf : worker.leaves) leaf.mutable_grad().reset();
-  for (at::Tensor& gradient : worker.wide_gradients) gradient.zero_();
+  for (const size_t i : trained_) {
+    worker.leaves[i].mutable_grad().reset();
+    if (wide()) worker.wide_gradients[i].zero_();
+  }
   worker.loss = at::zeros({}, at::TensorOptions(at::kFloat).device(placement_.device));
   worker.stopped = false;
   const auto [begin, end] = ShareOf(member, team_.size(), batch.inputs_bt.size(0));
@@ -153,12 +171,12 @@ GradientResult Stepper::ReduceOnDevice() {
   Worker& first = workers_[0];
   for (size_t other = 1; other < workers_.size(); ++other) {
     first.loss.add_(workers_[other].loss);
-    for (size_t i = 0; i < specs_.size(); ++i) {
+    for (const size_t i : trained_) {
       first.wide_gradients[i].add_(workers_[other].wide_gradients[i]);
     }
   }
   std::vector<at::Tensor> norms;
-  for (size_t i = 0; i < specs_.size(); ++i) {
+  for (const size_t i : trained_) {
     norms.push_back(at::linalg_vector_norm(Gradient(first, i)));
   }
   norm_on_device_ = at::linalg_vector_norm(at::stack(norms));
@@ -190,7 +208,7 @@ void Stepper::UpdateOnDevice(double lr, int64_t t) {
     clip = norm_on_device_.add(kClipEpsilon).reciprocal_().mul_(config_.optimizer.grad_clip);
     clip.clamp_max_(1.0);
   }
-  for (size_t i = 0; i < masters_.size(); ++i) {
+  for (const size_t i : trained_) {
     AdamwUpdate(StepFor(i, lr, t), masters_[i], Gradient(workers_[0], i), exp_avg_[i],
                 exp_avg_sq_[i], clip);
     if (wide()) compute_[i].copy_(masters_[i]);
@@ -223,14 +241,6 @@ double Stepper::SummedLossOf(const Batch& batch) {
   return total;
 }
 
-at::Tensor Stepper::NextLogits(const at::Tensor& tokens_t) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor hidden_td =
-      Hidden(shape_, workers_[0].weights, tokens_t.to(placement_.device).unsqueeze(0));
-  const at::Tensor last_1d = hidden_td.narrow(0, hidden_td.size(0) - 1, 1);
-  return MatMul(last_1d, compute_[0].t()).to(at::kCPU, at::kFloat).view({-1});
-}
-
 NamedTensors Stepper::Weights() const {
   NamedTensors named;
   AppendSlices(specs_, compute_, "", &named);
@@ -241,6 +251,7 @@ NamedTensors Stepper::OptimizerState() const {
   NamedTensors named;
   AppendSlices(specs_, exp_avg_, "exp_avg.", &named);
   AppendSlices(specs_, exp_avg_sq_, "exp_avg_sq.", &named);
+  // In bf16 frozen weights have no master.
   if (wide()) AppendSlices(specs_, masters_, "master.", &named);
   return named;
 }
@@ -249,13 +260,18 @@ void Stepper::Load(const std::map<std::string, at::Tensor>& weights,
                    const std::map<std::string, at::Tensor>& optimizer, const std::string& what) {
   const at::NoGradGuard no_grad;
   const bool has_masters = !optimizer.empty() && optimizer.rbegin()->first.rfind("master.", 0) == 0;
+  std::vector<at::Tensor> frozen(specs_.size()), trained(specs_.size());
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    (frozen_[i] ? frozen[i] : trained[i]) = frozen_[i] ? compute_[i] : masters_[i];
+  }
+  LoadSlices(specs_, weights, "", what, frozen);
   if (has_masters) {
-    LoadSlices(specs_, optimizer, "master.", what, masters_);
+    LoadSlices(specs_, optimizer, "master.", what, trained);
   } else {
-    LoadSlices(specs_, weights, "", what, masters_);
+    LoadSlices(specs_, weights, "", what, trained);
   }
   if (wide()) {
-    for (size_t i = 0; i < masters_.size(); ++i) compute_[i].copy_(masters_[i]);
+    for (const size_t i : trained_) compute_[i].copy_(masters_[i]);
   }
   if (optimizer.empty()) return;
   LoadSlices(specs_, optimizer, "exp_avg.", what, exp_avg_);

@@ -42,7 +42,9 @@ struct GradientResult {
 
 class Stepper {
  public:
-  // Copies `weights`, as from InitializeWeights, to the device.
+  // Copies `weights`, as from InitializeWeights, to the device. Those that config.train.freeze
+  // names stay as they are: they have no gradients, no moments and, in bf16, no fp32 master. Throws
+  // Error(kBadConfig) like FrozenParameters.
   Stepper(const Config& config, const Placement& placement, const std::vector<at::Tensor>& weights);
 
   // Runs forward and backward over the batch in micro-batches. Calls `stop` between them, from
@@ -55,9 +57,9 @@ class Stepper {
   // Returns the summed loss over the scored targets of the batch.
   double SummedLossOf(const Batch& batch);
 
-  // Returns fp32 logits [V] for the token after the last of `tokens_t` (at most `context` of them,
-  // on the CPU, int64 [T]).
-  at::Tensor NextLogits(const at::Tensor& tokens_t);
+  // The network, for generating between the steps.
+  const GptShape& shape() const { return shape_; }
+  const GptWeights& weights() const { return workers_[0].weights; }
 
   // Return views of the live tensors under their names on disk; valid until the next Apply.
   NamedTensors Weights() const;
@@ -66,8 +68,8 @@ class Stepper {
   void Load(const std::map<std::string, at::Tensor>& weights,
             const std::map<std::string, at::Tensor>& optimizer, const std::string& what);
 
-  // Returns the gradient of each parameter after Gradients(), in the order of ParameterSpecs. For
-  // tests.
+  // Returns the gradient of each parameter after Gradients(), in the order of ParameterSpecs;
+  // undefined where it is frozen. For tests.
   std::vector<at::Tensor> CurrentGradients() const;
   int workers() const { return team_.size(); }
 
@@ -94,14 +96,18 @@ class Stepper {
   void UpdateShard(int member, double lr, int64_t t, float clip);
   void UpdateOnDevice(double lr, int64_t t);
   AdamwStep StepFor(size_t parameter, double lr, int64_t t) const;
-  const at::Tensor& Gradient(const Worker& worker, size_t parameter) const;
+  at::Tensor Gradient(const Worker& worker, size_t parameter) const;
   bool wide() const { return placement_.dtype != at::kFloat; }
 
   const Config config_;
   const Placement placement_;
   const std::vector<ParameterSpec> specs_;
+  const std::vector<bool> frozen_;     // for each spec
+  const std::vector<size_t> trained_;  // the other specs
   Team team_;
   GptShape shape_;
+  // One for each spec. Frozen ones have no moments, and a master only where it is the weight
+  // itself.
   std::vector<at::Tensor> masters_;  // fp32; in fp32 the leaves alias them
   std::vector<at::Tensor> compute_;  // placement_.dtype; the same tensors in fp32
   std::vector<at::Tensor> exp_avg_;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "trainer/tests/expect_error.h"
 #include "trainer/tests/tensors.h"
 
 namespace gpuctl::trainer {
@@ -174,6 +175,112 @@ TEST(StepperTest, SavedStateContinuesExactlyInBothWidths) {
     for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i].second, b[i].second));
     EXPECT_TRUE(at::equal(first.Weights()[3].second, second.Weights()[3].second));
   }
+}
+
+// Returns copies of the tensors by name.
+std::map<std::string, at::Tensor> CopyOf(const NamedTensors& live) {
+  std::map<std::string, at::Tensor> copied;
+  for (const auto& [name, tensor] : live) copied[name] = tensor.clone();
+  return copied;
+}
+
+// Compares a step with frozen weights with the same step without.
+void ExpectFrozenStep(at::ScalarType dtype, const std::vector<std::string>& patterns) {
+  Config config = SmallConfig();
+  const Outcome whole = OneStep(config, On(2, dtype), 8);
+  config.train.freeze = patterns;
+  Stepper stepper(config, On(2, dtype), InitializeWeights(config.model, 3));
+  const auto before = CopyOf(stepper.Weights());
+  const GradientResult result = stepper.Gradients(SomeBatch(config, 1), Never);
+  EXPECT_EQ(result.loss, whole.result.loss);
+  EXPECT_LT(result.norm, whole.result.norm);
+  const std::vector<at::Tensor> gradients = stepper.CurrentGradients();
+  const std::vector<ParameterSpec> specs = ParameterSpecs(config.model);
+  const std::vector<bool> frozen = FrozenParameters(specs, patterns);
+  double squares = 0;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    ASSERT_EQ(gradients[i].defined(), !frozen[i]) << specs[i].slices[0].name;
+    if (frozen[i]) continue;
+    EXPECT_TRUE(at::equal(gradients[i], whole.gradients[i])) << specs[i].slices[0].name;
+    squares += gradients[i].pow(2).sum().item<double>();
+  }
+  EXPECT_NEAR(result.norm, std::sqrt(squares), 1e-5 * result.norm);
+  stepper.Apply(1e-2, 1);
+  const auto after = CopyOf(stepper.Weights()), state = CopyOf(stepper.OptimizerState());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    for (const RowSlice& slice : specs[i].slices) {
+      EXPECT_EQ(at::equal(before.at(slice.name), after.at(slice.name)), frozen[i]) << slice.name;
+      for (const char* kind : {"exp_avg.", "exp_avg_sq.", "master."}) {
+        const bool there = !frozen[i] && (kind[0] == 'e' || dtype == at::kBFloat16);
+        EXPECT_EQ(state.count(kind + slice.name) == 1, there) << kind << slice.name;
+      }
+    }
+  }
+}
+
+TEST(StepperTest, FrozenWeightsHaveNoGradientsAndNoMomentsAndStay) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    ExpectFrozenStep(dtype,
+                     {"model.embed_tokens.weight", "model.layers.0.*", "*.1.mlp.down_proj.weight"});
+    ExpectFrozenStep(dtype, {"model.norm.weight", "*layernorm*"});
+  }
+}
+
+TEST(StepperTest, AFrozenRunContinuesExactlyInBothWidths) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    Config config = SmallConfig();
+    config.train.freeze = {"*self_attn*"};
+    Stepper first(config, On(2, dtype), InitializeWeights(config.model, 3));
+    first.Gradients(SomeBatch(config, 1), Never);
+    first.Apply(1e-2, 1);
+    Stepper second(config, On(2, dtype), InitializeWeights(config.model, 4));
+    second.Load(CopyOf(first.Weights()), CopyOf(first.OptimizerState()), "test");
+    for (Stepper* stepper : {&first, &second}) {
+      stepper->Gradients(SomeBatch(config, 2), Never);
+      stepper->Apply(1e-2, 2);
+    }
+    const auto a = CopyOf(first.Weights()), b = CopyOf(second.Weights());
+    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+  }
+}
+
+TEST(StepperTest, PatternsThatFreezeNothingOrAPartAreRefused) {
+  const ModelConfig model = SmallConfig().model;
+  const std::vector<ParameterSpec> specs = ParameterSpecs(model);
+  const auto freeze = [&](const std::vector<std::string>& patterns) {
+    return FrozenParameters(specs, patterns);
+  };
+  EXPECT_EQ(freeze({}), std::vector<bool>(specs.size(), false));
+  EXPECT_ERROR(freeze({"*layers.7.*"}), ExitCode::kBadConfig, "\"*layers.7.*\" matches no weight");
+  EXPECT_ERROR(freeze({"*q_proj*"}), ExitCode::kBadConfig, "a part of model.layers.0.self_attn.q");
+  EXPECT_ERROR(freeze({"*"}), ExitCode::kBadConfig, "nothing to train");
+  EXPECT_NO_THROW(freeze({"*q_proj*", "*k_proj*", "*v_proj*"}));
+  EXPECT_EQ(FlopsPerToken(model) - FlopsPerToken(model, {"model.embed*"}), 2.0 * 257 * 16);
+}
+
+// Every part of the network that only some families have, on the path of an accelerator.
+TEST(StepperTest, Bf16FollowsFp32WithEveryPart) {
+  Config config = SmallConfig();
+  ModelConfig& m = config.model;
+  m.qkv_bias = m.out_bias = m.mlp_bias = m.qk_norm = m.gelu = m.norm_offset = true;
+  m.sandwich_norms = m.scaled_embedding = true;
+  m.tied_head = false;
+  m.head_size = 6;
+  m.window = 3;
+  m.windowed = {true, false};
+  m.local_rope_theta = 100;
+  Stepper exact(config, On(2), InitializeWeights(m, 3));
+  Stepper half(config, On(2, at::kBFloat16), InitializeWeights(m, 3));
+  double exact_loss = 0, half_loss = 0;
+  for (int64_t t = 1; t <= 10; ++t) {
+    const Batch batch = SomeBatch(config, 1);
+    exact_loss = exact.Gradients(batch, Never).loss;
+    exact.Apply(1e-2, t);
+    half_loss = half.Gradients(batch, Never).loss;
+    half.Apply(1e-2, t);
+  }
+  EXPECT_LT(exact_loss, 5.2);
+  EXPECT_NEAR(half_loss, exact_loss, 0.02 * exact_loss);
 }
 
 TEST(TeamTest, RunsEveryMemberAndPassesOnTheFirstFailure) {

@@ -19,13 +19,19 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+RunOptions WithModel(RunOptions options, const ModelConfig& model) {
+  options.config.model = model;
+  return options;
+}
+
 // Rows per piece of the held-out part; only one piece is in memory.
 constexpr int64_t kEvalRows = 64;
 
 }  // namespace
 
 Trainer::Trainer(RunOptions options)
-    : options_(std::move(options)),
+    : source_(FindModel(options.config, options.resume)),
+      options_(WithModel(std::move(options), source_.model)),
       config_(options_.config),
       reporter_(options_.metrics_path),
       sgemm_gflops_(MeasureSgemm()),
@@ -34,8 +40,7 @@ Trainer::Trainer(RunOptions options)
       windows_(corpus_.train, config_.model.context, static_cast<uint64_t>(config_.train.seed)),
       held_out_(corpus_.held_out, config_.model.context, config_.train.eval_windows),
       bigram_entropy_(BigramEntropy(corpus_.train, held_out_, config_.model.context)),
-      stepper_(config_, placement_,
-               InitializeWeights(config_.model, static_cast<uint64_t>(config_.train.seed))) {
+      stepper_(config_, placement_, StartWeights(config_, source_)) {
   Resume();
   if (!config_.checkpoint.dir.empty()) {
     checkpointer_ = std::make_unique<Checkpointer>(
@@ -73,6 +78,7 @@ void Trainer::Announce() {
              static_cast<long long>(m.d_model), static_cast<long long>(m.heads),
              static_cast<long long>(m.kv_heads), static_cast<long long>(m.ffn),
              static_cast<long long>(m.context)));
+  if (!m.init.empty()) reporter_.Say("init    from " + m.init);
   reporter_.Say(
       Format("data    %lld documents, %zu training and %zu held-out tokens, split by %s; "
              "bigram entropy %.4f nats/byte",
@@ -133,7 +139,10 @@ void Trainer::ReportStep(const GradientResult& gradients, double lr) {
   if (peak_flops == 0 && placement_.device.is_cpu()) {
     peak_flops = sgemm_gflops_ * 1e9 * placement_.workers;
   }
-  if (peak_flops > 0) event.mfu = event.tokens_per_s * FlopsPerToken(config_.model) / peak_flops;
+  if (peak_flops > 0) {
+    event.mfu =
+        event.tokens_per_s * FlopsPerToken(config_.model, config_.train.freeze) / peak_flops;
+  }
   reporter_.Step(event);
   interval_seconds_ = 0;
   interval_tokens_ = 0;
@@ -202,8 +211,9 @@ void Trainer::SaveLastCheckpoint() {
 
 void Trainer::ShowSample() {
   if (config_.sample.tokens == 0 || Stopping()) return;
-  const std::string text = Generate(
-      stepper_, config_.model, config_.sample, [](char) {}, [this] { return Stopping(); });
+  const std::string text = GenerateText(
+      stepper_.shape(), stepper_.weights(), config_.sample, [](char) {},
+      [this] { return Stopping(); });
   reporter_.Sample(config_.sample.prompt, text, progress_.step);
 }
 

@@ -14,6 +14,7 @@
 #include "trainer/data/corpus.h"
 #include "trainer/data/windows.h"
 #include "trainer/train/device.h"
+#include "trainer/train/model_source.h"
 #include "trainer/train/progress.h"
 #include "trainer/train/report.h"
 #include "trainer/train/stepper.h"
@@ -61,7 +62,8 @@ class Trainer {
   Snapshot TakeSnapshot() const;
   bool Stopping() const { return options_.stop_signal() != 0; }
 
-  const RunOptions options_;
+  const ModelSource source_;
+  const RunOptions options_;  // with the model of source_
   const Config& config_;
   Reporter reporter_;
   const double sgemm_gflops_;

@@ -1,6 +1,7 @@
 // The parts of Trainer that save checkpoints and resume from them.
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
+#include "trainer/config/families.h"
 #include "trainer/train/resume.h"
 #include "trainer/train/trainer.h"
 
@@ -9,8 +10,10 @@ namespace gpuctl::trainer {
 Snapshot Trainer::TakeSnapshot() const {
   Snapshot snapshot;
   snapshot.step = progress_.step;
-  snapshot.model_config = ModelToHuggingFace(config_.model);
-  snapshot.model_config["torch_dtype"] = placement_.dtype == at::kFloat ? "float32" : "bfloat16";
+  snapshot.model_config = source_.config;
+  SetHuggingFaceDtype(placement_.dtype == at::kFloat ? "float32" : "bfloat16",
+                      &snapshot.model_config);
+  snapshot.files = source_.files;
   snapshot.state = StateToJson(config_, placement_, corpus_, progress_);
   const auto copy = [](const NamedTensors& live) {
     NamedTensors copied;
@@ -26,20 +29,14 @@ Snapshot Trainer::TakeSnapshot() const {
 }
 
 void Trainer::Resume() {
-  const std::string& root = config_.checkpoint.dir;
-  if (!root.empty()) RemoveLeftovers(root);
   if (options_.resume.empty()) return RefuseToOverwrite();
-  std::string path = options_.resume;
-  if (path == "auto") {
-    if (root.empty()) {
-      throw ConfigError("resume auto: no checkpoint directory", "give --checkpoint-dir DIR");
-    }
-    std::vector<std::string> skipped;
-    path = FindNewestCheckpoint(root, &skipped);
-    for (const std::string& reason : skipped) reporter_.Warn("warning: passed over: " + reason);
-    if (path.empty()) return reporter_.Say("resume  nothing to resume from in " + root);
+  for (const std::string& reason : source_.skipped) {
+    reporter_.Warn("warning: passed over: " + reason);
   }
-  Restore(LoadCheckpoint(path));
+  if (source_.checkpoint.empty()) {
+    return reporter_.Say("resume  nothing to resume from in " + config_.checkpoint.dir);
+  }
+  Restore(LoadCheckpoint(source_.checkpoint));
 }
 
 // Throws when a run that starts at step 0 would mix its checkpoints with another run's.

@@ -1,0 +1,180 @@
+#include "trainer/chat/chat_template.h"
+
+#include <algorithm>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kDefault = "default";
+constexpr const char* kToolUse = "tool_use";
+constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                          "pad_token", "cls_token", "mask_token"};
+
+// Returns a special token, which is a text or {"content": text}; "" if it is neither.
+std::string TokenOf(const Json& config, const std::string& name) {
+  const auto found = config.find(name);
+  if (found == config.end()) return "";
+  if (found->is_string()) return found->get<std::string>();
+  if (!found->is_object()) return "";
+  const auto content = found->find("content");
+  return content != found->end() && content->is_string() ? content->get<std::string>() : "";
+}
+
+Json ReadJson(const std::string& path) {
+  Json json = Json::parse(ReadWholeFile(path), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) throw DataError("read " + path + ": it is no JSON object");
+  return json;
+}
+
+void CheckMessages(const Json& messages) {
+  if (!messages.is_array()) throw DataError("messages is no list");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json& message = messages[i];
+    const bool good =
+        message.is_object() && message.contains("role") && message.at("role").is_string();
+    if (!good) throw DataError("message " + std::to_string(i + 1) + " has no role");
+  }
+}
+
+bool IsAssistant(const Json& message) { return message.at("role") == "assistant"; }
+
+bool BeginsWith(const std::string& text, const std::string& beginning) {
+  return text.compare(0, beginning.size(), beginning) == 0;
+}
+
+}  // namespace
+
+ChatTemplate ChatTemplate::Load(const std::string& folder) {
+  const std::string config_path = folder + "/tokenizer_config.json";
+  const Json config = Exists(config_path) ? ReadJson(config_path) : Json::object();
+  const std::string file = folder + "/chat_template.jinja";
+  if (Exists(file)) return ChatTemplate(file, ReadWholeFile(file), config, std::time(nullptr));
+  const auto found = config.find("chat_template");
+  if (found != config.end() && found->is_string()) {
+    return ChatTemplate("chat_template of " + config_path, found->get<std::string>(), config,
+                        std::time(nullptr));
+  }
+  if (found == config.end() || !found->is_array()) {
+    throw DataError(folder + " has no chat template",
+                    "a base model has none; use the folder of its instruct version, or put a "
+                    "chat_template.jinja there");
+  }
+  ChatTemplate made(config_path, "", config, std::time(nullptr));
+  made.templates_.clear();
+  for (const Json& each : *found) {
+    const auto text = [&](const char* key) {
+      const bool good = each.is_object() && each.contains(key) && each.at(key).is_string();
+      if (!good) throw DataError("a chat_template of " + config_path + " has no " + key);
+      return each.at(key).get<std::string>();
+    };
+    const std::string name = text("name");
+    if (name != kDefault && name != kToolUse) continue;
+    made.Add(name, "chat_template " + name + " of " + config_path, text("template"));
+  }
+  if (made.templates_.count(kDefault) == 0) {
+    throw DataError("no chat_template of " + config_path + " is named default");
+  }
+  return made;
+}
+
+ChatTemplate::ChatTemplate(const std::string& name, const std::string& source, const Json& config,
+                           std::time_t now)
+    : eos_token_(TokenOf(config, "eos_token")), now_(now) {
+  Add(kDefault, name, source);
+  for (const char* token : kSpecialTokens) {
+    const std::string text = TokenOf(config, token);
+    if (!text.empty()) special_tokens_[token] = text;
+  }
+}
+
+void ChatTemplate::Add(const std::string& name, const std::string& file,
+                       const std::string& source) {
+  templates_.insert_or_assign(name, jinja::Template(file, source));
+}
+
+const jinja::Template& ChatTemplate::TemplateFor(const Conversation& conversation) const {
+  const auto tool_use = templates_.find(kToolUse);
+  return !conversation.tools.is_null() && tool_use != templates_.end() ? tool_use->second
+                                                                       : templates_.at(kDefault);
+}
+
+jinja::Rendered ChatTemplate::RenderFirst(const Conversation& conversation, size_t messages,
+                                          bool add_generation_prompt) const {
+  Json variables = special_tokens_;
+  variables["messages"] = Json::array();
+  for (size_t i = 0; i < messages; ++i) {
+    variables["messages"].push_back(conversation.messages[i]);
+  }
+  // transformers passes none when there are none.
+  variables["tools"] = conversation.tools;
+  variables["documents"] = nullptr;
+  variables["add_generation_prompt"] = add_generation_prompt;
+  variables.update(conversation.variables);
+  return TemplateFor(conversation).Render(variables, now_);
+}
+
+std::string ChatTemplate::Render(const Conversation& conversation,
+                                 bool add_generation_prompt) const {
+  CheckMessages(conversation.messages);
+  return RenderFirst(conversation, conversation.messages.size(), add_generation_prompt).text;
+}
+
+MaskedText ChatTemplate::RenderMasked(const Conversation& conversation, Turns turns) const {
+  CheckMessages(conversation.messages);
+  const Json& messages = conversation.messages;
+  jinja::Rendered whole = RenderFirst(conversation, messages.size(), false);
+  MaskedText masked;
+  masked.text = std::move(whole.text);
+  if (!whole.generations.empty()) {
+    masked.learned = std::move(whole.generations);
+    if (turns == Turns::kLast)
+      masked.learned.erase(masked.learned.begin(), masked.learned.end() - 1);
+    return masked;
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const bool last = i + 1 == messages.size();
+    if (!IsAssistant(messages[i]) || (turns == Turns::kLast && !last)) continue;
+    masked.learned.push_back(TurnOf(conversation, i, masked.text));
+  }
+  if (masked.learned.empty()) {
+    throw DataError(turns == Turns::kLast ? "the last message is not the assistant's"
+                                          : "there is no message of the assistant");
+  }
+  return masked;
+}
+
+std::pair<size_t, size_t> ChatTemplate::TurnOf(const Conversation& conversation, size_t message,
+                                               const std::string& text) const {
+  const bool last = message + 1 == conversation.messages.size();
+  const std::string before = RenderFirst(conversation, message, true).text;
+  const std::string with = last ? text : RenderFirst(conversation, message + 1, false).text;
+  const std::string where = "message " + std::to_string(message + 1);
+  if (!BeginsWith(with, before)) {
+    throw DataError(where +
+                        ": the template begins an answer in another way than it writes one, so "
+                        "that nobody knows what the assistant wrote",
+                    "a template with {% generation %} blocks tells it");
+  }
+  if (!BeginsWith(text, with)) {
+    throw DataError(where + ": the template changes this turn when others follow",
+                    "data.mask: last learns only the last turn");
+  }
+  return {before.size(), EndOfTurn(text, before.size(), with.size())};
+}
+
+// A turn ends with its last token. What the template writes behind it, mostly a newline, is not the
+// assistant's.
+size_t ChatTemplate::EndOfTurn(const std::string& text, size_t begin, size_t end) const {
+  if (eos_token_.empty()) return end;
+  const size_t found = text.rfind(eos_token_, end - std::min(end, eos_token_.size()));
+  if (found == std::string::npos || found < begin) return end;
+  const size_t behind = found + eos_token_.size();
+  return text.find_first_not_of(" \t\r\n", behind) < end ? end : behind;
+}
+
+}  // namespace gpuctl::trainer

@@ -1,0 +1,55 @@
+// Parses the expressions of a template, by Jinja's grammar.
+
+#ifndef TRAINER_JINJA_EXPRESSION_PARSER_H_
+#define TRAINER_JINJA_EXPRESSION_PARSER_H_
+
+#include <string>
+#include <vector>
+
+#include "trainer/jinja/expressions.h"
+#include "trainer/jinja/token_reader.h"
+
+namespace gpuctl::trainer::jinja {
+
+// All throw Error(kBadData) with the line.
+class ExpressionParser {
+ public:
+  explicit ExpressionParser(TokenReader& tokens) : tokens_(tokens) {}
+
+  // Without `with_choice`, "if" ends the expression: for x in y if z.
+  ExpressionPtr Parse(bool with_choice = true);
+  // An expression, or several with commas, which are a tuple.
+  ExpressionPtr ParseTuple(bool with_choice = true);
+  // A filter's name with its arguments, behind "|".
+  std::pair<std::string, ArgumentList> ParseFilter();
+  ArgumentList ParseArguments();
+
+ private:
+  ExpressionPtr ParseOr();
+  ExpressionPtr ParseAnd();
+  ExpressionPtr ParseNot();
+  ExpressionPtr ParseComparison();
+  ExpressionPtr ParseSum();
+  ExpressionPtr ParseConcatenation();
+  ExpressionPtr ParseProduct();
+  ExpressionPtr ParsePower();
+  ExpressionPtr ParseUnary(bool with_filters);
+  ExpressionPtr ParsePrimary();
+  ExpressionPtr ParseParenthesis();
+  ExpressionPtr ParseList();
+  ExpressionPtr ParseDict();
+  ExpressionPtr ParseNumber();
+  ExpressionPtr ParseNameOrConstant();
+  ExpressionPtr ParsePostfix(ExpressionPtr value);
+  ExpressionPtr ParseFilters(ExpressionPtr value);
+  ExpressionPtr ParseTest(ExpressionPtr value);
+  ExpressionPtr ParseDot(ExpressionPtr value);
+  ExpressionPtr ParseSubscript(ExpressionPtr value);
+
+  TokenReader& tokens_;
+  int depth_ = 0;  // of expressions within each other
+};
+
+}  // namespace gpuctl::trainer::jinja
+
+#endif  // TRAINER_JINJA_EXPRESSION_PARSER_H_

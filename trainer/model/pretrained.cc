@@ -1,0 +1,97 @@
+#include "trainer/model/pretrained.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <map>
+
+#include "trainer/base/error.h"
+#include "trainer/model/parameters.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+constexpr size_t kNamesShown = 3;
+
+// Returns "a, b, c and 4 more".
+std::string ListOf(const std::vector<std::string>& names) {
+  std::string list;
+  for (size_t i = 0; i < names.size() && i < kNamesShown; ++i) {
+    list += (list.empty() ? "" : ", ") + names[i];
+  }
+  if (names.size() > kNamesShown) {
+    list += " and " + std::to_string(names.size() - kNamesShown) + " more";
+  }
+  return list;
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t extent : shape) {
+    text += (text.size() == 1 ? "" : ", ") + std::to_string(extent);
+  }
+  return text + "]";
+}
+
+bool EndsWith(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Returns the shape of each tensor of the model on disk.
+std::map<std::string, std::vector<int64_t>> ShapesOf(const std::vector<ParameterSpec>& specs) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const ParameterSpec& spec : specs) {
+    for (const RowSlice& slice : spec.slices) {
+      std::vector<int64_t> shape = spec.shape;
+      shape[0] = slice.rows;
+      shapes[slice.name] = shape;
+    }
+  }
+  return shapes;
+}
+
+void CheckStored(const std::map<std::string, std::vector<int64_t>>& shapes,
+                 const std::map<std::string, StoredTensor>& stored, bool tied_head,
+                 const std::string& folder) {
+  std::vector<std::string> missing, other, many;
+  for (const auto& [name, shape] : shapes) {
+    const auto found = stored.find(name);
+    if (found == stored.end()) {
+      missing.push_back(name);
+    } else if (found->second.shape != shape) {
+      other.push_back(name + " is " + ShapeText(found->second.shape) + ", not " + ShapeText(shape));
+    }
+  }
+  for (const auto& [name, tensor] : stored) {
+    const bool unused =
+        EndsWith(name, "rotary_emb.inv_freq") || (tied_head && name == "lm_head.weight");
+    if (!unused && shapes.count(name) == 0) many.push_back(name);
+  }
+  std::string why;
+  if (!missing.empty()) why += "; missing: " + ListOf(missing);
+  if (!other.empty()) why += "; another shape: " + ListOf(other);
+  if (!many.empty()) why += "; not a part of this model: " + ListOf(many);
+  if (!why.empty()) {
+    throw DataError("read weights " + folder + ": they are not those of config.json" + why);
+  }
+}
+
+}  // namespace
+
+std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
+                                       const at::TensorOptions& options) {
+  const at::NoGradGuard no_grad;
+  const std::vector<ParameterSpec> specs = ParameterSpecs(model);
+  StoredWeights stored(folder);
+  CheckStored(ShapesOf(specs), stored.tensors(), model.tied_head, folder);
+  std::vector<at::Tensor> flat;
+  for (const ParameterSpec& spec : specs) {
+    flat.push_back(at::empty(spec.shape, options));
+    for (const RowSlice& slice : spec.slices) {
+      stored.ReadInto(slice.name, flat.back().narrow(0, slice.first_row, slice.rows));
+    }
+  }
+  return flat;
+}
+
+}  // namespace gpuctl::trainer

@@ -1,0 +1,38 @@
+// Finds where the model of a run comes from: the configuration alone, a model folder (model.init),
+// or the checkpoint that the run continues.
+
+#ifndef TRAINER_TRAIN_MODEL_SOURCE_H_
+#define TRAINER_TRAIN_MODEL_SOURCE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/model_folder.h"
+#include "trainer/config/config.h"
+
+namespace gpuctl::trainer {
+
+struct ModelSource {
+  ModelConfig model;
+  nlohmann::json config;             // config.json of the run's checkpoints, but for the dtype
+  std::vector<KeptFile> files;       // of the model, for the run's checkpoints
+  std::string checkpoint;            // to continue from, or ""
+  std::vector<std::string> skipped;  // newer checkpoints that do not verify, with the reasons
+};
+
+// `resume` is "", "auto" or the path of a checkpoint. With model.init the model is that of the
+// checkpoint, if there is one, so that the folder may be gone by then; if it is still there, it
+// must hold the same model. Cleans up after interrupted writers in the checkpoint directory. Throws
+// Error(kBadConfig), Error(kBadData) or Error(kIo).
+ModelSource FindModel(const Config& config, const std::string& resume);
+
+// Returns the weights at step 0, in fp32 on the CPU: those of model.init, or initial ones. Where a
+// checkpoint of a model folder will overwrite them, they are zeros.
+std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_TRAIN_MODEL_SOURCE_H_
