@@ -1,13 +1,15 @@
-# bin/trainer-src: the trainer's sources without tests and without the tokenizer, the headers of nlohmann-json, and build.sh, for
-# machines that compile the trainer against their own torch. Made without LibTorch, so each gpuctl
-# has it.
+# bin/trainer-src: the trainer's sources without tests and without tokenizers, the headers of
+# nlohmann-json, and build.sh, for machines that compile the trainer against their own torch. Made
+# without LibTorch, so each gpuctl has it.
 set(GPUCTL_TRAINER_SOURCES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/trainer-src)
 set(trainer_root ${PROJECT_SOURCE_DIR}/trainer)
 
 file(GLOB trainer_files RELATIVE ${trainer_root} CONFIGURE_DEPENDS
   ${trainer_root}/*/*.cc ${trainer_root}/*/*.h)
-# The tokenizer works where the data is prepared, and needs PCRE2, which nodes lack.
-list(FILTER trainer_files EXCLUDE REGEX "_test\\.cc$|^tests/|^(tokenizer|unicode|jinja|jinja_values|chat)/")
+list(FILTER trainer_files EXCLUDE REGEX "_test\\.cc$|^tests/")
+# Text is prepared where the data is, and needs PCRE2, which nodes lack.
+list(FILTER trainer_files EXCLUDE REGEX
+  "^(tokenizer|unicode|jinja|jinja_values|chat)/|^cli/text_codec\\.cc$")
 find_path(GPUCTL_NLOHMANN_DIR nlohmann/json.hpp REQUIRED)
 mark_as_advanced(GPUCTL_NLOHMANN_DIR)
 

@@ -57,7 +57,7 @@ ROOMS = {
                       ["trainer/base", "trainer/config", "trainer/data", "trainer/checkpoint",
                        "trainer/model"]),
     "trainer/cli": ("the trainer's command line",
-                    ["trainer/base", "trainer/config", "trainer/data", "trainer/checkpoint",
+                    ["trainer/base", "trainer/config", "trainer/tokenizer", "trainer/chat", "trainer/data", "trainer/checkpoint",
                      "trainer/model", "trainer/train"]),
     "trainer/tests": ("code that the trainer's tests share",
                       ["trainer/base", "trainer/config", "trainer/tokenizer", "trainer/jinja", "trainer/data",

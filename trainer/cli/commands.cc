@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -12,6 +13,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/model_folder.h"
 #include "trainer/cli/args.h"
+#include "trainer/cli/text_codec.h"
 #include "trainer/config/config.h"
 #include "trainer/config/families.h"
 #include "trainer/data/corpus.h"
@@ -62,30 +64,50 @@ std::vector<int64_t> ReadIds(const std::string& flag, const std::string& text) {
   return ids;
 }
 
-// Returns bytes for --prompt, tokens for --prompt-ids.
-GenerateRequest RequestOf(const Args& args, const ModelFolder& folder) {
+// Whether the texts of the model are its tokens. Models that were trained here on bytes have no
+// tokenizer.
+bool TakesBytes(const ModelFolder& folder) {
+  return !Exists(folder.path + "/tokenizer.json") && !Exists(folder.path + "/tokenizer.model");
+}
+
+// What is to be generated, and how it is shown.
+struct Generation {
   GenerateRequest request;
+  bool shows_prompt = true;
+  std::unique_ptr<TextCodec> codec;  // null: bytes or tokens are shown
+
+  std::string Shown(int64_t token, bool bytes) const {
+    if (codec != nullptr) return codec->Push(token);
+    return bytes ? std::string(1, static_cast<char>(token)) : std::to_string(token) + " ";
+  }
+};
+
+Generation GenerationOf(const Args& args, const ModelFolder& folder) {
+  Generation made;
+  GenerateRequest& request = made.request;
   request.tokens = static_cast<int64_t>(args.Number("tokens", 200, 0, 1e6));
   request.sampling.temperature = args.Number("temperature", 0.8, 0, 100);
   request.sampling.top_k = static_cast<int64_t>(args.Number("top-k", 0, 0, 1e9));
   request.sampling.top_p = args.Number("top-p", 1, 0, 1);
   request.sampling.seed = static_cast<int64_t>(args.Number("seed", 1, 0, 9e15));
+  if (args.Has("prompt") && TakesBytes(folder)) {
+    const TokenStream prompt = Encode(args.Get("prompt"));
+    request.prompt.assign(prompt.begin(), prompt.end());
+    request.sampling.choices = kBos;  // bytes
+    return made;
+  }
+  request.stop_tokens = args.Has("stop-ids")
+                            ? ReadIds("stop-ids", args.Get("stop-ids"))
+                            : StopTokens(folder.config, folder.generation_config, folder.path);
   if (args.Has("prompt-ids")) {
     request.prompt = ReadIds("prompt-ids", args.Get("prompt-ids"));
-    request.stop_tokens = args.Has("stop-ids")
-                              ? ReadIds("stop-ids", args.Get("stop-ids"))
-                              : StopTokens(folder.config, folder.generation_config, folder.path);
-    return request;
+    return made;
   }
-  for (const char* tokenizer : {"tokenizer.json", "tokenizer.model"}) {
-    if (!Exists(folder.path + "/" + tokenizer)) continue;
-    throw ConfigError("generate: the model in " + folder.path + " has a tokenizer of its own",
-                      "give its tokens with --prompt-ids");
-  }
-  const TokenStream prompt = Encode(args.Get("prompt"));
-  request.prompt.assign(prompt.begin(), prompt.end());
-  request.sampling.choices = kBos;  // bytes
-  return request;
+  made.codec = OpenTextCodec(folder.path);
+  made.shows_prompt = args.Has("prompt");
+  request.prompt = made.shows_prompt ? made.codec->Encode(args.Get("prompt"))
+                                     : made.codec->EncodeChat(args.Get("system"), args.Get("chat"));
+  return made;
 }
 
 }  // namespace
@@ -115,17 +137,24 @@ int RunTrain(const std::vector<std::string>& words) {
 
 int RunGenerate(const std::vector<std::string>& words) {
   const Args args(words,
-                  {"checkpoint", "model", "prompt", "prompt-ids", "tokens", "temperature", "top-k",
-                   "top-p", "stop-ids", "seed", "device"},
+                  {"checkpoint", "model", "prompt", "chat", "system", "prompt-ids", "tokens",
+                   "temperature", "top-k", "top-p", "stop-ids", "seed", "device"},
                   {}, 0);
-  if (args.Has("checkpoint") == args.Has("model") || args.Has("prompt") == args.Has("prompt-ids")) {
+  const int prompts =
+      (args.Has("prompt") ? 1 : 0) + (args.Has("chat") ? 1 : 0) + (args.Has("prompt-ids") ? 1 : 0);
+  if (args.Has("checkpoint") == args.Has("model") || prompts != 1) {
     throw ConfigError(
-        "generate: give one of --checkpoint and --model, and one of --prompt and --prompt-ids");
+        "generate: give one of --checkpoint and --model, and one of --prompt, --chat and "
+        "--prompt-ids");
+  }
+  if (args.Has("system") && !args.Has("chat")) {
+    throw ConfigError("generate: --system belongs to --chat");
   }
   WatchSignals();
   if (args.Has("checkpoint")) VerifyCheckpoint(args.Get("checkpoint"));
   const ModelFolder folder = ReadModelFolder(args.Get("checkpoint", args.Get("model")));
-  const GenerateRequest request = RequestOf(args, folder);
+  const Generation generation = GenerationOf(args, folder);
+  const GenerateRequest& request = generation.request;
   ModelConfig model = folder.model;
   model.context =
       std::min(model.context, static_cast<int64_t>(request.prompt.size()) + request.tokens);
@@ -137,17 +166,17 @@ int RunGenerate(const std::vector<std::string>& words) {
   const GptWeights weights =
       ArrangeWeights(ReadPretrained(folder.path, model, options.dtype(placement.dtype)), model);
   const GptShape shape = MakeGptShape(model, options.dtype(at::kFloat));
-  const bool bytes = args.Has("prompt");
+  const bool bytes = request.sampling.choices == kBos;
   const auto print = [&](int64_t token) {
-    if (bytes) {
-      std::fputc(static_cast<char>(token), stdout);
-    } else {
-      std::printf("%lld ", static_cast<long long>(token));
-    }
+    const std::string text = generation.Shown(token, bytes);
+    std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   };
-  for (size_t i = bytes ? 1 : 0; i < request.prompt.size(); ++i) print(request.prompt[i]);
+  if (generation.shows_prompt) {
+    for (size_t i = bytes ? 1 : 0; i < request.prompt.size(); ++i) print(request.prompt[i]);
+  }
   GenerateTokens(shape, weights, request, print, [] { return StopSignal() != 0; });
+  if (generation.codec != nullptr) std::fputs(generation.codec->Finish().c_str(), stdout);
   std::fputc('\n', stdout);
   return StopSignal() == 0 ? 0 : 128 + StopSignal();
 }
@@ -193,9 +222,10 @@ std::string HelpText() {
 
   gpuctl-trainer train --config FILE [--data PATH]… [--set section.key=value]…
                        [--init DIR] [--checkpoint-dir DIR] [--resume DIR|auto]
-  gpuctl-trainer generate --checkpoint DIR|--model DIR --prompt TEXT|--prompt-ids 1,2,… [--tokens N]
-                       [--temperature T] [--top-k K] [--top-p P] [--seed S] [--stop-ids 1,2,…]
-                       [--device cpu|cuda|mps|auto]
+  gpuctl-trainer generate --checkpoint DIR|--model DIR
+                       --prompt TEXT|--chat MESSAGE [--system TEXT]|--prompt-ids 1,2,…
+                       [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S]
+                       [--stop-ids 1,2,…] [--device cpu|cuda|mps|auto]
   gpuctl-trainer inspect DIR        verifies a checkpoint and lists its tensors
   gpuctl-trainer bench [--set section.key=value]… [--steps N] [--warmup N]
                        times optimizer steps on random tokens; prints one JSON line
@@ -214,7 +244,9 @@ train
 generate
   --checkpoint DIR       a checkpoint; it is verified first
   --model DIR            any other folder with config.json and model.safetensors, or shards
-  --prompt TEXT          bytes, for models that were trained on bytes; prints text
+  --prompt TEXT          continues the text, and prints both
+  --chat MESSAGE         answers the message, by the model's chat template; prints the answer
+  --system TEXT          what the model is told before the message
   --prompt-ids LIST      tokens; prints tokens
   --temperature T        0 takes the likeliest token; default 0.8
   --top-k K, --top-p P   draw only from the K likeliest; from the likeliest that have P together

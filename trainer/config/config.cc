@@ -39,6 +39,7 @@ std::vector<Field> DataFields(DataConfig& c) {
       {"extensions", &c.extensions, 0, 0, {}, "names to take in directories; [] takes all text"},
       {"exclude", &c.exclude, 0, 0, {}, "directory names to leave out; hidden ones always are"},
       {"split", &c.split, 0, 0, {"auto", "document", "tail"}, "how the held-out part is cut off"},
+      {"tokens", &c.tokens, 0, 0, {"auto", "bytes"}, "bytes: also for a model with a tokenizer"},
       {"held_out_fraction", &c.held_out_fraction, 0.001, 0.5, {}, "share of the bytes held out"},
       {"max_bytes", &c.max_bytes, 1, kMax, {}, "stop collecting documents beyond this"},
   };

@@ -64,6 +64,7 @@ struct DataConfig {
   std::vector<std::string> extensions = {".txt", ".md"};
   std::vector<std::string> exclude = {"build", "node_modules"};
   std::string split = "auto";
+  std::string tokens = "auto";  // or "bytes"
   double held_out_fraction = 0.1;
   int64_t max_bytes = 256 << 20;
 };

@@ -12,7 +12,7 @@ namespace {
 
 // Of expressions within each other, and of operators in one row: what is read is walked by
 // recursion.
-constexpr int kMostDepth = 200;
+constexpr int kMostNestedExpressions = 200;
 constexpr int kMostInRow = 1000;
 
 class InRow {
@@ -30,7 +30,7 @@ class InRow {
 }  // namespace
 
 ExpressionPtr ExpressionParser::Parse(bool with_choice) {
-  if (++depth_ > kMostDepth) tokens_.Fail("expressions are nested too deeply");
+  if (++depth_ > kMostNestedExpressions) tokens_.Fail("expressions are nested too deeply");
   ExpressionPtr value = ParseOr();
   for (InRow row(tokens_); with_choice && tokens_.IsName("if"); row.Count()) {
     const int line = tokens_.Take().line;
@@ -78,7 +78,7 @@ ExpressionPtr ExpressionParser::ParseAnd() {
 
 ExpressionPtr ExpressionParser::ParseNot() {
   if (!tokens_.IsName("not")) return ParseComparison();
-  if (++depth_ > kMostDepth) tokens_.Fail("expressions are nested too deeply");
+  if (++depth_ > kMostNestedExpressions) tokens_.Fail("expressions are nested too deeply");
   const int line = tokens_.Take().line;
   ExpressionPtr value = NotOf(line, ParseNot());
   --depth_;
@@ -158,7 +158,7 @@ ExpressionPtr ExpressionParser::ParsePower() {
 ExpressionPtr ExpressionParser::ParseUnary(bool with_filters) {
   ExpressionPtr value;
   if (tokens_.IsOperator("-") || tokens_.IsOperator("+")) {
-    if (++depth_ > kMostDepth) tokens_.Fail("expressions are nested too deeply");
+    if (++depth_ > kMostNestedExpressions) tokens_.Fail("expressions are nested too deeply");
     const Token sign = tokens_.Take();
     value = ParseUnary(/*with_filters=*/false);
     if (sign.text == "-") value = NegativeOf(sign.line, std::move(value));

@@ -10,7 +10,7 @@
 namespace gpuctl::trainer::jinja {
 namespace {
 
-constexpr int kMostDepth = 100;  // of statements within each other
+constexpr int kMostNestedStatements = 100;  // of statements within each other
 
 class Parser {
  public:
@@ -28,7 +28,7 @@ class Parser {
   // Parses up to a block with one of these names, whose name is the current token then, or to the
   // template's end.
   Statements ParseUntil(const Ends& ends) {
-    if (++depth_ > kMostDepth) tokens_.Fail("statements are nested too deeply");
+    if (++depth_ > kMostNestedStatements) tokens_.Fail("statements are nested too deeply");
     Statements statements;
     while (!tokens_.Is(TokenKind::kEnd)) {
       const Token token = tokens_.Take();
@@ -205,7 +205,7 @@ class Parser {
 
   Target ParseOneTarget() {
     if (tokens_.SkipOperator("(")) {
-      if (++depth_ > kMostDepth) tokens_.Fail("targets are nested too deeply");
+      if (++depth_ > kMostNestedStatements) tokens_.Fail("targets are nested too deeply");
       Target target = ParseTarget();
       --depth_;
       tokens_.ExpectOperator(")");

@@ -23,7 +23,7 @@ class Done : public Statement {
 };
 
 template <typename Body>
-StatementPtr Make(int line, Body body) {
+StatementPtr MakeStatement(int line, Body body) {
   return std::make_unique<Done<Body>>(line, std::move(body));
 }
 
@@ -135,21 +135,21 @@ void RunLoop(const Loop& loop, const Value& items, int depth, Run& run, const Sc
 }  // namespace
 
 StatementPtr TextStatement(int line, std::string text) {
-  return Make(line, [text = std::move(text)](Run& run, const ScopePtr&) {
+  return MakeStatement(line, [text = std::move(text)](Run& run, const ScopePtr&) {
     run.Write(text);
     return Flow::kNext;
   });
 }
 
 StatementPtr PrintStatement(int line, ExpressionPtr value) {
-  return Make(line, [value = std::move(value)](Run& run, const ScopePtr& scope) {
+  return MakeStatement(line, [value = std::move(value)](Run& run, const ScopePtr& scope) {
     run.Write(value->Evaluate(run, scope).Text());
     return Flow::kNext;
   });
 }
 
 StatementPtr IfStatement(int line, std::vector<Branch> branches) {
-  return Make(line, [branches = std::move(branches)](Run& run, const ScopePtr& scope) {
+  return MakeStatement(line, [branches = std::move(branches)](Run& run, const ScopePtr& scope) {
     for (const Branch& branch : branches) {
       if (branch.condition == nullptr || branch.condition->Evaluate(run, scope).Truth()) {
         return ExecuteAll(branch.body, run, scope);
@@ -160,23 +160,23 @@ StatementPtr IfStatement(int line, std::vector<Branch> branches) {
 }
 
 StatementPtr ForStatement(int line, Loop loop) {
-  return Make(line, [loop = std::move(loop)](Run& run, const ScopePtr& scope) {
+  return MakeStatement(line, [loop = std::move(loop)](Run& run, const ScopePtr& scope) {
     RunLoop(loop, loop.items->Evaluate(run, scope), 0, run, scope);
     return Flow::kNext;
   });
 }
 
 StatementPtr SetStatement(int line, Target target, ExpressionPtr value) {
-  return Make(line, [target = std::move(target), value = std::move(value)](Run& run,
-                                                                           const ScopePtr& scope) {
+  return MakeStatement(line, [target = std::move(target), value = std::move(value)](
+                                 Run& run, const ScopePtr& scope) {
     Assign(target, value->Evaluate(run, scope), *scope);
     return Flow::kNext;
   });
 }
 
 StatementPtr SetBlockStatement(int line, Target target, Filters filters, Statements body) {
-  return Make(line, [target = std::move(target), filters = std::move(filters),
-                     body = std::move(body)](Run& run, const ScopePtr& scope) {
+  return MakeStatement(line, [target = std::move(target), filters = std::move(filters),
+                              body = std::move(body)](Run& run, const ScopePtr& scope) {
     const std::string text = CaptureAll(body, run, scope);
     Assign(target, ApplyFilters(filters, text, run, scope), *scope);
     return Flow::kNext;
@@ -185,8 +185,8 @@ StatementPtr SetBlockStatement(int line, Target target, Filters filters, Stateme
 
 StatementPtr WithStatement(int line, std::vector<std::pair<Target, ExpressionPtr>> bindings,
                            Statements body) {
-  return Make(line, [bindings = std::move(bindings), body = std::move(body)](
-                        Run& run, const ScopePtr& scope) {
+  return MakeStatement(line, [bindings = std::move(bindings), body = std::move(body)](
+                                 Run& run, const ScopePtr& scope) {
     const auto inner = std::make_shared<Scope>(scope);
     for (const auto& [target, value] : bindings) {  // values do not see each other
       Assign(target, value->Evaluate(run, scope), *inner);
@@ -197,8 +197,8 @@ StatementPtr WithStatement(int line, std::vector<std::pair<Target, ExpressionPtr
 
 StatementPtr MacroStatement(int line, std::string name, std::vector<Parameter> parameters,
                             Statements body) {
-  return Make(line, [name = std::move(name), parameters = std::move(parameters),
-                     body = std::move(body)](Run& run, const ScopePtr& scope) {
+  return MakeStatement(line, [name = std::move(name), parameters = std::move(parameters),
+                              body = std::move(body)](Run& run, const ScopePtr& scope) {
     scope->Set(name, std::shared_ptr<const Object>(
                          std::make_shared<Macro>(name, parameters, body, run, scope)));
     return Flow::kNext;
@@ -207,9 +207,9 @@ StatementPtr MacroStatement(int line, std::string name, std::vector<Parameter> p
 
 StatementPtr CallStatement(int line, std::vector<Parameter> parameters, ExpressionPtr function,
                            ArgumentList arguments, Statements body) {
-  return Make(line, [parameters = std::move(parameters), function = std::move(function),
-                     arguments = std::move(arguments),
-                     body = std::move(body)](Run& run, const ScopePtr& scope) {
+  return MakeStatement(line, [parameters = std::move(parameters), function = std::move(function),
+                              arguments = std::move(arguments),
+                              body = std::move(body)](Run& run, const ScopePtr& scope) {
     const Value callee = function->Evaluate(run, scope);
     if (!callee.IsObject()) throw TemplateError("a call block needs a macro");
     Arguments values = EvaluateArguments(arguments, run, scope);
@@ -221,8 +221,8 @@ StatementPtr CallStatement(int line, std::vector<Parameter> parameters, Expressi
 }
 
 StatementPtr FilterStatement(int line, Filters filters, Statements body) {
-  return Make(line, [filters = std::move(filters), body = std::move(body)](Run& run,
-                                                                           const ScopePtr& scope) {
+  return MakeStatement(line, [filters = std::move(filters), body = std::move(body)](
+                                 Run& run, const ScopePtr& scope) {
     const std::string text = CaptureAll(body, run, scope);
     run.Write(ApplyFilters(filters, text, run, scope).Text());
     return Flow::kNext;
@@ -230,11 +230,11 @@ StatementPtr FilterStatement(int line, Filters filters, Statements body) {
 }
 
 StatementPtr FlowStatement(int line, Flow flow) {
-  return Make(line, [flow](Run&, const ScopePtr&) { return flow; });
+  return MakeStatement(line, [flow](Run&, const ScopePtr&) { return flow; });
 }
 
 StatementPtr GenerationStatement(int line, Statements body) {
-  return Make(line, [body = std::move(body)](Run& run, const ScopePtr& scope) {
+  return MakeStatement(line, [body = std::move(body)](Run& run, const ScopePtr& scope) {
     run.Generation([&] { ExecuteAll(body, run, std::make_shared<Scope>(scope)); });
     return Flow::kNext;
   });

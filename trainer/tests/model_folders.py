@@ -77,8 +77,8 @@ class Test:
                               stderr=subprocess.PIPE, universal_newlines=True)
 
     def train(self, folder, checkpoints, *more):
-        return self.run("train", "--config", self.config, "--init", folder, "--checkpoint-dir",
-                        checkpoints, *more)
+        return self.run("train", "--config", self.config, "--set", "data.tokens=bytes", "--init",
+                        folder, "--checkpoint-dir", checkpoints, *more)
 
     def refused(self, what, folder, part, code=BAD_DATA):
         """Both commands must refuse the folder and say `part`."""
@@ -154,8 +154,8 @@ def check_resume(test, folder, runs):
 
 def check_texts_and_lengths(test, folder):
     ended = test.run("generate", "--model", folder, "--prompt", "text")
-    test.check("text for a model with a tokenizer is refused",
-               ended.returncode == BAD_CONFIG and "--prompt-ids" in ended.stderr, ended.stderr)
+    test.check("text for a model whose tokenizer is none is refused",
+               ended.returncode == BAD_DATA and "tokenizer.json" in ended.stderr, ended.stderr)
     for ids in ("1,270", "1,,2", "-1", "x", "1 2", "99999999999999999999"):
         ended = test.run("generate", "--model", folder, "--prompt-ids", ids)
         test.check(f"the prompt {ids} is refused", ended.returncode == BAD_CONFIG, ended.stderr)
@@ -165,6 +165,9 @@ def check_texts_and_lengths(test, folder):
     ended = test.train(folder, test.directory + "/refused", "--set", "model.layers=2")
     test.check("a shape beside the folder's is refused",
                ended.returncode == BAD_CONFIG and "model.layers" in ended.stderr, ended.stderr)
+    ended = test.train(folder, test.directory + "/refused", "--set", "data.tokens=auto")
+    test.check("bytes for a model with a tokenizer are refused, unless they are asked for",
+               ended.returncode == BAD_CONFIG and "data.tokens=bytes" in ended.stderr, ended.stderr)
     small = test.directory + "/small"
     make_llama(small, vocab=256)
     ended = test.train(small, test.directory + "/refused")

@@ -39,12 +39,19 @@ void CheckSameModel(const std::string& init, const ModelFolder& folder) {
                     ": another model: its config.json is not that of " + init);
 }
 
-void CheckFits(const ModelConfig& model, int64_t context, const std::string& path) {
+void CheckFits(const ModelConfig& model, const Config& config, const std::string& path) {
+  const int64_t context = config.model.context;
   if (context > model.context) {
     throw ConfigError(
         Format("start from %s: model.context %lld is longer than the model's %lld", path.c_str(),
                static_cast<long long>(context), static_cast<long long>(model.context)),
         "set model.context");
+  }
+  const bool has_tokenizer = Exists(path + "/tokenizer.json") || Exists(path + "/tokenizer.model");
+  if (has_tokenizer && config.data.tokens != "bytes") {
+    throw ConfigError(
+        "start from " + path + ": the model has a tokenizer, and text is trained as bytes so far",
+        "data.tokens=bytes does it all the same; the model unlearns its own tokens");
   }
   if (model.vocab_size < kByteVocabulary) {
     throw ConfigError(
@@ -70,7 +77,7 @@ ModelSource FindModel(const Config& config, const std::string& resume) {
   const std::string& path = source.checkpoint.empty() ? init : source.checkpoint;
   const ModelFolder folder = ReadModelFolder(path);
   if (!source.checkpoint.empty()) CheckSameModel(init, folder);
-  CheckFits(folder.model, config.model.context, path);
+  CheckFits(folder.model, config, path);
   source.model = folder.model;
   source.model.context = config.model.context;
   source.model.init = init;
