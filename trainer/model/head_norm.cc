@@ -20,17 +20,17 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // The query heads or the key heads of the fused projection.
-struct Part {
+struct NormedPart {
   int64_t first;  // head
   int64_t heads;
 };
 
-at::Tensor ViewOf(const at::Tensor& x_nc, const Part& part, int64_t head_dim) {
+at::Tensor ViewOf(const at::Tensor& x_nc, const NormedPart& part, int64_t head_dim) {
   return x_nc.view({x_nc.size(0), -1, head_dim}).narrow(1, part.first, part.heads);
 }
 
 // Norms the heads of one part; `scale_np` gets 1 / sqrt(mean of squares + eps).
-void Norm(const at::Tensor& qkv_nc, const Part& part, const at::Tensor& weight_e, double eps,
+void Norm(const at::Tensor& qkv_nc, const NormedPart& part, const at::Tensor& weight_e, double eps,
           const at::Tensor& out_nc, at::Tensor scale_np) {
   const int64_t head_dim = weight_e.size(0);
   if (UsesCpuKernels(qkv_nc)) {
@@ -50,9 +50,9 @@ void Norm(const at::Tensor& qkv_nc, const Part& part, const at::Tensor& weight_e
 }
 
 // Writes the gradient of the part's heads, and returns that of its weight, in the weight's dtype.
-at::Tensor NormBackward(const at::Tensor& qkv_nc, const Part& part, const at::Tensor& weight_e,
-                        const at::Tensor& scale_np, const at::Tensor& dy_nc,
-                        const at::Tensor& dx_nc) {
+at::Tensor NormBackward(const at::Tensor& qkv_nc, const NormedPart& part,
+                        const at::Tensor& weight_e, const at::Tensor& scale_np,
+                        const at::Tensor& dy_nc, const at::Tensor& dx_nc) {
   const int64_t head_dim = weight_e.size(0);
   if (UsesCpuKernels(qkv_nc)) {
     const int64_t columns = qkv_nc.size(1);
@@ -90,7 +90,7 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
     const at::Tensor out_nc = at::empty_like(qkv_nc);
     Norm(qkv_nc, {0, s.heads}, q_weight_e, eps, out_nc, q_scale_np);
     Norm(qkv_nc, {s.heads, s.kv_heads}, k_weight_e, eps, out_nc, k_scale_np);
-    const Part values = {s.heads + s.kv_heads, s.kv_heads};
+    const NormedPart values = {s.heads + s.kv_heads, s.kv_heads};
     ViewOf(out_nc, values, s.head_dim).copy_(ViewOf(qkv_nc, values, s.head_dim));
     context->save_for_backward({qkv_nc, q_weight_e, k_weight_e, q_scale_np, k_scale_np});
     context->saved_data["heads"] = s.heads;
@@ -109,7 +109,7 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
     const at::Tensor dq_e = NormBackward(qkv_nc, {0, heads}, saved[1], saved[3], dy_nc, dx_nc);
     const at::Tensor dk_e =
         NormBackward(qkv_nc, {heads, kv_heads}, saved[2], saved[4], dy_nc, dx_nc);
-    const Part values = {heads + kv_heads, kv_heads};
+    const NormedPart values = {heads + kv_heads, kv_heads};
     ViewOf(dx_nc, values, head_dim).copy_(ViewOf(dy_nc, values, head_dim));
     return {dx_nc, dq_e, dk_e, at::Tensor(), at::Tensor(), at::Tensor()};
   }
