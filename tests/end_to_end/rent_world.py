@@ -73,6 +73,13 @@ class RentWorld(Laptop):
             shutil.rmtree(self.dir, ignore_errors=True)
         assert kind is not None or not left, "processes are left: %s" % left
 
+    def run(self, *args, **more):
+        """As Laptop.run. `doctor` looks at `local`, whose files are otherwise those of the user who
+        tests: an ssh session has the user's own home."""
+        if args[0] == "doctor":
+            more.setdefault("GPUCTL_NODE_ROOT", self.root)
+        return super().run(*args, **more)
+
     def marks(self):
         return (b"@%d\0" % self.sim.pid,
                 b"GPUCTL_STATE_DIR=%s\0" % self.env["GPUCTL_STATE_DIR"].encode())
