@@ -17,18 +17,22 @@
 namespace gpuctl {
 namespace {
 
-constexpr int kNamesWidth = 34;  // columns of help: the options' names and what they take
+// Columns of help: the options' names and what they take; what they do.
+constexpr int kNamesWidth = 34;
+[[maybe_unused]] constexpr int kUnlimited = 1000;
 
 // Formats a usage line that shows how to use the verb; CLI11's would list every option's type.
 class UsageFormatter : public CLI::Formatter {
  public:
   explicit UsageFormatter(std::string usage) : usage_(std::move(usage)) {
     column_width(kNamesWidth);
-    // CLI11 has these in capitals since 2.5, and a column of its own for short names.
-    label("POSITIONALS", "Positionals");
-    label("OPTIONS", "Options");
-#if CLI11_VERSION_MAJOR * 100 + CLI11_VERSION_MINOR >= 205
+    label("POSITIONALS", "Positionals");  // its own name since CLI11 2.5
+#if CLI11_VERSION_MAJOR * 100 + CLI11_VERSION_MINOR >= 206
+    // A column of its own for short names; texts as they are written.
     long_option_alignment_ratio((sizeof("  -h, ") - 0.5F) / kNamesWidth);
+    right_column_width(kUnlimited);
+    enable_description_formatting(false);
+    enable_footer_formatting(false);
 #endif
   }
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -112,6 +116,7 @@ FlagSet::FlagSet(const std::string& usage, const std::string& description,
       app_(std::make_unique<CLI::App>(description, absl::StrCat("gpuctl ", verb_))) {
   app_->formatter(std::make_shared<UsageFormatter>(usage));
   app_->footer(footer);
+  app_->option_defaults()->group("Options");  // "OPTIONS" since CLI11 2.5
   app_->set_help_flag("-h,--help", "Show this help and exit");
 }
 
