@@ -14,6 +14,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "agent/bundle/bundle.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
@@ -48,7 +49,7 @@ struct Running {
 
 // Returns the beginning of a process's command line, with the name of its program. Returns "" for a
 // process that ended, for a zombie, and for a thread of the kernel.
-absl::StatusOr<std::string> CommandLine(const std::string& process) {
+absl::StatusOr<std::string> ReadCommandLine(const std::string& process) {
   const std::string path = JoinPath(process, "cmdline");
   const UniqueFd fd(file_ops::Open(path, O_RDONLY));
   char words[8192];
@@ -56,6 +57,16 @@ absl::StatusOr<std::string> CommandLine(const std::string& process) {
   if (length >= 0) return std::string(words, static_cast<size_t>(length));
   if (errno == ENOENT || errno == ESRCH) return "";
   return ErrnoStatus(errno, absl::StrCat("read ", path));
+}
+
+// Returns the same. In the middle of exec a process has a program and no words yet; they come soon.
+absl::StatusOr<std::string> CommandLine(const std::string& process, bool has_program) {
+  constexpr int kMostLooks = 100;
+  for (int looks = 1;; ++looks) {
+    ASSIGN_OR_RETURN(std::string words, ReadCommandLine(process));
+    if (!words.empty() || !has_program || looks == kMostLooks) return words;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
 }
 
 absl::StatusOr<Running> ListRunning() {
@@ -70,7 +81,7 @@ absl::StatusOr<Running> ListRunning() {
     if (length > 0) {
       running.dirs.insert(DirName(absl::string_view(program, static_cast<size_t>(length))));
     }
-    ASSIGN_OR_RETURN(std::string command_line, CommandLine(process));
+    ASSIGN_OR_RETURN(std::string command_line, CommandLine(process, length > 0));
     if (!command_line.empty()) running.command_lines.push_back(std::move(command_line));
   }
   // Our own process is always visible. Without it this is not a list of processes.
