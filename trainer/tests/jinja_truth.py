@@ -3,9 +3,10 @@
 
   jinja_truth.py DUMP [--rounds N] [--seed S] [--npm FOLDER] [TEMPLATE.jinja...]
 
-DUMP is jinja_dump. N random expressions, N random templates and, for each template file, N
-random conversations and N/4 changed templates are rendered by both. What Jinja renders must be the same text, or be refused as
-not supported; what Jinja refuses must be refused. Without python3-jinja2 it exits with 77.
+DUMP is jinja_dump. N random expressions, N random templates and, for each template file, N random
+conversations and N/4 changed templates are rendered by both. What Jinja renders must be the same
+text, or be refused as not supported; what Jinja refuses must be refused. Without python3-jinja2 it
+exits with 77.
 
 Templates are those of the shared vectors, of the published models that npm brings into FOLDER (see
 tokenizer_truth.py), and those that are named.
@@ -62,7 +63,7 @@ def environment():
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, jinja2.ext.loopcontrols])
     made.filters["tojson"] = tojson
     made.globals["raise_exception"] = raise_exception
-    made.globals["strftime_now"] = lambda format: datetime.datetime.fromtimestamp(NOW).strftime(format)
+    made.globals["strftime_now"] = datetime.datetime.fromtimestamp(NOW).strftime
     return made
 
 
@@ -126,38 +127,52 @@ class Comparison:
 
 # --- Random expressions and templates
 
-STRINGS = ["", "a", "abc", "Hello World", " x y ", "naïve ß", "日本語", "a,b,,c", "line\nnext\r\nend",
-           "it's", 'say "hi"', "\t tab\u00a0", "🦙 é", "İSTANBUL ΣΑΣ", "1", "-2.5", "ab" * 5, "<think>x</think>y"]
+STRINGS = [
+    "", "a", "abc", "Hello World", " x y ", "naïve ß", "日本語", "a,b,,c", "line\nnext\r\nend",
+    "it's", 'say "hi"', "\t tab\xa0", "🦙 é", "İSTANBUL ΣΑΣ", "1", "-2.5", "ababababab",
+    "<think>x</think>y"
+]
 VARIABLES = {
-    "s": "Hello, wörld!\n  bye ", "t": "", "n": 3, "m": -7, "z": 0, "f": 2.5, "g": 1e22, "h": 1e-7, "b": True,
-    "no": None, "words": ["beta", "Alpha", "gamma", "alpha"], "numbers": [3, 1, 2, 10, -1],
+    "s": "Hello, wörld!\n  bye ", "t": "", "n": 3, "m": -7, "z": 0, "f": 2.5, "g": 1e22, "h": 1e-7,
+    "b": True, "no": None, "words": ["beta", "Alpha", "gamma", "alpha"], "numbers": [3, 1, 2, 10, -1],
     "mixed": [1, "x", None, True, 2.0, [1, [2]], {"k": "v"}], "empty": [],
     "d": {"b": 1, "a": "x", "items": [1, 2], "ä": None}, "e": {},
-    "rows": [{"name": "x", "v": 2, "sub": {"k": 1}}, {"name": "Y", "v": 1, "sub": {"k": 3}}, {"name": "z", "v": 2, "sub": {}}],
+    "rows": [{"name": "x", "v": 2, "sub": {"k": 1}}, {"name": "Y", "v": 1, "sub": {"k": 3}},
+             {"name": "z", "v": 2, "sub": {}}],
 }
-FILTERS = ["upper", "lower", "title", "capitalize", "trim", "length", "first", "last", "list", "reverse",
-           "sort", "join", "join(', ')", "join('-', attribute='name')", "tojson", "tojson(indent=2)",
-           "tojson(sort_keys=true)", "tojson(separators=(',', ':'))", "default('D')", "default('D', true)",
-           "d(1)", "int", "int(5)", "float", "abs", "round", "round(1)", "round(1, 'floor')", "string",
-           "replace('a', 'b')", "replace('l', '', 1)", "indent", "indent(2, true)", "indent(3, blank=true)", "items",
-           "dictsort", "dictsort(by='value')", "dictsort(reverse=true)", "select", "reject",
-           "select('string')", "reject('none')",
-           "selectattr('name')", "selectattr('v', 'equalto', 2)", "rejectattr('sub.k')",
-           "selectattr('sub', 'defined')", "map('upper')", "map(attribute='name')",
-           "map(attribute='sub.k', default='?')", "min", "max", "sum", "sum(attribute='v')", "unique",
-           "sort(attribute='name')", "sort(reverse=true)", "sort(case_sensitive=true)", "batch(2)",
-           "batch(2, 0)", "safe", "count", "trim('x ')", "max(attribute='v')", "nosuchfilter"]
-TESTS = ["defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping",
-         "iterable", "sequence", "true", "false", "odd", "even", "divisibleby(3)", "divisibleby 2", "eq(3)",
-         "equalto 'a'", "ne 1", "gt 1", "lt(2)", "ge 3", "le 3", "in [1, 3]", "in 'abc'", "lower", "upper",
-         "callable", "sameas none", "sameas true", "== 3"]
-METHODS = [".upper()", ".lower()", ".strip()", ".lstrip()", ".rstrip('! ')", ".split()", ".split(',')",
-           ".split('l', 1)", ".split(none, 1)", ".rsplit(' ', 1)", ".startswith('a')", ".endswith(('!', 'c'))", ".replace('a', 'bb')",
-           ".replace('', '-')", ".title()", ".capitalize()", ".splitlines()", ".splitlines(true)", ".find('l')", ".rfind('l')",
-           ".count('l')", ".count(1)", ".index(1)", ".index('l')", ".items()", ".keys()", ".values()", ".get('a')", ".get('q', 9)",
-           ".isdigit()", ".isalpha()", ".isspace()", ".isupper()", ".islower()", ".isalnum()", ".removeprefix('H')", ".removesuffix('! ')",
-           ".partition(',')", ".rpartition(' ')", ".join(words)", ".a", ".items", ".nosuch", ".name", ".0",
-           "['a']", "[0]", "[-1]", "[9]", "[1:]", "[:-1]", "[::-1]", "[1:3]", "[::2]", "[-2:]", "[3:0:-1]", "[n]", "[none]", ".append(1)", ".pop()"]
+FILTERS = [
+    "upper", "lower", "title", "capitalize", "trim", "length", "first", "last", "list",
+    "reverse", "sort", "join", "join(', ')", "join('-', attribute='name')", "tojson",
+    "tojson(indent=2)", "tojson(sort_keys=true)", "tojson(separators=(',', ':'))",
+    "default('D')", "default('D', true)", "d(1)", "int", "int(5)", "float", "abs", "round",
+    "round(1)", "round(1, 'floor')", "string", "replace('a', 'b')", "replace('l', '', 1)",
+    "indent", "indent(2, true)", "indent(3, blank=true)", "items", "dictsort",
+    "dictsort(by='value')", "dictsort(reverse=true)", "select", "reject", "select('string')",
+    "reject('none')", "selectattr('name')", "selectattr('v', 'equalto', 2)",
+    "rejectattr('sub.k')", "selectattr('sub', 'defined')", "map('upper')",
+    "map(attribute='name')", "map(attribute='sub.k', default='?')", "min", "max", "sum",
+    "sum(attribute='v')", "unique", "sort(attribute='name')", "sort(reverse=true)",
+    "sort(case_sensitive=true)", "batch(2)", "batch(2, 0)", "safe", "count", "trim('x ')",
+    "max(attribute='v')", "nosuchfilter"
+]
+TESTS = [
+    "defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping",
+    "iterable", "sequence", "true", "false", "odd", "even", "divisibleby(3)", "divisibleby 2",
+    "eq(3)", "equalto 'a'", "ne 1", "gt 1", "lt(2)", "ge 3", "le 3", "in [1, 3]", "in 'abc'",
+    "lower", "upper", "callable", "sameas none", "sameas true", "== 3"
+]
+METHODS = [
+    ".upper()", ".lower()", ".strip()", ".lstrip()", ".rstrip('! ')", ".split()", ".split(',')",
+    ".split('l', 1)", ".split(none, 1)", ".rsplit(' ', 1)", ".startswith('a')",
+    ".endswith(('!', 'c'))", ".replace('a', 'bb')", ".replace('', '-')", ".title()",
+    ".capitalize()", ".splitlines()", ".splitlines(true)", ".find('l')", ".rfind('l')",
+    ".count('l')", ".count(1)", ".index(1)", ".index('l')", ".items()", ".keys()", ".values()",
+    ".get('a')", ".get('q', 9)", ".isdigit()", ".isalpha()", ".isspace()", ".isupper()",
+    ".islower()", ".isalnum()", ".removeprefix('H')", ".removesuffix('! ')", ".partition(',')",
+    ".rpartition(' ')", ".join(words)", ".a", ".items", ".nosuch", ".name", ".0", "['a']", "[0]",
+    "[-1]", "[9]", "[1:]", "[:-1]", "[::-1]", "[1:3]", "[::2]", "[-2:]", "[3:0:-1]", "[n]",
+    "[none]", ".append(1)", ".pop()"
+]
 
 
 class Grammar:
@@ -211,7 +226,8 @@ class Grammar:
         return "-%s" % a
 
     def tag(self, text):
-        return "{%%%s %s %s%%}" % (self.r.choice(["", "", "-", "+"]), text, self.r.choice(["", "", "-", "+"]))
+        signs = ["", "", "-", "+"]
+        return "{%%%s %s %s%%}" % (self.r.choice(signs), text, self.r.choice(signs))
 
     def space(self):
         return self.r.choice(["", "", "\n", "  ", "\n  ", " \n\n", "text", "a\n", "\t"])
@@ -221,7 +237,8 @@ class Grammar:
         kind = r.randrange(12) if depth > 0 else r.randrange(3)
         inner = lambda: self.template(depth - 1)  # noqa: E731
         if kind == 0:
-            return "{{%s %s %s}}" % (r.choice(["", "-"]), self.expression(1), r.choice(["", "-"]))
+            return "{{%s %s %s}}" % (
+                r.choice(["", "-"]), self.expression(1), r.choice(["", "-"]))
         if kind == 1:
             return self.tag("set %s = %s" % (r.choice(["x", "y", "n"]), self.expression(1)))
         if kind == 2:
@@ -231,36 +248,45 @@ class Grammar:
                     (self.tag("elif " + self.expression(1)) + inner() if r.random() < 0.4 else "") +
                     (self.tag("else") + inner() if r.random() < 0.5 else "") + self.tag("endif"))
         if kind in (5, 6):
-            head = r.choice(["for x in %s", "for x in %s if x", "for x in words + [%s]", "for k, v in d.items()",
-                             "for x in range(3)", "for x in rows", "for x in numbers if x is odd"])
+            head = r.choice(["for x in %s", "for x in %s if x", "for x in words + [%s]",
+                             "for k, v in d.items()", "for x in range(3)", "for x in rows",
+                             "for x in numbers if x is odd"])
             head = head % self.expression(1) if "%s" in head else head
-            control = self.tag("if loop.index == 2") + self.tag(r.choice(["break", "continue"])) + self.tag("endif")
-            return (self.tag(head) + r.choice(["", "{{ loop.index }}/{{ loop.length }}", "{{ loop.first }}{{ loop.last }}",
-                                               "{{ loop.previtem }}|{{ loop.nextitem }}", "{{ loop.cycle('a', 'b') }}", control,
-                                               "{{ loop.changed(x) }}", "{{ loop.revindex0 }}{{ x }}"]) + inner() +
+            control = (self.tag("if loop.index == 2") + self.tag(r.choice(["break", "continue"])) +
+                       self.tag("endif"))
+            about = r.choice(["", "{{ loop.index }}/{{ loop.length }}", control,
+                              "{{ loop.first }}{{ loop.last }}", "{{ loop.cycle('a', 'b') }}",
+                              "{{ loop.previtem }}|{{ loop.nextitem }}", "{{ loop.changed(x) }}",
+                              "{{ loop.revindex0 }}{{ x }}"])
+            return (self.tag(head) + about + inner() +
                     (self.tag("else") + inner() if r.random() < 0.3 else "") + self.tag("endfor"))
         if kind == 7:
-            return (self.tag("macro m(a, b=%s)" % self.expression(1)) + "{{ a }}{{ b }}" + inner() + self.tag("endmacro") +
+            return (self.tag("macro m(a, b=%s)" % self.expression(1)) + "{{ a }}{{ b }}" + inner() +
+                    self.tag("endmacro") +
                     "{{ m(%s) }}{{ m(a=%s, b=1) }}" % (self.expression(1), self.expression(1)))
         if kind == 8:
-            return (self.tag("set ns = namespace(c=%s)" % self.expression(1)) + self.tag("for x in words") +
-                    self.tag("set ns.c = %s" % r.choice(["x", "ns.c ~ x", "loop.index", self.expression(1)])) + inner() +
+            value = r.choice(["x", "ns.c ~ x", "loop.index", self.expression(1)])
+            return (self.tag("set ns = namespace(c=%s)" % self.expression(1)) +
+                    self.tag("for x in words") + self.tag("set ns.c = " + value) + inner() +
                     self.tag("endfor") + "{{ ns.c }}{{ ns.q }}")
         if kind == 9:
             return self.tag("set y") + inner() + self.tag("endset") + "{{ y }}"
         if kind == 10:
-            return self.tag("filter " + r.choice(["upper", "trim", "indent(2)", "replace('a', 'b')"])) + inner() + self.tag("endfilter")
+            filter_ = r.choice(["upper", "trim", "indent(2)", "replace('a', 'b')"])
+            return self.tag("filter " + filter_) + inner() + self.tag("endfilter")
         return self.tag("with x = %s" % self.expression(1)) + inner() + self.tag("endwith")
 
     def template(self, depth):
-        return "".join(self.space() + self.block(depth) + self.space() for _ in range(self.r.randrange(1, 4)))
+        return "".join(self.space() + self.block(depth) + self.space()
+                       for _ in range(self.r.randrange(1, 4)))
 
 
 # --- Random conversations
 
 def text_of(r):
-    parts = ["Hello", " ", "\n", "<think>", "</think>", "\n\n", "naïve", "日本", "🦙", "  ", "\t", "<tool_response>",
-             "</tool_response>", "2+2", "'", '"', "{{ x }}", "\\", "<|im_end|>", "a.b", "A"]
+    parts = ["Hello", " ", "\n", "<think>", "</think>", "\n\n", "naïve", "日本", "🦙", "  ", "\t",
+             "<tool_response>", "</tool_response>", "2+2", "'", '"', "{{ x }}", "\\", "<|im_end|>",
+             "a.b", "A"]
     return "".join(r.choice(parts) for _ in range(r.randrange(8)))
 
 
@@ -282,19 +308,22 @@ def value_of(r, depth):
 def tool_of(r):
     return {"type": "function", "function": {
         "name": "f%d" % r.randrange(9), "description": text_of(r),
-        "parameters": {"type": "object", "properties": {"x": {"type": "string", "enum": [text_of(r)]}},
-                       "required": ["x"][:r.randrange(2)]}, "extra": value_of(r, 2)}}
+        "parameters": {
+            "type": "object", "properties": {"x": {"type": "string", "enum": [text_of(r)]}},
+            "required": ["x"][:r.randrange(2)]},
+        "extra": value_of(r, 2)}}
 
 
 def message_of(r, role):
     message = {"role": role, "content": text_of(r)}
     if r.random() < 0.05:
-        message["content"] = r.choice([None, [{"type": "text", "text": text_of(r)}], [{"type": "image"}]])
+        message["content"] = r.choice(
+            [None, [{"type": "text", "text": text_of(r)}], [{"type": "image"}]])
     if role == "assistant" and r.random() < 0.3:
         arguments = {"x": value_of(r, 2)}
         call = {"name": "f", "arguments": r.choice([arguments, json.dumps(arguments)])}
-        message["tool_calls"] = [r.choice([call, {"type": "function", "id": "123456789", "function": call}])
-                                 for _ in range(r.randrange(1, 3))]
+        wrapped = {"type": "function", "id": "123456789", "function": call}
+        message["tool_calls"] = [r.choice([call, wrapped]) for _ in range(r.randrange(1, 3))]
     if role == "assistant" and r.random() < 0.2:
         message["reasoning_content"] = text_of(r)
     if r.random() < 0.02:
@@ -328,8 +357,8 @@ def mutated(r, template):
         begin = r.randrange(len(template))
         end = min(len(template), begin + r.choice([1, 1, 2, 5, 20]))
         at = r.randrange(len(template))
-        piece = r.choice(["", template[begin:end] * 2, template[at:at + 5], "-", "|", "}", "'", "\n", " not ", "[0]",
-                          "%}", "{{", "none", ".x", "(", ")", " if "])
+        piece = r.choice(["", template[begin:end] * 2, template[at:at + 5], "-", "|", "}", "'", "\n",
+                          " not ", "[0]", "%}", "{{", "none", ".x", "(", ")", " if "])
         template = template[:begin] + piece + template[end:]
         if not template:
             return "x"
