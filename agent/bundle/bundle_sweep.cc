@@ -14,7 +14,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "agent/bundle/bundle.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
@@ -60,16 +59,17 @@ absl::StatusOr<std::string> ReadCommandLine(const std::string& process) {
 }
 
 // Returns the same. In the middle of exec a process has a program and no words yet; they come soon.
-absl::StatusOr<std::string> CommandLine(const std::string& process, bool has_program) {
+absl::StatusOr<std::string> CommandLine(const std::string& process, bool has_program,
+                                        Clock& clock) {
   constexpr int kMostLooks = 100;
   for (int looks = 1;; ++looks) {
     ASSIGN_OR_RETURN(std::string words, ReadCommandLine(process));
     if (!words.empty() || !has_program || looks == kMostLooks) return words;
-    absl::SleepFor(absl::Milliseconds(1));
+    clock.SleepFor(absl::Milliseconds(1));
   }
 }
 
-absl::StatusOr<Running> ListRunning() {
+absl::StatusOr<Running> ListRunning(Clock& clock) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory("/proc"));
   Running running;
   for (const std::string& name : names) {
@@ -81,7 +81,7 @@ absl::StatusOr<Running> ListRunning() {
     if (length > 0) {
       running.dirs.insert(DirName(absl::string_view(program, static_cast<size_t>(length))));
     }
-    ASSIGN_OR_RETURN(std::string command_line, CommandLine(process, length > 0));
+    ASSIGN_OR_RETURN(std::string command_line, CommandLine(process, length > 0, clock));
     if (!command_line.empty()) running.command_lines.push_back(std::move(command_line));
   }
   // Our own process is always visible. Without it this is not a list of processes.
@@ -125,7 +125,7 @@ absl::StatusOr<std::vector<std::string>> SweepBundles(const RootPaths& paths, Cl
     if (!IsDigest(name) || path == current) continue;
     if (before.empty() || IsNewerBundle(path, before)) before = path;
   }
-  ASSIGN_OR_RETURN(const Running running, ListRunning());
+  ASSIGN_OR_RETURN(const Running running, ListRunning(clock));
   for (const std::string& name : names) {
     const std::string path = JoinPath(bin, name);
     const bool partial = absl::StartsWith(name, kPartial);
@@ -139,7 +139,7 @@ absl::StatusOr<std::vector<std::string>> SweepBundles(const RootPaths& paths, Cl
     if (!partial && file_ops::Rename(path, doomed) != 0) {
       return ErrnoStatus(errno, absl::StrCat("sweep bundles: rename ", path));
     }
-    const absl::StatusOr<Running> now = ListRunning();
+    const absl::StatusOr<Running> now = ListRunning(clock);
     if (!now.ok() || now->Uses(doomed) || now->Uses(path)) {
       if (!partial) (void)file_ops::Rename(doomed, path);
       continue;
