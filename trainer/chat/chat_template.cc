@@ -127,6 +127,9 @@ std::string ChatTemplate::Render(const Conversation& conversation,
 MaskedText ChatTemplate::RenderMasked(const Conversation& conversation, Turns turns) const {
   CheckMessages(conversation.messages);
   const Json& messages = conversation.messages;
+  if (turns == Turns::kLast && (messages.empty() || !IsAssistant(messages.back()))) {
+    throw DataError("the last message is not the assistant's");
+  }
   jinja::Rendered whole = RenderFirst(conversation, messages.size(), false);
   MaskedText masked;
   masked.text = std::move(whole.text);
@@ -142,8 +145,7 @@ MaskedText ChatTemplate::RenderMasked(const Conversation& conversation, Turns tu
     masked.learned.push_back(TurnOf(conversation, i, masked.text));
   }
   if (masked.learned.empty()) {
-    throw DataError(turns == Turns::kLast ? "the last message is not the assistant's"
-                                          : "there is no message of the assistant");
+    throw DataError("there is no message of the assistant");
   }
   return masked;
 }

@@ -67,6 +67,8 @@ TEST(ChatTemplateTest, GenerationBlocksTellTheTurns) {
   const Conversation talk = Talk({{"user", "a"}, {"assistant", "b"}, {"assistant", "c"}});
   EXPECT_EQ(LearnedOf(made.RenderMasked(talk, Turns::kAll)), (Texts{"b;", "c;"}));
   EXPECT_EQ(LearnedOf(made.RenderMasked(talk, Turns::kLast)), (Texts{"c;"}));
+  EXPECT_ERROR(made.RenderMasked(Talk({{"assistant", "b"}, {"user", "a"}}), Turns::kLast),
+               ExitCode::kBadData, "the last message is not the assistant's");
 }
 
 TEST(ChatTemplateTest, ATemplateThatChangesEarlierTurnsIsRefused) {
