@@ -58,18 +58,18 @@ absl::StatusOr<std::string> ReadCommandLine(const std::string& process) {
   return ErrnoStatus(errno, absl::StrCat("read ", path));
 }
 
-// Returns the same. In the middle of exec a process has a program and no words yet; they come soon.
-absl::StatusOr<std::string> CommandLine(const std::string& process, bool has_program,
-                                        Clock& clock) {
+// Returns the same. In the middle of exec a process has a program and no words yet; they come soon,
+// by the kernel's time, whatever clock the sweep has.
+absl::StatusOr<std::string> CommandLine(const std::string& process, bool has_program) {
   constexpr int kMostLooks = 100;
   for (int looks = 1;; ++looks) {
     ASSIGN_OR_RETURN(std::string words, ReadCommandLine(process));
     if (!words.empty() || !has_program || looks == kMostLooks) return words;
-    clock.SleepFor(absl::Milliseconds(1));
+    Clock::Real().SleepFor(absl::Milliseconds(1));
   }
 }
 
-absl::StatusOr<Running> ListRunning(Clock& clock) {
+absl::StatusOr<Running> ListRunning() {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory("/proc"));
   Running running;
   for (const std::string& name : names) {
@@ -81,7 +81,7 @@ absl::StatusOr<Running> ListRunning(Clock& clock) {
     if (length > 0) {
       running.dirs.insert(DirName(absl::string_view(program, static_cast<size_t>(length))));
     }
-    ASSIGN_OR_RETURN(std::string command_line, CommandLine(process, length > 0, clock));
+    ASSIGN_OR_RETURN(std::string command_line, CommandLine(process, length > 0));
     if (!command_line.empty()) running.command_lines.push_back(std::move(command_line));
   }
   // Our own process is always visible. Without it this is not a list of processes.
@@ -125,7 +125,7 @@ absl::StatusOr<std::vector<std::string>> SweepBundles(const RootPaths& paths, Cl
     if (!IsDigest(name) || path == current) continue;
     if (before.empty() || IsNewerBundle(path, before)) before = path;
   }
-  ASSIGN_OR_RETURN(const Running running, ListRunning(clock));
+  ASSIGN_OR_RETURN(const Running running, ListRunning());
   for (const std::string& name : names) {
     const std::string path = JoinPath(bin, name);
     const bool partial = absl::StartsWith(name, kPartial);
@@ -139,7 +139,7 @@ absl::StatusOr<std::vector<std::string>> SweepBundles(const RootPaths& paths, Cl
     if (!partial && file_ops::Rename(path, doomed) != 0) {
       return ErrnoStatus(errno, absl::StrCat("sweep bundles: rename ", path));
     }
-    const absl::StatusOr<Running> now = ListRunning(clock);
+    const absl::StatusOr<Running> now = ListRunning();
     if (!now.ok() || now->Uses(doomed) || now->Uses(path)) {
       if (!partial) (void)file_ops::Rename(doomed, path);
       continue;
