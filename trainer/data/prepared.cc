@@ -1,0 +1,146 @@
+#include "trainer/data/prepared.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/text.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using nlohmann::json;
+
+// Keeps a file mapped, read-only.
+struct MappedFile {
+  explicit MappedFile(const std::string& path) {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+      if (errno == ENOENT) throw DataError("read data " + path + ": no such file");
+      throw IoError("open", path, errno);
+    }
+    struct stat info {};
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) size = static_cast<size_t>(info.st_size);
+    if (size > 0) bytes = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+    const int error = errno;
+    close(fd);
+    if (bytes == MAP_FAILED) throw IoError("map", path, error);
+  }
+  ~MappedFile() {
+    if (bytes != nullptr && bytes != MAP_FAILED) munmap(bytes, size);
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  void* bytes = nullptr;
+  size_t size = 0;
+};
+
+std::string TextAt(const json& object, const char* key, const std::string& path) {
+  if (!object.contains(key) || !object[key].is_string()) {
+    throw DataError("read data " + path + ": has no text \"" + key + "\"");
+  }
+  return object[key].get<std::string>();
+}
+
+int64_t CountAt(const json& object, const char* key, const std::string& path) {
+  if (!object.contains(key) || !object[key].is_number_unsigned()) {
+    throw DataError("read data " + path + ": has no count \"" + key + "\"");
+  }
+  return object[key].get<int64_t>();
+}
+
+json ReadDescription(const std::string& path) {
+  json description = json::parse(ReadWholeFile(path), nullptr, /*allow_exceptions=*/false);
+  if (!description.is_object()) throw DataError("read data " + path + ": is no JSON object");
+  const int64_t format = CountAt(description, "format", path);
+  if (format != kPreparedFormat) {
+    throw DataError(Format("read data %s: has format %lld, this program reads %lld", path.c_str(),
+                           static_cast<long long>(format), static_cast<long long>(kPreparedFormat)),
+                    "prepare the data with the same version of gpuctl");
+  }
+  return description;
+}
+
+// Refuses a file that was exchanged or cut off at the end of a row.
+void CheckCounts(const json& description, const std::string& path, const char* part,
+                 const TokenRows& rows) {
+  if (!description.contains("parts") || !description["parts"].is_object() ||
+      !description["parts"].contains(part) || !description["parts"][part].is_object()) {
+    throw DataError("read data " + path + ": has no part \"" + part + "\"");
+  }
+  const json& of = description["parts"][part];
+  if (CountAt(of, "rows", path) != rows.rows() || CountAt(of, "tokens", path) != rows.tokens()) {
+    throw DataError("read data " + path + ": " + part + kTokensSuffix + " has other rows than that",
+                    "prepare the data again");
+  }
+}
+
+}  // namespace
+
+TokenRows::TokenRows(const std::string& folder, const std::string& part) {
+  const std::string tokens_path = folder + "/" + part + kTokensSuffix;
+  const std::string ends_path = folder + "/" + part + kEndsSuffix;
+  const auto tokens = std::make_shared<MappedFile>(tokens_path);
+  const auto ends = std::make_shared<MappedFile>(ends_path);
+  if (tokens->size % sizeof(uint32_t) != 0) {
+    throw DataError("read data " + tokens_path + ": is cut off");
+  }
+  if (ends->size % sizeof(uint64_t) != 0)
+    throw DataError("read data " + ends_path + ": is cut off");
+  words_ = static_cast<const uint32_t*>(tokens->bytes);
+  ends_ = static_cast<const uint64_t*>(ends->bytes);
+  rows_ = static_cast<int64_t>(ends->size / sizeof(uint64_t));
+  words_owner_ = tokens;
+  ends_owner_ = ends;
+  uint64_t end = 0;
+  for (int64_t row = 0; row < rows_; ++row) {
+    if (ends_[row] < end + 2 || ends_[row] > tokens->size / sizeof(uint32_t)) {
+      throw DataError(Format("read data %s: row %lld has no valid end", ends_path.c_str(),
+                             static_cast<long long>(row)));
+    }
+    end = ends_[row];
+  }
+  if (end != tokens->size / sizeof(uint32_t)) {
+    throw DataError("read data " + tokens_path + ": does not end with its last row");
+  }
+}
+
+TokenRows::TokenRows(const std::vector<std::vector<uint32_t>>& rows) {
+  const auto words = std::make_shared<std::vector<uint32_t>>();
+  const auto ends = std::make_shared<std::vector<uint64_t>>();
+  for (const std::vector<uint32_t>& row : rows) {
+    words->insert(words->end(), row.begin(), row.end());
+    ends->push_back(words->size());
+  }
+  words_ = words->data();
+  ends_ = ends->data();
+  rows_ = static_cast<int64_t>(rows.size());
+  words_owner_ = words;
+  ends_owner_ = ends;
+}
+
+bool IsPrepared(const std::string& folder) { return Exists(folder + "/" + kDatasetFile); }
+
+PreparedData OpenPrepared(const std::string& folder) {
+  const std::string path = folder + "/" + kDatasetFile;
+  json description = ReadDescription(path);
+  PreparedData data{{},
+                    TextAt(description, "digest", path),
+                    TextAt(description, "tokenizer_sha256", path),
+                    CountAt(description, "id_end", path),
+                    TokenRows(folder, kTrainPart),
+                    TokenRows(folder, kHeldOutPart)};
+  CheckCounts(description, path, kTrainPart, data.train);
+  CheckCounts(description, path, kHeldOutPart, data.held_out);
+  data.description = std::move(description);
+  return data;
+}
+
+}  // namespace gpuctl::trainer
