@@ -37,14 +37,14 @@ nlohmann::json BenchDefaults() {
 
 Batch RandomBatch(const Config& config, uint64_t step) {
   const auto vocabulary = static_cast<uint64_t>(config.model.vocab_size);
-  return MakeBatch(config.train.batch, config.model.context,
-                   [&](int64_t row, int64_t* inputs, int64_t* targets) {
+  return MakeBatch(config.train.batch, config.model.context, /*packed=*/false,
+                   [&](int64_t row, const WindowSlot& slot) {
                      for (int64_t t = 0; t < config.model.context; ++t) {
                        const PhiloxBlock block =
                            RandomBlock(1, RandomStream::kBench, step,
                                        static_cast<uint64_t>(row * config.model.context + t));
-                       inputs[t] = static_cast<int64_t>(block[0] % vocabulary);
-                       targets[t] = static_cast<int64_t>(block[1] % vocabulary);
+                       slot.inputs[t] = static_cast<int64_t>(block[0] % vocabulary);
+                       slot.targets[t] = static_cast<int64_t>(block[1] % vocabulary);
                      }
                      return config.model.context;
                    });

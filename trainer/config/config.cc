@@ -40,6 +40,7 @@ std::vector<Field> DataFields(DataConfig& c) {
       {"exclude", &c.exclude, 0, 0, {}, "directory names to leave out; hidden ones always are"},
       {"split", &c.split, 0, 0, {"auto", "document", "tail"}, "how the held-out part is cut off"},
       {"tokens", &c.tokens, 0, 0, {"auto", "bytes"}, "bytes: also for a model with a tokenizer"},
+      {"pack", &c.pack, 0, 0, {}, "rows of prepared data share windows; false: a window each"},
       {"held_out_fraction", &c.held_out_fraction, 0.001, 0.5, {}, "share of the bytes held out"},
       {"max_bytes", &c.max_bytes, 1, kMax, {}, "stop collecting documents beyond this"},
   };
@@ -51,6 +52,7 @@ std::vector<Field> OptimizerFields(OptimizerConfig& c) {
       {"min_lr_ratio", &c.min_lr_ratio, 0, 1, {}, "final lr / peak lr (cosine, linear)"},
       {"schedule", &c.schedule, 0, 0, {"cosine", "linear", "constant"}, "after the warm-up"},
       {"warmup_steps", &c.warmup_steps, 0, 1e12, {}, "steps of linear warm-up"},
+      {"warmup_ratio", &c.warmup_ratio, 0, 1, {}, "the same as a share of all steps"},
       {"beta1", &c.beta1, 0, 0.999999, {}, "AdamW: decay of the mean"},
       {"beta2", &c.beta2, 0, 0.9999999, {}, "AdamW: decay of the square"},
       {"eps", &c.eps, 1e-16, 1, {}, "AdamW: added to the root"},
@@ -62,6 +64,7 @@ std::vector<Field> OptimizerFields(OptimizerConfig& c) {
 std::vector<Field> TrainFields(TrainConfig& c) {
   return {
       {"steps", &c.steps, 1, 1e12, {}, "optimizer steps"},
+      {"epochs", &c.epochs, 0, 1e9, {}, "passes over the data, instead of steps"},
       {"batch", &c.batch, 1, 1e9, {}, "windows an optimizer step"},
       {"micro_batch", &c.micro_batch, 1, 1e6, {}, "windows a worker runs at once"},
       {"seed", &c.seed, 0, kMax, {}, "weights and data order"},
@@ -129,6 +132,9 @@ void ReadField(const std::string& name, const json& value, const Field& field) {
     if (!value.is_number()) WrongType(name, "a number", value);
     CheckRange(name, value.get<double>(), field);
     **real = value.get<double>();
+  } else if (auto* flag = std::get_if<bool*>(&field.slot)) {
+    if (!value.is_boolean()) WrongType(name, "true or false", value);
+    **flag = value.get<bool>();
   } else if (auto* text = std::get_if<std::string*>(&field.slot)) {
     ReadText(name, value, field, *text);
   } else {
@@ -180,6 +186,15 @@ void ApplyOverride(const std::string& assignment, json& config) {
   config[assignment.substr(0, dot)][assignment.substr(dot + 1, equals - dot - 1)] = value;
 }
 
+void RefusePair(const json& parsed, const char* section, const char* one, const char* other) {
+  if (!parsed.contains(section)) return;
+  const json& values = parsed[section];
+  if (!values.contains(one) || !values.contains(other) || values[other] == 0) return;
+  const std::string prefix = std::string(section) + ".";
+  throw ConfigError("read configuration: " + prefix + one + " and " + prefix + other +
+                    " are both given; one of them decides");
+}
+
 // A model folder says everything about its model but the length of the windows.
 void RefuseKeysBesideInit(const json& model, const Config& config) {
   if (config.model.init.empty()) return;
@@ -215,6 +230,8 @@ Config ReadConfig(const json& parsed) {
     }
   }
   if (parsed.contains("model")) RefuseKeysBesideInit(parsed["model"], config);
+  RefusePair(parsed, "train", "steps", "epochs");
+  RefusePair(parsed, "optimizer", "warmup_steps", "warmup_ratio");
   return config;
 }
 

@@ -65,6 +65,7 @@ struct DataConfig {
   std::vector<std::string> exclude = {"build", "node_modules"};
   std::string split = "auto";
   std::string tokens = "auto";  // or "bytes"
+  bool pack = true;             // prepared rows share windows
   double held_out_fraction = 0.1;
   int64_t max_bytes = 256 << 20;
 };
@@ -74,6 +75,7 @@ struct OptimizerConfig {
   double min_lr_ratio = 0.1;
   std::string schedule = "cosine";
   int64_t warmup_steps = 20;
+  double warmup_ratio = 0;  // of all steps; above 0 it stands for warmup_steps
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
@@ -83,6 +85,7 @@ struct OptimizerConfig {
 
 struct TrainConfig {
   int64_t steps = 200;
+  double epochs = 0;  // above 0 it stands for steps
   int64_t batch = 16;
   int64_t micro_batch = 4;
   int64_t seed = 1;
@@ -123,7 +126,7 @@ struct Config {
 // One key: its place, its valid values, its meaning.
 struct Field {
   std::string key;
-  std::variant<int64_t*, double*, std::string*, std::vector<std::string>*> slot;
+  std::variant<int64_t*, double*, bool*, std::string*, std::vector<std::string>*> slot;
   double low;                        // inclusive; numbers only
   double high;                       // inclusive; numbers only
   std::vector<std::string> choices;  // empty: any text

@@ -16,6 +16,14 @@ namespace gpuctl::trainer {
 
 constexpr int64_t kIgnore = -1;  // a target that is not scored
 
+// Where a window is written: `context` numbers each. For each token, `starts` has the place in the
+// window where its document begins; only windows with several documents write it.
+struct WindowSlot {
+  int64_t* inputs;
+  int64_t* targets;
+  int64_t* starts;
+};
+
 // Training windows. Each epoch visits every window once, in its own order, after shifting all of
 // them by a seeded offset below `context`.
 class TrainingWindows {

@@ -6,9 +6,11 @@
 
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/lt.h>
 #include <ATen/ops/tril.h>
 #include <ATen/ops/triu.h>
 #include <ATen/ops/zeros_like.h>
@@ -40,11 +42,17 @@ struct Block {
   int64_t rows;
   int64_t low;
   int64_t high;
-  int64_t window;  // keys that each query sees at most
+  int64_t window;        // keys that each query sees at most
+  at::Tensor starts_br;  // [B, rows]: no query sees a key before that; or undefined
   int64_t keys() const { return high - low; }
   // Keys of the block up to the one of its first query.
   int64_t visible() const { return keys() - rows + 1; }
 };
+
+// Documents do not overlap, so the first query of a block sees its oldest key.
+int64_t OldestKey(const at::Tensor& starts_bt, int64_t first) {
+  return starts_bt.defined() ? starts_bt.select(1, first).min().item<int64_t>() : 0;
+}
 
 std::vector<Block> BlocksOf(const AttentionShape& s) {
   std::vector<Block> blocks;
@@ -52,8 +60,9 @@ std::vector<Block> BlocksOf(const AttentionShape& s) {
   for (int64_t first = 0; first < s.tokens; first += kBlock) {
     const int64_t rows = std::min(kBlock, s.tokens - first);
     const int64_t position = s.past + first;
-    blocks.push_back(
-        {first, rows, std::max<int64_t>(0, position + 1 - window), position + rows, window});
+    const int64_t oldest = OldestKey(s.starts_bt, first);
+    blocks.push_back({first, rows, std::max(oldest, position + 1 - window), position + rows, window,
+                      s.starts_bt.defined() ? s.starts_bt.narrow(1, first, rows) : at::Tensor()});
   }
   return blocks;
 }
@@ -76,31 +85,51 @@ at::Tensor GroupsView(const at::Tensor& x_nc, const AttentionShape& s) {
       .permute({0, 2, 3, 1, 4});
 }
 
-// Returns 0 for the keys that each query of the block sees, else minus infinity, as [M / G, S].
+// Returns 0 for the keys that each query of the block sees, else minus infinity, as [M / G, S] or
+// [B, 1, M / G, S].
 at::Tensor MaskOf(const Block& block, const at::TensorOptions& options) {
-  const at::Tensor hidden =
-      at::full({block.rows, block.keys()}, -std::numeric_limits<double>::infinity(), options);
-  const at::Tensor ahead = at::triu(hidden, block.visible());
-  if (block.window >= block.keys()) return ahead;
-  return ahead.add_(at::tril(hidden, block.visible() - 1 - block.window));
+  constexpr double kHidden = -std::numeric_limits<double>::infinity();
+  const at::Tensor hidden = at::full({block.rows, block.keys()}, kHidden, options);
+  at::Tensor mask = at::triu(hidden, block.visible());
+  if (block.window < block.keys()) {
+    mask.add_(at::tril(hidden, block.visible() - 1 - block.window));
+  }
+  if (!block.starts_br.defined()) return mask;
+  const at::Tensor key_s = at::arange(block.low, block.high, block.starts_br.options());
+  const at::Tensor before_br1s = at::lt(key_s, block.starts_br.unsqueeze(-1)).unsqueeze(1);
+  return mask.masked_fill(before_br1s, kHidden);
+}
+
+// The same for the kernels, where `matrices` are those of all windows.
+cpu::VisibleKeys VisibleOf(const Block& block, int64_t matrices) {
+  cpu::VisibleKeys of = {block.keys(), block.visible(), block.window};
+  if (!block.starts_br.defined()) return of;
+  of.starts = block.starts_br.data_ptr<int64_t>();
+  of.starts_stride = block.starts_br.stride(0);
+  of.window_matrices = matrices / block.starts_br.size(0);
+  of.low = block.low;
+  return of;
 }
 
 // Returns the softmax of the visible part of each row; overwrites scores [Z, M, S].
 at::Tensor Softmax(at::Tensor scores_zms, const Block& block, int64_t group) {
   if (UsesCpuKernels(scores_zms)) {
-    cpu::CausalSoftmax(scores_zms.size(0) * group, block.rows,
-                       {block.keys(), block.visible(), block.window}, scores_zms.data_ptr<float>());
+    const int64_t matrices = scores_zms.size(0) * group;
+    cpu::CausalSoftmax(matrices, block.rows, VisibleOf(block, matrices),
+                       scores_zms.data_ptr<float>());
     return scores_zms;
   }
-  scores_zms.view({-1, group, block.rows, block.keys()}).add_(MaskOf(block, scores_zms.options()));
+  const int64_t windows = block.starts_br.defined() ? block.starts_br.size(0) : 1;
+  scores_zms.view({windows, -1, block.rows, block.keys()})
+      .add_(MaskOf(block, scores_zms.options()));
   return at::_softmax(scores_zms, -1, /*half_to_float=*/false);
 }
 
 at::Tensor SoftmaxBackward(at::Tensor d_p_zms, const at::Tensor& p_zms, const Block& block,
                            int64_t group) {
   if (UsesCpuKernels(p_zms)) {
-    cpu::CausalSoftmaxBackward(p_zms.size(0) * group, block.rows,
-                               {block.keys(), block.visible(), block.window},
+    const int64_t matrices = p_zms.size(0) * group;
+    cpu::CausalSoftmaxBackward(matrices, block.rows, VisibleOf(block, matrices),
                                p_zms.data_ptr<float>(), d_p_zms.data_ptr<float>());
     return d_p_zms;
   }
@@ -136,7 +165,7 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
     const at::Tensor q_bkgte =
         q_bhte.view({s.windows, s.kv_heads, s.heads / s.kv_heads, s.tokens, s.head_dim});
     variable_list saved = {q_bkgte, k_bkse.view({-1, s.tokens, s.head_dim}),
-                           v_bkse.view({-1, s.tokens, s.head_dim})};
+                           v_bkse.view({-1, s.tokens, s.head_dim}), s.starts_bt};
     variable_list weights;
     const at::Tensor out_nc = AttendByBlocks(q_bkgte, saved[1], saved[2], s, &weights);
     saved.insert(saved.end(), weights.begin(), weights.end());
@@ -151,14 +180,14 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &q_bkgte = saved[0], &k_zse = saved[1], &v_zse = saved[2];
     const int64_t group = q_bkgte.size(2);
-    const AttentionShape s = {q_bkgte.size(0),         q_bkgte.size(3),
-                              q_bkgte.size(1) * group, q_bkgte.size(1),
-                              q_bkgte.size(4),         context->saved_data["window"].toInt()};
+    AttentionShape s = {q_bkgte.size(0), q_bkgte.size(3), q_bkgte.size(1) * group,
+                        q_bkgte.size(1), q_bkgte.size(4), context->saved_data["window"].toInt()};
+    s.starts_bt = saved[3];
     const at::Tensor d_out_bkgte = GroupsView(gradients[0].contiguous(), s);
     const at::Tensor d_q_bkgte = at::empty_like(q_bkgte);
     const at::Tensor d_k_zse = at::zeros_like(k_zse);
     const at::Tensor d_v_zse = at::zeros_like(v_zse);
-    size_t next = 3;
+    size_t next = 4;
     for (const Block& block : BlocksOf(s)) {
       const at::Tensor& p_zms = saved[next++];
       const at::Tensor d_out_zme = RowsOf(d_out_bkgte, block);
@@ -199,7 +228,8 @@ at::Tensor CausalAttention(const at::Tensor& qkv_nc, const RotaryTable& rotary,
     const double own_scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
     const double q_scale = shape.scale != 0 ? shape.scale / own_scale : 1.0;
     const Heads heads = SplitAndRotate(qkv_nc, rotary, shape, q_scale);
-    return FusedCausalAttention(heads.q_bhte, heads.k_bkse, heads.v_bkse, shape.window)
+    return FusedCausalAttention(heads.q_bhte, heads.k_bkse, heads.v_bkse, shape.window,
+                                shape.starts_bt)
         .transpose(1, 2)
         .reshape({shape.windows * shape.tokens, shape.heads * shape.head_dim});
   }

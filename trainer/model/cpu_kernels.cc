@@ -122,13 +122,20 @@ double CrossEntropy(int64_t rows, int64_t vocab, const int64_t* targets, float s
   return loss;
 }
 
+// Returns the first key that the row sees.
+inline int64_t FirstVisible(const VisibleKeys& of, int64_t matrix, int64_t row) {
+  const int64_t begin = std::max<int64_t>(0, of.visible + row - of.window);
+  if (of.starts == nullptr) return begin;
+  return std::max(begin, of.starts[matrix / of.window_matrices * of.starts_stride + row] - of.low);
+}
+
 TRAINER_WIDEST_VECTORS
 void CausalSoftmax(int64_t matrices, int64_t rows, const VisibleKeys& of, float* scores) {
   for (int64_t matrix = 0; matrix < matrices; ++matrix) {
     for (int64_t row = 0; row < rows; ++row) {
       float* values = scores + (matrix * rows + row) * of.keys;
       const int64_t end = std::min(of.keys, of.visible + row);
-      const int64_t begin = std::max<int64_t>(0, of.visible + row - of.window);
+      const int64_t begin = FirstVisible(of, matrix, row);
       const float sum = ExpRow(end - begin, values + begin);
       ScaleRow(end - begin, 1.0f / sum, values + begin);
       std::fill(values, values + begin, 0.0f);
@@ -145,7 +152,7 @@ void CausalSoftmaxBackward(int64_t matrices, int64_t rows, const VisibleKeys& of
       const float* __restrict weight = p + (matrix * rows + row) * of.keys;
       float* __restrict values = d_p + (matrix * rows + row) * of.keys;
       const int64_t end = std::min(of.keys, of.visible + row);
-      const int64_t begin = std::max<int64_t>(0, of.visible + row - of.window);
+      const int64_t begin = FirstVisible(of, matrix, row);
       const float dot = Dot(end - begin, weight + begin, values + begin);
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) values[i] = weight[i] * (values[i] - dot);
@@ -275,7 +282,8 @@ void SplitHeads(const HeadMove& move, const float* cos, const float* sin, const 
         if (cos == nullptr) {
           std::copy(from, from + move.head_dim, to);
         } else {
-          TurnHead(half, move.multiply, 1.0f, cos + token * half, sin + token * half, from, to);
+          const int64_t at = (window * move.angles_stride + token) * half;
+          TurnHead(half, move.multiply, 1.0f, cos + at, sin + at, from, to);
         }
       }
     }
@@ -295,7 +303,8 @@ void MergeHeads(const HeadMove& move, const float* cos, const float* sin, const 
         if (cos == nullptr) {
           std::copy(from, from + move.head_dim, to);
         } else {
-          TurnHead(half, move.multiply, -1.0f, cos + token * half, sin + token * half, from, to);
+          const int64_t at = (window * move.angles_stride + token) * half;
+          TurnHead(half, move.multiply, -1.0f, cos + at, sin + at, from, to);
         }
       }
     }

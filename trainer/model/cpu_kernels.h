@@ -20,11 +20,16 @@ double CrossEntropy(int64_t rows, int64_t vocab, const int64_t* targets, float s
                     float* logits);
 
 // The keys that the rows of scores [matrices, rows, keys] may see: of the first `visible + i` keys
-// (at most `keys`), row i may see the last `window`.
+// (at most `keys`), row i may see the last `window`. Where windows hold several documents, row i of
+// a matrix may see no key before starts[i] - low of the matrix's window.
 struct VisibleKeys {
   int64_t keys;
   int64_t visible;
   int64_t window;
+  const int64_t* starts = nullptr;  // null: a window is one document
+  int64_t starts_stride = 0;        // from one window to the next
+  int64_t window_matrices = 1;      // matrices of one window
+  int64_t low = 0;
 };
 // Computes the softmax of scores [matrices, rows, keys], in place; hidden keys become 0.
 void CausalSoftmax(int64_t matrices, int64_t rows, const VisibleKeys& of, float* scores);
@@ -49,7 +54,7 @@ void RmsNormBackward(int64_t rows, int64_t width, const float* x, const float* w
                      const float* scale, const float* d_out, float* d_x, float* d_weight);
 
 // The move of heads between the fused projection and separate tensors. It rotates them by the
-// rotary angles (cos and sin [tokens, head_dim / 2]): forward by +angle, backward by -angle.
+// rotary angles (cos and sin, with rows of head_dim / 2): forward by +angle, backward by -angle.
 struct HeadMove {
   int64_t windows;
   int64_t tokens;
@@ -57,6 +62,8 @@ struct HeadMove {
   int64_t head_dim;
   int64_t row_stride;  // floats of one row of the fused projection
   float multiply;      // factor for all values
+  // Rows of the angles from one window to the next: 0 (all windows have the same), or `tokens`.
+  int64_t angles_stride = 0;
 };
 // Moves fused (at its first moved head) [windows * tokens, row_stride] to split [windows, heads,
 // tokens, head_dim]. cos == nullptr: no rotation.

@@ -1,6 +1,9 @@
 #include "trainer/model/dispatch.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/logical_and.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/tril.h>
@@ -42,17 +45,22 @@ bool HasFusedAttention() {
 }
 
 at::Tensor FusedCausalAttention(const at::Tensor& q_bhte, const at::Tensor& k_bkse,
-                                const at::Tensor& v_bkse, int64_t window) {
+                                const at::Tensor& v_bkse, int64_t window,
+                                const at::Tensor& starts_bt) {
   const int64_t group = q_bhte.size(1) / k_bkse.size(1);
   const auto spread = [&](const at::Tensor& x) {
     return group == 1 ? x : at::repeat_interleave(x, group, 1);
   };
   const int64_t tokens = q_bhte.size(2);
-  if (window > 0 && window < tokens) {
-    const at::Tensor seen_tt =
-        at::ones({tokens, tokens}, q_bhte.options().dtype(at::kBool)).tril().triu(1 - window);
+  if (starts_bt.defined() || (window > 0 && window < tokens)) {
+    at::Tensor seen = at::ones({tokens, tokens}, q_bhte.options().dtype(at::kBool)).tril();
+    if (window > 0 && window < tokens) seen = seen.triu(1 - window);
+    if (starts_bt.defined()) {
+      const at::Tensor place_t = at::arange(tokens, starts_bt.options());
+      seen = at::logical_and(seen, at::ge(place_t, starts_bt.unsqueeze(-1))).unsqueeze(1);
+    }
     return CallOperator(kAttention, {q_bhte, spread(k_bkse), spread(v_bkse)},
-                        {{"attn_mask", seen_tt}});
+                        {{"attn_mask", seen}});
   }
   return CallOperator(kAttention, {q_bhte, spread(k_bkse), spread(v_bkse)}, {{"is_causal", true}});
 }

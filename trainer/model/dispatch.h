@@ -25,9 +25,10 @@ at::Tensor CallOperator(const std::string& name, const std::vector<c10::IValue>&
 bool HasFusedAttention();
 // Returns causal attention of q [B, H, T, E], k and v [B, K, T, E], scaled by 1 / sqrt(E). Repeats
 // keys for the query heads that share them. With a `window` above 0 a query sees that many keys,
-// its own included.
+// its own included; with starts int64 [B, T], none before the place that they name.
 at::Tensor FusedCausalAttention(const at::Tensor& q_bhte, const at::Tensor& k_bkse,
-                                const at::Tensor& v_bkse, int64_t window);
+                                const at::Tensor& v_bkse, int64_t window,
+                                const at::Tensor& starts_bt);
 
 }  // namespace gpuctl::trainer
 

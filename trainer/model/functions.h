@@ -36,6 +36,9 @@ struct RotaryTable {
 // the number of turns (Llama 3.1, arXiv 2407.21783 and its published code).
 RotaryTable MakeRotaryTable(int64_t context, int64_t head_dim, double theta,
                             const at::TensorOptions& options, const RopeScaling& scaling = {});
+// Returns the table's rows for each token of packed windows, [B T, E/2]: positions count from the
+// first token of a document. `starts_bt` is as in AttentionShape.
+RotaryTable RotaryOfDocuments(const RotaryTable& rotary, const at::Tensor& starts_bt);
 
 struct AttentionShape {
   int64_t windows;     // B
@@ -46,6 +49,9 @@ struct AttentionShape {
   int64_t window = 0;  // keys that a query sees, its own included; 0: all before it
   double scale = 0;    // of the scores; 0: 1 / sqrt(E)
   int64_t past = 0;    // position of the first token
+  // Several documents in a window: for each token the place in the window where its document
+  // begins, int64 [B, T]. A query sees no key before that. Undefined: a window is one document.
+  at::Tensor starts_bt = {};
 };
 
 // Returns the projection with each query and key head normed by RmsNorm; values stay as they are.
@@ -55,6 +61,7 @@ at::Tensor HeadNorm(const at::Tensor& qkv_nc, const at::Tensor& q_weight_e,
 
 // Returns causal self-attention of the fused projection [N, (H + 2K) E] as [N, H E], with rotary
 // positions (rotate-half). Works by blocks of queries, and multiplies a block with no key after it.
+// The rotary table has T rows, or, with starts_bt, those of RotaryOfDocuments.
 at::Tensor CausalAttention(const at::Tensor& qkv_nc, const RotaryTable& rotary,
                            const AttentionShape& shape);
 

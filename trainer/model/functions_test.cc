@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "trainer/model/dispatch.h"
 #include "trainer/tests/tensors.h"
@@ -230,6 +231,63 @@ TEST(AttentionTest, WindowsHideWhatIsFarBack) {
   ExpectTrueGradients(Attention(2, 6, 3, 0.7), {QkvOf(2, 6, 4)});
   ExpectSameInFp32(Attention(2, 300, 3), {QkvOf(2, 300, 6)}, 5e-6);
   ExpectSameInFp32(Attention(1, 300, 150, 0.7), {QkvOf(1, 300, 6)}, 5e-6);
+}
+
+// Two windows whose documents have these sizes.
+struct PackedWindows {
+  std::vector<std::vector<int64_t>> sizes;
+
+  int64_t tokens() const { return std::accumulate(sizes[0].begin(), sizes[0].end(), int64_t{0}); }
+  at::Tensor Starts() const {
+    std::vector<at::Tensor> rows;
+    for (const std::vector<int64_t>& window : sizes) {
+      std::vector<at::Tensor> parts;
+      int64_t begin = 0;
+      for (const int64_t size : window) {
+        parts.push_back(at::full({size}, begin, at::kLong));
+        begin += size;
+      }
+      rows.push_back(at::cat(parts));
+    }
+    return at::stack(rows);
+  }
+};
+
+Piece PackedAttention(const PackedWindows& windows, int64_t window = 0) {
+  return [=](const Inputs& in) {
+    const at::Tensor starts = windows.Starts();
+    AttentionShape shape = {starts.size(0), starts.size(1), kHeads, kKvHeads, kHeadDim, window};
+    shape.starts_bt = starts;
+    const RotaryTable rotary =
+        MakeRotaryTable(starts.size(1), kHeadDim, 100.0, at::TensorOptions(in[0].scalar_type()));
+    return CausalAttention(in[0], RotaryOfDocuments(rotary, starts), shape);
+  };
+}
+
+const PackedWindows kShortDocuments = {{{3, 1, 2}, {1, 5}}};
+const PackedWindows kLongDocuments = {{{5, 200, 1, 94}, {150, 30, 110, 10}}};
+
+TEST(AttentionTest, PackedDocumentsSeeThemselvesAlone) {
+  for (const PackedWindows& windows : {kShortDocuments, kLongDocuments}) {
+    for (const int64_t window : {0, 2, 140}) {
+      const at::Tensor qkv = QkvOf(2, windows.tokens(), 5);
+      std::vector<at::Tensor> expected;
+      int64_t begin = 0;
+      for (const std::vector<int64_t>& sizes : windows.sizes) {
+        for (const int64_t size : sizes) {
+          expected.push_back(TextbookAttention(qkv.narrow(0, begin, size), 1, size, window));
+          begin += size;
+        }
+      }
+      EXPECT_LT(RelativeDifference(PackedAttention(windows, window)({qkv}), at::cat(expected)),
+                1e-13)
+          << windows.tokens() << " tokens, window " << window;
+    }
+  }
+  ExpectTrueGradients(PackedAttention(kShortDocuments), {QkvOf(2, 6, 4)});
+  ExpectTrueGradients(PackedAttention(kShortDocuments, 2), {QkvOf(2, 6, 4)});
+  ExpectSameInFp32(PackedAttention(kLongDocuments), {QkvOf(2, 300, 6)}, 5e-6);
+  ExpectSameInFp32(PackedAttention(kLongDocuments, 140), {QkvOf(2, 300, 6)}, 5e-6);
 }
 
 TEST(AttentionTest, TheCacheGivesWhatTheWholeWindowGives) {

@@ -17,11 +17,12 @@ namespace {
 constexpr int64_t kLogitBytes = 8 << 20;
 
 AttentionShape AttentionOf(const ModelConfig& c, int64_t layer, const at::Tensor& tokens_bt,
-                           const GptCache* cache) {
+                           const at::Tensor& starts_bt, const GptCache* cache) {
   return {tokens_bt.size(0), tokens_bt.size(1),
           c.heads,           c.kv_heads,
           c.head_dim(),      c.HasWindow(layer) ? c.window : 0,
-          c.query_scale,     cache != nullptr ? cache->tokens : 0};
+          c.query_scale,     cache != nullptr ? cache->tokens : 0,
+          starts_bt};
 }
 
 at::Tensor AttentionPart(const GptShape& shape, const BlockWeights& w, const at::Tensor& x_nd,
@@ -71,17 +72,23 @@ GptShape MakeGptShape(const ModelConfig& config, const at::TensorOptions& option
 }
 
 at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
-                  GptCache* cache) {
+                  const at::Tensor& starts_bt, GptCache* cache) {
   const ModelConfig& c = shape.config;
+  const auto at_documents = [&](const RotaryTable& table) {
+    return starts_bt.defined() ? RotaryOfDocuments(table, starts_bt) : table;
+  };
+  const RotaryTable everywhere = at_documents(shape.rotary);
+  const RotaryTable nearby = c.windowed.empty() ? everywhere : at_documents(shape.local_rotary);
   if (cache != nullptr) cache->layers.resize(weights.blocks.size());
   at::Tensor x_nd = at::embedding(weights.embedding_vd, tokens_bt.reshape({-1}));
   if (c.scaled_embedding) x_nd = at::mul(x_nd, EmbeddingScale(c, weights.embedding_vd));
   for (size_t i = 0; i < weights.blocks.size(); ++i) {
     const BlockWeights& block = weights.blocks[i];
     const auto layer = static_cast<int64_t>(i);
-    const RotaryTable& rotary = c.HasWindow(layer) ? shape.local_rotary : shape.rotary;
-    x_nd = at::add(x_nd, AttentionPart(shape, block, x_nd, AttentionOf(c, layer, tokens_bt, cache),
-                                       rotary, cache != nullptr ? &cache->layers[i] : nullptr));
+    x_nd = at::add(
+        x_nd, AttentionPart(shape, block, x_nd, AttentionOf(c, layer, tokens_bt, starts_bt, cache),
+                            c.HasWindow(layer) ? nearby : everywhere,
+                            cache != nullptr ? &cache->layers[i] : nullptr));
     x_nd = at::add(x_nd, FeedForwardPart(shape, block, x_nd));
   }
   if (cache != nullptr) cache->tokens += tokens_bt.size(1);
@@ -89,10 +96,10 @@ at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Te
 }
 
 at::Tensor SummedLoss(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
-                      const at::Tensor& targets_bt, double scale) {
+                      const at::Tensor& targets_bt, double scale, const at::Tensor& starts_bt) {
   const int64_t chunk_rows =
       std::max<int64_t>(64, kLogitBytes / 4 / shape.config.vocab_size / 64 * 64);
-  return LinearCrossEntropy(Hidden(shape, weights, tokens_bt), weights.head_vd,
+  return LinearCrossEntropy(Hidden(shape, weights, tokens_bt, starts_bt), weights.head_vd,
                             targets_bt.reshape({-1}), scale, chunk_rows);
 }
 

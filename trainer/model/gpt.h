@@ -32,14 +32,15 @@ struct GptCache {
 };
 
 // Returns the last hidden rows [B T, D], normed, for the head. `tokens_bt` is int64 with T <=
-// context. With a cache (B = 1) the tokens follow those of the cache, which gets them too; together
-// they are at most `context`; not differentiable.
+// context. `starts_bt` tells where the documents of packed windows begin, as in AttentionShape.
+// With a cache (B = 1, one document) the tokens follow those of the cache, which gets them too;
+// together they are at most `context`; not differentiable.
 at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
-                  GptCache* cache = nullptr);
+                  const at::Tensor& starts_bt = {}, GptCache* cache = nullptr);
 
-// Returns scale * the summed loss over the targets that are not -1; both inputs are int64 [B, T].
+// Returns scale * the summed loss over the targets that are not -1; the inputs are int64 [B, T].
 at::Tensor SummedLoss(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
-                      const at::Tensor& targets_bt, double scale);
+                      const at::Tensor& targets_bt, double scale, const at::Tensor& starts_bt = {});
 
 }  // namespace gpuctl::trainer
 

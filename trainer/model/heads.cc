@@ -6,10 +6,12 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/sin.h>
+#include <ATen/ops/sub.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -44,7 +46,8 @@ cpu::HeadMove MoveOf(const AttentionShape& s, const Part& part) {
           part.heads,
           s.head_dim,
           (s.heads + 2 * s.kv_heads) * s.head_dim,
-          static_cast<float>(part.scale)};
+          static_cast<float>(part.scale),
+          s.starts_bt.defined() ? s.tokens : 0};
 }
 
 // Returns the part as a view [B, heads, T, E] of the fused projection.
@@ -54,16 +57,18 @@ at::Tensor ViewOf(const at::Tensor& qkv_nc, const AttentionShape& s, const Part&
       .transpose(1, 2);
 }
 
-// Computes out = x rotated by the angles (direction 1) or back (-1), in the tables' dtype.
+// Computes out = x [B, heads, T, E] rotated by the angles (direction 1) or back (-1), in the
+// tables' dtype.
 void Turn(const at::Tensor& x, const RotaryTable& rotary, double direction, const at::Tensor& out) {
   const int64_t half = x.size(-1) / 2;
   const at::Tensor wide = Widen(x);
   const at::Tensor first = wide.narrow(-1, 0, half);
   const at::Tensor second = wide.narrow(-1, half, half);
-  out.narrow(-1, 0, half)
-      .copy_(at::mul(first, rotary.cos_te).addcmul_(second, rotary.sin_te, -direction));
-  out.narrow(-1, half, half)
-      .copy_(at::mul(second, rotary.cos_te).addcmul_(first, rotary.sin_te, direction));
+  // One for all windows, or one for each.
+  const at::Tensor cos_bte = rotary.cos_te.view({-1, 1, x.size(2), half});
+  const at::Tensor sin_bte = rotary.sin_te.view({-1, 1, x.size(2), half});
+  out.narrow(-1, 0, half).copy_(at::mul(first, cos_bte).addcmul_(second, sin_bte, -direction));
+  out.narrow(-1, half, half).copy_(at::mul(second, cos_bte).addcmul_(first, sin_bte, direction));
 }
 
 void Move(const at::Tensor& from, const RotaryTable& rotary, const Part& part, double direction,
@@ -110,7 +115,7 @@ struct SplitAndRotateFunction : torch::autograd::Function<SplitAndRotateFunction
   static variable_list forward(AutogradContext* context, const at::Tensor& qkv_nc,
                                const at::Tensor& cos_te, const at::Tensor& sin_te, AttentionShape s,
                                double q_scale) {
-    context->save_for_backward({cos_te, sin_te});
+    context->save_for_backward({cos_te, sin_te, s.starts_bt});
     context->saved_data["shape"] =
         std::vector<int64_t>{s.windows, s.tokens, s.heads, s.kv_heads, s.head_dim};
     context->saved_data["q_scale"] = q_scale;
@@ -124,7 +129,8 @@ struct SplitAndRotateFunction : torch::autograd::Function<SplitAndRotateFunction
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const std::vector<int64_t> v = context->saved_data["shape"].toIntVector();
-    const AttentionShape s = {v[0], v[1], v[2], v[3], v[4]};
+    AttentionShape s = {v[0], v[1], v[2], v[3], v[4]};
+    s.starts_bt = saved[2];
     const at::Tensor d_qkv_nc = at::empty(
         {s.windows * s.tokens, (s.heads + 2 * s.kv_heads) * s.head_dim}, gradients[0].options());
     size_t i = 0;
@@ -165,11 +171,20 @@ RotaryTable MakeRotaryTable(int64_t context, int64_t head_dim, double theta,
   return {angle_te.cos().to(options), angle_te.sin().to(options)};
 }
 
+RotaryTable RotaryOfDocuments(const RotaryTable& rotary, const at::Tensor& starts_bt) {
+  const at::Tensor place_t = at::arange(starts_bt.size(1), starts_bt.options());
+  const at::Tensor position_n = at::sub(place_t, starts_bt).reshape({-1});
+  return {rotary.cos_te.index_select(0, position_n), rotary.sin_te.index_select(0, position_n)};
+}
+
 Heads SplitAndRotate(const at::Tensor& qkv_nc, const RotaryTable& rotary,
                      const AttentionShape& shape, double q_scale) {
-  const variable_list parts = SplitAndRotateFunction::apply(
-      qkv_nc, rotary.cos_te.narrow(0, shape.past, shape.tokens),
-      rotary.sin_te.narrow(0, shape.past, shape.tokens), shape, q_scale);
+  const bool packed = shape.starts_bt.defined();
+  const int64_t first = packed ? 0 : shape.past;
+  const int64_t rows = packed ? shape.windows * shape.tokens : shape.tokens;
+  const variable_list parts =
+      SplitAndRotateFunction::apply(qkv_nc, rotary.cos_te.narrow(0, first, rows),
+                                    rotary.sin_te.narrow(0, first, rows), shape, q_scale);
   return {parts[0], parts[1], parts[2]};
 }
 

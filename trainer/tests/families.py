@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks loss and gradients of each family of models against a decoder by its formulas, in fp64.
+"""Checks loss and gradients of each family of models against a decoder by its formulas, in fp64,
+with whole windows and with packed ones, whose documents the decoder reads one by one.
 
 usage: families.py DUMP_PROGRAM WORK_DIRECTORY
 
@@ -168,9 +169,34 @@ CASES = [
 ]
 
 
+def random_starts(rows, length, generator):
+    """Cuts each window into documents of random lengths, down to one token."""
+    starts = torch.zeros(rows, length, dtype=torch.int64)
+    for row in range(rows):
+        begin = 0
+        while begin < length:
+            size = int(torch.randint(1, max(2, length * 2 // 3), (1,), generator=generator))
+            starts[row, begin:begin + size] = begin
+            begin += size
+    return starts
+
+
+def loss_of_documents(decoder, weights, inputs, targets, starts):
+    """The mean loss of the batch, with each document read alone."""
+    total = 0
+    for row in range(inputs.size(0)):
+        begins = sorted(set(starts[row].tolist()))
+        for begin, end in zip(begins, begins[1:] + [inputs.size(1)]):
+            scored = int((targets[row, begin:end] >= 0).sum())
+            if scored:
+                total = total + scored * decoder.loss(weights, inputs[row:row + 1, begin:end],
+                                                      targets[row:row + 1, begin:end])
+    return total / int((targets >= 0).sum())
+
+
 def write_case(directory, number, case):
     """Writes the folder of one case, and returns it with the decoder, weights and batch."""
-    _, make, (shape, (rows, length)), dtype, shards = case
+    (_, make, (shape, (rows, length)), dtype, shards), packed = case
     config, decoder = make(shape)
     weights = decoder.random_weights(dtype, seed=number)
     folder = f"{directory}/{number:02}"
@@ -184,14 +210,18 @@ def write_case(directory, number, case):
     inputs = torch.randint(decoder.vocab, (rows, length), generator=generator)
     targets = torch.randint(decoder.vocab, (rows, length), generator=generator)
     targets[0, -1] = -1
-    write_safetensors(folder + "/batch.safetensors", {"inputs": inputs, "targets": targets})
-    return folder, decoder, weights, inputs, targets
+    batch = {"inputs": inputs, "targets": targets}
+    if packed:
+        batch["starts"] = random_starts(rows, length, generator)
+    write_safetensors(folder + "/batch.safetensors", batch)
+    return folder, decoder, weights, inputs, targets, batch.get("starts")
 
 
-def check_case(what, folder, decoder, weights, inputs, targets):
+def check_case(what, folder, decoder, weights, inputs, targets, starts):
     """Returns the largest relative difference, and the names of those beyond the tolerance."""
     wide = {name: tensor.double().requires_grad_(True) for name, tensor in weights.items()}
-    loss = decoder.loss(wide, inputs, targets)
+    loss = (decoder.loss(wide, inputs, targets) if starts is None else
+            loss_of_documents(decoder, wide, inputs, targets, starts))
     loss.backward()
     with open(folder + "/loss.json") as file:
         found = json.load(file)["loss"]
@@ -217,15 +247,19 @@ def main():
     dump, directory = sys.argv[1:]
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(directory)
-    cases = [write_case(directory, number, case) for number, case in enumerate(CASES)]
+    # Each model with whole windows, and with several documents in each.
+    kinds = [(case, packed) for case in CASES for packed in (False, True) if
+             not packed or case[2][1][1] > 1]
+    cases = [write_case(directory, number, kind) for number, kind in enumerate(kinds)]
     subprocess.run([dump] + [case[0] for case in cases], check=True)
     failed = 0
-    for (name, _, (shape, batch), dtype, shards), case in zip(CASES, cases):
-        what = f"{name}, shape {shape}, batch {batch}, {str(dtype)[6:]}, {shards} files"
+    for ((name, _, (shape, batch), dtype, shards), packed), case in zip(kinds, cases):
+        what = (f"{name}, shape {shape}, batch {batch}, {str(dtype)[6:]}, {shards} files"
+                f"{', packed' if packed else ''}")
         worst, wrong = check_case(what, *case)
         failed += bool(wrong)
         print(f"{worst:.1e}  {what}")
-    print(f"{len(CASES)} models, {failed} wrong")
+    print(f"{len(kinds)} models, {failed} wrong")
     sys.exit(1 if failed else 0)
 
 

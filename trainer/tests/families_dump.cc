@@ -3,8 +3,9 @@
 //
 // usage: trainer_families_dump FOLDER…
 //
-// A folder has batch.safetensors beside the model, with "inputs" and "targets", int64 [rows, T].
-// The program writes gradients.safetensors and loss.json there.
+// A folder has batch.safetensors beside the model, with "inputs" and "targets", int64 [rows, T],
+// and "starts" where windows have several documents. The program writes gradients.safetensors and
+// loss.json there.
 
 #include <ATen/ATen.h>
 
@@ -30,7 +31,10 @@ void Dump(const std::string& path) {
   config.model.context = inputs_bt.size(1);
   config.train.batch = inputs_bt.size(0);
   config.train.micro_batch = 2;
-  const Batch batch = {inputs_bt, targets_bt, at::ge(targets_bt, 0).sum().item<int64_t>()};
+  const auto starts = stored.find("starts");
+  const Batch batch = {inputs_bt, targets_bt,
+                       starts == stored.end() ? at::Tensor() : starts->second,
+                       at::ge(targets_bt, 0).sum().item<int64_t>()};
   Stepper stepper(config, {c10::Device(c10::kCPU), at::kFloat, 2},
                   ReadPretrained(path, config.model, at::TensorOptions(at::kFloat)));
   const GradientResult result = stepper.Gradients(batch, [] { return false; });

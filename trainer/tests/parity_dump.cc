@@ -30,16 +30,16 @@ Config ParityConfig() {
 }
 
 Batch ParityBatch(const Config& config) {
-  return MakeBatch(config.train.batch, config.model.context,
-                   [&](int64_t row, int64_t* inputs, int64_t* targets) {
+  return MakeBatch(config.train.batch, config.model.context, /*packed=*/false,
+                   [&](int64_t row, const WindowSlot& slot) {
                      int64_t scored = 0;
                      for (int64_t t = 0; t < config.model.context; ++t) {
                        const PhiloxBlock block =
                            RandomBlock(2, RandomStream::kBench, 0,
                                        static_cast<uint64_t>(row * config.model.context + t));
-                       inputs[t] = block[0] % 300;
-                       targets[t] = block[1] % 5 == 0 ? kIgnore : int64_t{block[2] % 300};
-                       scored += targets[t] >= 0;
+                       slot.inputs[t] = block[0] % 300;
+                       slot.targets[t] = block[1] % 5 == 0 ? kIgnore : int64_t{block[2] % 300};
+                       scored += slot.targets[t] >= 0;
                      }
                      return scored;
                    });

@@ -70,7 +70,7 @@ at::Tensor NextToken::Logits(const std::vector<int64_t>& tokens) {
   const at::Tensor tokens_1t = at::empty({1, size - first}, at::kLong);
   std::copy(tokens.begin() + first, tokens.end(), tokens_1t.data_ptr<int64_t>());
   const at::Tensor hidden_td = Hidden(
-      shape_, weights_, tokens_1t.to(weights_.embedding_vd.device()), fits ? &cache_ : nullptr);
+      shape_, weights_, tokens_1t.to(weights_.embedding_vd.device()), {}, fits ? &cache_ : nullptr);
   const at::Tensor last_1d = hidden_td.narrow(0, hidden_td.size(0) - 1, 1);
   const at::Tensor logits_v =
       MatMul(last_1d, weights_.head_vd.t()).to(at::kCPU, at::kFloat).view({-1});

@@ -8,6 +8,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/families.h"
 #include "trainer/data/corpus.h"
+#include "trainer/data/training_data.h"
 #include "trainer/model/parameters.h"
 #include "trainer/model/pretrained.h"
 
@@ -47,11 +48,13 @@ void CheckFits(const ModelConfig& model, const Config& config, const std::string
                static_cast<long long>(context), static_cast<long long>(model.context)),
         "set model.context");
   }
+  if (UsesPreparedData(config.data)) return;
   const bool has_tokenizer = Exists(path + "/tokenizer.json") || Exists(path + "/tokenizer.model");
   if (has_tokenizer && config.data.tokens != "bytes") {
     throw ConfigError(
-        "start from " + path + ": the model has a tokenizer, and text is trained as bytes so far",
-        "data.tokens=bytes does it all the same; the model unlearns its own tokens");
+        "start from " + path + ": the model has a tokenizer, and the data is no tokens yet",
+        "gpuctl-trainer prepare --model " + path +
+            " --data FILE --out FOLDER makes them; data.tokens=bytes trains on bytes all the same");
   }
   if (model.vocab_size < kByteVocabulary) {
     throw ConfigError(

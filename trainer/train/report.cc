@@ -34,13 +34,16 @@ void Reporter::Step(const StepEvent& e) {
 }
 
 void Reporter::Eval(const EvalEvent& e) {
-  metrics_.Write({{"type", "eval"},
-                  {"step", e.step},
-                  {"loss", e.loss},
-                  {"bigram_entropy", e.bigram_entropy},
-                  {"tokens", e.tokens}});
-  Say(Format("eval at step %lld  held-out loss %.4f  (bigram entropy %.4f, %s it)", Long(e.step),
-             e.loss, e.bigram_entropy, e.loss < e.bigram_entropy ? "below" : "not below"));
+  ordered_json line = {{"type", "eval"}, {"step", e.step}, {"loss", e.loss}};
+  std::string compared;
+  if (e.bigram_entropy) {
+    line["bigram_entropy"] = *e.bigram_entropy;
+    compared = Format("  (bigram entropy %.4f, %s it)", *e.bigram_entropy,
+                      e.loss < *e.bigram_entropy ? "below" : "not below");
+  }
+  line["tokens"] = e.tokens;
+  metrics_.Write(line);
+  Say(Format("eval at step %lld  held-out loss %.4f%s", Long(e.step), e.loss, compared.c_str()));
 }
 
 void Reporter::Checkpoint(const CheckpointReport& r) {
@@ -74,14 +77,14 @@ void Reporter::Done(const DoneEvent& e) {
                        {"lost_lines", metrics_.lost()}};
   if (e.held_out_loss) {
     line["held_out_loss"] = *e.held_out_loss;
-    line["bigram_entropy"] = e.bigram_entropy;
+    if (e.bigram_entropy) line["bigram_entropy"] = *e.bigram_entropy;
   }
   if (!e.checkpoint.empty()) line["checkpoint"] = e.checkpoint;
   metrics_.Write(line);
   std::string held_out;
   if (e.held_out_loss) {
-    held_out =
-        Format("  held-out loss %.4f, bigram entropy %.4f", *e.held_out_loss, e.bigram_entropy);
+    held_out = Format("  held-out loss %.4f", *e.held_out_loss);
+    if (e.bigram_entropy) held_out += Format(", bigram entropy %.4f", *e.bigram_entropy);
   }
   Say(Format("%s at step %lld  %.1f s%s", e.outcome.c_str(), Long(e.step), e.seconds,
              held_out.c_str()));

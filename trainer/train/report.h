@@ -26,9 +26,9 @@ struct StepEvent {
 
 struct EvalEvent {
   int64_t step = 0;
-  double loss = 0;            // nats per byte
-  double bigram_entropy = 0;  // nats per byte, over the same bytes
-  int64_t tokens = 0;         // scored
+  double loss = 0;                       // nats per scored token
+  std::optional<double> bigram_entropy;  // nats per byte, over the same bytes
+  int64_t tokens = 0;                    // scored
 };
 
 struct DoneEvent {
@@ -36,7 +36,7 @@ struct DoneEvent {
   std::string outcome;  // "finished" or "stopped"
   double loss = 0;      // of the last step; 0 if none ran
   std::optional<double> held_out_loss;
-  double bigram_entropy = 0;
+  std::optional<double> bigram_entropy;
   int64_t tokens = 0;
   double seconds = 0;
   std::string checkpoint;  // "" if none was written

@@ -60,7 +60,7 @@ int64_t Integer(const json& state, const char* key, const std::string& path) {
 
 }  // namespace
 
-json StateToJson(const Config& config, const Placement& placement, const Corpus& corpus,
+json StateToJson(const Config& config, const Placement& placement, const std::string& data_digest,
                  const Progress& progress) {
   const json written = ConfigToJson(config);
   json state = {
@@ -77,7 +77,7 @@ json StateToJson(const Config& config, const Placement& placement, const Corpus&
       {"schedule",
        {{"total_steps", config.train.steps},
         {"next_lr", LearningRate(config.optimizer, progress.step, config.train.steps)}}},
-      {"data_digest", corpus.digest},
+      {"data_digest", data_digest},
       {"config", written},
       {"config_digest", Sha256Hex(written.dump())},
       {"threads", placement.workers},
@@ -106,7 +106,7 @@ Progress ProgressFromJson(const json& state, const std::string& path) {
 }
 
 std::vector<std::string> CheckResumable(const json& state, const Config& config,
-                                        const Placement& placement, const Corpus& corpus,
+                                        const Placement& placement, const std::string& data_digest,
                                         const std::string& path) {
   if (!state.contains("config") || !state["config"].is_object()) {
     throw DataError("resume from " + path + ": state.json has no configuration");
@@ -122,11 +122,11 @@ std::vector<std::string> CheckResumable(const json& state, const Config& config,
     }
     if (!Harmless(name)) notes.push_back(difference);
   }
-  if (state.value("data_digest", "") != corpus.digest) {
+  if (state.value("data_digest", "") != data_digest) {
     throw DataError("resume from " + path + ": it was trained on other data",
                     "give the same files in data.paths, or start afresh elsewhere");
   }
-  const json here = StateToJson(config, placement, corpus, {});
+  const json here = StateToJson(config, placement, data_digest, {});
   for (const char* key : {"threads", "device", "dtype", "torch", "matmul"}) {
     const json before = state.value(key, json());
     if (before != here[key]) {

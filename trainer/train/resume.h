@@ -9,14 +9,13 @@
 #include <vector>
 
 #include "trainer/config/config.h"
-#include "trainer/data/corpus.h"
 #include "trainer/train/device.h"
 #include "trainer/train/progress.h"
 
 namespace gpuctl::trainer {
 
-nlohmann::json StateToJson(const Config& config, const Placement& placement, const Corpus& corpus,
-                           const Progress& progress);
+nlohmann::json StateToJson(const Config& config, const Placement& placement,
+                           const std::string& data_digest, const Progress& progress);
 
 // Reads the progress. Throws Error(kBadData) when a field is missing or has the wrong type.
 Progress ProgressFromJson(const nlohmann::json& state, const std::string& path);
@@ -25,7 +24,7 @@ Progress ProgressFromJson(const nlohmann::json& state, const std::string& path);
 // when it was trained on other data. Returns the other differences, one line each: the run then
 // continues, but not bit for bit as the first would have.
 std::vector<std::string> CheckResumable(const nlohmann::json& state, const Config& config,
-                                        const Placement& placement, const Corpus& corpus,
+                                        const Placement& placement, const std::string& data_digest,
                                         const std::string& path);
 
 }  // namespace gpuctl::trainer

@@ -34,12 +34,16 @@ std::vector<size_t> IndicesOf(const std::vector<bool>& flags, bool wanted) {
 
 }  // namespace
 
-Batch MakeBatch(int64_t rows, int64_t context,
-                const std::function<int64_t(int64_t, int64_t*, int64_t*)>& fill) {
-  Batch batch{at::empty({rows, context}, at::kLong), at::empty({rows, context}, at::kLong), 0};
+Batch MakeBatch(int64_t rows, int64_t context, bool packed,
+                const std::function<int64_t(int64_t, const WindowSlot&)>& fill) {
+  const auto numbers = [&] { return at::empty({rows, context}, at::kLong); };
+  Batch batch{numbers(), numbers(), packed ? numbers() : at::Tensor(), 0};
   for (int64_t row = 0; row < rows; ++row) {
-    batch.scored += fill(row, batch.inputs_bt.data_ptr<int64_t>() + row * context,
-                         batch.targets_bt.data_ptr<int64_t>() + row * context);
+    const auto row_of = [&](const at::Tensor& all_bt) {
+      return all_bt.data_ptr<int64_t>() + row * context;
+    };
+    batch.scored += fill(row, {row_of(batch.inputs_bt), row_of(batch.targets_bt),
+                               packed ? row_of(batch.starts_bt) : nullptr});
   }
   return batch;
 }
@@ -104,11 +108,18 @@ at::Tensor Stepper::Gradient(const Worker& worker, size_t parameter) const {
   return wide() ? worker.wide_gradients[parameter] : worker.leaves[parameter].grad();
 }
 
+at::Tensor Stepper::MicroBatchLoss(const Worker& worker, const Batch& batch, int64_t first,
+                                   int64_t rows, double scale) const {
+  const auto there = [&](const at::Tensor& all_bt) {
+    return all_bt.defined() ? all_bt.narrow(0, first, rows).to(placement_.device) : at::Tensor();
+  };
+  return SummedLoss(shape_, worker.weights, there(batch.inputs_bt), there(batch.targets_bt), scale,
+                    there(batch.starts_bt));
+}
+
 void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows) {
-  const at::Tensor inputs_bt = batch.inputs_bt.narrow(0, first, rows).to(placement_.device);
-  const at::Tensor targets_bt = batch.targets_bt.narrow(0, first, rows).to(placement_.device);
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, batch.scored));
-  const at::Tensor loss = SummedLoss(shape_, worker.weights, inputs_bt, targets_bt, scale);
+  const at::Tensor loss = MicroBatchLoss(worker, batch, first, rows, scale);
   loss.backward();
   const at::NoGradGuard no_grad;
   worker.loss.add_(loss.detach());
@@ -230,9 +241,7 @@ double Stepper::SummedLossOf(const Batch& batch) {
     for (int64_t first = begin; first < end; first += config_.train.micro_batch) {
       const int64_t rows = std::min(config_.train.micro_batch, end - first);
       sums[static_cast<size_t>(member)] += static_cast<double>(
-          SummedLoss(shape_, workers_[static_cast<size_t>(member)].weights,
-                     batch.inputs_bt.narrow(0, first, rows).to(placement_.device),
-                     batch.targets_bt.narrow(0, first, rows).to(placement_.device), 1.0)
+          MicroBatchLoss(workers_[static_cast<size_t>(member)], batch, first, rows, 1.0)
               .item<float>());
     }
   });

@@ -17,6 +17,7 @@
 
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/config.h"
+#include "trainer/data/windows.h"
 #include "trainer/model/gpt.h"
 #include "trainer/train/adamw.h"
 #include "trainer/train/device.h"
@@ -28,11 +29,13 @@ namespace gpuctl::trainer {
 struct Batch {
   at::Tensor inputs_bt;
   at::Tensor targets_bt;
+  at::Tensor starts_bt;  // where the documents of packed windows begin; undefined without packing
   int64_t scored = 0;
 };
 
-Batch MakeBatch(int64_t rows, int64_t context,
-                const std::function<int64_t(int64_t row, int64_t* in, int64_t* out)>& fill);
+// Makes it of `rows` windows. `fill` writes one of them and returns how many targets are scored.
+Batch MakeBatch(int64_t rows, int64_t context, bool packed,
+                const std::function<int64_t(int64_t row, const WindowSlot& slot)>& fill);
 
 struct GradientResult {
   bool finished = false;  // false: stopped between micro-batches, nothing else is set
@@ -90,6 +93,8 @@ class Stepper {
 
   void MakeShards();
   void RunWorker(int member, const Batch& batch, const std::function<bool()>& stop);
+  at::Tensor MicroBatchLoss(const Worker& worker, const Batch& batch, int64_t first, int64_t rows,
+                            double scale) const;
   void RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows);
   double ReduceShard(int member);
   GradientResult ReduceOnDevice();

@@ -25,15 +25,15 @@ Placement On(int workers, at::ScalarType dtype = at::kFloat) {
 
 // Returns a batch with some masked targets, unequally over the rows.
 Batch SomeBatch(const Config& config, uint64_t sub) {
-  return MakeBatch(config.train.batch, config.model.context,
-                   [&](int64_t row, int64_t* inputs, int64_t* targets) {
+  return MakeBatch(config.train.batch, config.model.context, /*packed=*/false,
+                   [&](int64_t row, const WindowSlot& slot) {
                      int64_t scored = 0;
                      for (int64_t t = 0; t < config.model.context; ++t) {
                        const uint64_t bits = Random64(5, RandomStream::kBench, sub,
                                                       static_cast<uint64_t>(row * 1000 + t));
-                       inputs[t] = static_cast<int64_t>(bits % 257);
-                       targets[t] = t < row ? -1 : static_cast<int64_t>((bits >> 20) % 256);
-                       scored += targets[t] >= 0;
+                       slot.inputs[t] = static_cast<int64_t>(bits % 257);
+                       slot.targets[t] = t < row ? -1 : static_cast<int64_t>((bits >> 20) % 256);
+                       scored += slot.targets[t] >= 0;
                      }
                      return scored;
                    });

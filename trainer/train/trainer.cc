@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "trainer/base/error.h"
+#include "trainer/base/sha256.h"
 #include "trainer/base/text.h"
 #include "trainer/model/matmul.h"
 #include "trainer/model/parameters.h"
@@ -19,9 +20,34 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-RunOptions WithModel(RunOptions options, const ModelConfig& model) {
+Config WithModel(Config config, const ModelConfig& model) {
+  config.model = model;
+  return config;
+}
+
+// Turns epochs and shares of the run into steps.
+RunOptions InSteps(RunOptions options, const ModelConfig& model, const TrainingData& data) {
   options.config.model = model;
+  TrainConfig& train = options.config.train;
+  if (train.epochs > 0) {
+    const double windows = train.epochs * static_cast<double>(data.windows_per_epoch());
+    train.steps = std::max<int64_t>(
+        1, static_cast<int64_t>(std::ceil(windows / static_cast<double>(train.batch))));
+  }
+  OptimizerConfig& optimizer = options.config.optimizer;
+  if (optimizer.warmup_ratio > 0) {
+    optimizer.warmup_steps = static_cast<int64_t>(
+        std::lround(optimizer.warmup_ratio * static_cast<double>(train.steps)));
+  }
   return options;
+}
+
+// Returns the digest of the model's tokenizer.json, or "".
+std::string TokenizerDigest(const ModelSource& source) {
+  for (const KeptFile& file : source.files) {
+    if (file.name == "tokenizer.json") return Sha256Hex(*file.bytes);
+  }
+  return "";
 }
 
 // Rows per piece of the held-out part; only one piece is in memory.
@@ -31,15 +57,12 @@ constexpr int64_t kEvalRows = 64;
 
 Trainer::Trainer(RunOptions options)
     : source_(FindModel(options.config, options.resume)),
-      options_(WithModel(std::move(options), source_.model)),
+      data_(OpenTrainingData(WithModel(options.config, source_.model), TokenizerDigest(source_))),
+      options_(InSteps(std::move(options), source_.model, *data_)),
       config_(options_.config),
       reporter_(options_.metrics_path),
       sgemm_gflops_(MeasureSgemm()),
       placement_(ChoosePlacement(config_.train)),
-      corpus_(LoadCorpus(config_.data, config_.train.seed)),
-      windows_(corpus_.train, config_.model.context, static_cast<uint64_t>(config_.train.seed)),
-      held_out_(corpus_.held_out, config_.model.context, config_.train.eval_windows),
-      bigram_entropy_(BigramEntropy(corpus_.train, held_out_, config_.model.context)),
       stepper_(config_, placement_, StartWeights(config_, source_)) {
   Resume();
   if (!config_.checkpoint.dir.empty()) {
@@ -79,11 +102,7 @@ void Trainer::Announce() {
              static_cast<long long>(m.kv_heads), static_cast<long long>(m.ffn),
              static_cast<long long>(m.context)));
   if (!m.init.empty()) reporter_.Say("init    from " + m.init);
-  reporter_.Say(
-      Format("data    %lld documents, %zu training and %zu held-out tokens, split by %s; "
-             "bigram entropy %.4f nats/byte",
-             static_cast<long long>(corpus_.documents), corpus_.train.size(),
-             corpus_.held_out.size(), corpus_.split.c_str(), bigram_entropy_));
+  reporter_.Say("data    " + data_->Describe());
   reporter_.Say(Format("device  %s; one core multiplies at %.0f GFLOP/s (%s)",
                        Describe(placement_).c_str(), sgemm_gflops_, MatMulLibrary().c_str()));
   const std::string slow = SlowBlasWarning(sgemm_gflops_);
@@ -94,9 +113,9 @@ void Trainer::Announce() {
 }
 
 Batch Trainer::NextBatch() const {
-  return MakeBatch(config_.train.batch, config_.model.context,
-                   [this](int64_t row, int64_t* inputs, int64_t* targets) {
-                     return windows_.Fill(progress_.next_window + row, inputs, targets);
+  return MakeBatch(config_.train.batch, config_.model.context, data_->packed(),
+                   [this](int64_t row, const WindowSlot& slot) {
+                     return data_->FillTraining(progress_.next_window + row, slot);
                    });
 }
 
@@ -156,15 +175,14 @@ bool Trainer::EvalDue() const {
 void Trainer::Evaluate() {
   EvalEvent event;
   event.step = progress_.step;
-  event.bigram_entropy = bigram_entropy_;
+  event.bigram_entropy = data_->bigram_entropy();
+  const int64_t windows = data_->held_out_windows();
   double sum = 0;
-  for (int64_t first = 0; first < held_out_.count(); first += kEvalRows) {
+  for (int64_t first = 0; first < windows; first += kEvalRows) {
     if (Stopping()) return;
-    const Batch batch =
-        MakeBatch(std::min(kEvalRows, held_out_.count() - first), config_.model.context,
-                  [&](int64_t row, int64_t* inputs, int64_t* targets) {
-                    return held_out_.Fill(first + row, inputs, targets);
-                  });
+    const Batch batch = MakeBatch(
+        std::min(kEvalRows, windows - first), config_.model.context, data_->packed(),
+        [&](int64_t row, const WindowSlot& slot) { return data_->FillHeldOut(first + row, slot); });
     sum += stepper_.SummedLossOf(batch);
     event.tokens += batch.scored;
   }
@@ -226,7 +244,7 @@ int Trainer::Leave(const char* outcome) {
   event.outcome = outcome;
   event.loss = progress_.loss;
   event.held_out_loss = progress_.held_out_loss;
-  event.bigram_entropy = bigram_entropy_;
+  event.bigram_entropy = data_->bigram_entropy();
   event.tokens = progress_.tokens;
   event.seconds = SecondsSince(started_);
   event.checkpoint = last_checkpoint_;

@@ -11,8 +11,7 @@
 
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/config/config.h"
-#include "trainer/data/corpus.h"
-#include "trainer/data/windows.h"
+#include "trainer/data/training_data.h"
 #include "trainer/train/device.h"
 #include "trainer/train/model_source.h"
 #include "trainer/train/progress.h"
@@ -63,15 +62,12 @@ class Trainer {
   bool Stopping() const { return options_.stop_signal() != 0; }
 
   const ModelSource source_;
-  const RunOptions options_;  // with the model of source_
+  const std::unique_ptr<const TrainingData> data_;
+  const RunOptions options_;  // with the model of source_, and all lengths in steps
   const Config& config_;
   Reporter reporter_;
   const double sgemm_gflops_;
   const Placement placement_;
-  const Corpus corpus_;
-  const TrainingWindows windows_;
-  const HeldOutWindows held_out_;
-  const double bigram_entropy_;
   Stepper stepper_;
   std::unique_ptr<Checkpointer> checkpointer_;  // null without a checkpoint directory
   Progress progress_;

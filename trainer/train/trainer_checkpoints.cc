@@ -14,7 +14,7 @@ Snapshot Trainer::TakeSnapshot() const {
   SetHuggingFaceDtype(placement_.dtype == at::kFloat ? "float32" : "bfloat16",
                       &snapshot.model_config);
   snapshot.files = source_.files;
-  snapshot.state = StateToJson(config_, placement_, corpus_, progress_);
+  snapshot.state = StateToJson(config_, placement_, data_->digest(), progress_);
   const auto copy = [](const NamedTensors& live) {
     NamedTensors copied;
     for (const auto& [name, tensor] : live) {
@@ -51,7 +51,7 @@ void Trainer::RefuseToOverwrite() const {
 
 void Trainer::Restore(const LoadedCheckpoint& checkpoint) {
   for (const std::string& note :
-       CheckResumable(checkpoint.state, config_, placement_, corpus_, checkpoint.path)) {
+       CheckResumable(checkpoint.state, config_, placement_, data_->digest(), checkpoint.path)) {
     reporter_.Warn("warning: not bit for bit: " + note);
   }
   stepper_.Load(checkpoint.weights, checkpoint.optimizer, checkpoint.path);

@@ -1,0 +1,143 @@
+#include "trainer/data/training_data.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trainer/base/error.h"
+#include "trainer/base/text.h"
+#include "trainer/data/corpus.h"
+#include "trainer/data/packed_rows.h"
+#include "trainer/data/prepared.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+class ByteData : public TrainingData {
+ public:
+  ByteData(const Config& config, uint64_t seed)
+      : corpus_(LoadCorpus(config.data, config.train.seed)),
+        windows_(corpus_.train, config.model.context, seed),
+        held_out_(corpus_.held_out, config.model.context, config.train.eval_windows),
+        bigram_entropy_(BigramEntropy(corpus_.train, held_out_, config.model.context)) {}
+
+  int64_t windows_per_epoch() const override { return windows_.windows_per_epoch(); }
+  int64_t FillTraining(int64_t number, const WindowSlot& slot) const override {
+    return windows_.Fill(number, slot.inputs, slot.targets);
+  }
+  int64_t held_out_windows() const override { return held_out_.count(); }
+  int64_t FillHeldOut(int64_t index, const WindowSlot& slot) const override {
+    return held_out_.Fill(index, slot.inputs, slot.targets);
+  }
+  bool packed() const override { return false; }
+  const std::string& digest() const override { return corpus_.digest; }
+  std::string unit() const override { return "byte"; }
+  std::optional<double> bigram_entropy() const override { return bigram_entropy_; }
+
+  std::string Describe() const override {
+    return Format(
+        "%lld documents, %zu training and %zu held-out tokens, split by %s; bigram entropy %.4f "
+        "nats/byte",
+        static_cast<long long>(corpus_.documents), corpus_.train.size(), corpus_.held_out.size(),
+        corpus_.split.c_str(), bigram_entropy_);
+  }
+
+ private:
+  const Corpus corpus_;
+  const TrainingWindows windows_;
+  const HeldOutWindows held_out_;
+  const double bigram_entropy_;
+};
+
+class PreparedRows : public TrainingData {
+ public:
+  PreparedRows(const Config& config, PreparedData data)
+      : data_(std::move(data)),
+        context_(config.model.context),
+        vocabulary_(config.model.vocab_size),
+        seed_(static_cast<uint64_t>(config.train.seed)),
+        train_(data_.train, context_, config.data.pack, seed_),
+        // The seed of a run does not change what it is measured by.
+        held_out_(data_.held_out, context_, config.data.pack, 0),
+        held_out_windows_(std::min(held_out_.windows(), config.train.eval_windows)) {
+    if (train_.windows() == 0) throw DataError("read data: there is no row to train on");
+    if (held_out_.windows() == 0) throw DataError("read data: there is no held-out row");
+  }
+
+  int64_t windows_per_epoch() const override { return train_.windows(); }
+  int64_t FillTraining(int64_t number, const WindowSlot& slot) const override {
+    const int64_t count = train_.windows();
+    const auto epoch = static_cast<uint64_t>(number / count);
+    return train_.Fill(Permute(number % count, count, seed_, epoch), vocabulary_, slot);
+  }
+  int64_t held_out_windows() const override { return held_out_windows_; }
+  int64_t FillHeldOut(int64_t index, const WindowSlot& slot) const override {
+    return held_out_.Fill(index * held_out_.windows() / held_out_windows_, vocabulary_, slot);
+  }
+  bool packed() const override { return true; }
+  const std::string& digest() const override { return data_.digest; }
+  std::string unit() const override { return "token"; }
+
+  std::string Describe() const override {
+    const double places = static_cast<double>(train_.windows()) * static_cast<double>(context_);
+    std::string line = Format(
+        "%lld rows with %lld tokens in %lld windows, %.1f %% filled; %lld held-out rows",
+        static_cast<long long>(data_.train.rows()), static_cast<long long>(data_.train.tokens()),
+        static_cast<long long>(train_.windows()),
+        100 * static_cast<double>(train_.filled()) / places,
+        static_cast<long long>(data_.held_out.rows()));
+    const int64_t cut = train_.truncated_rows() + held_out_.truncated_rows();
+    if (cut > 0) {
+      line += Format("; %lld rows are longer than model.context and lose their end",
+                     static_cast<long long>(cut));
+    }
+    return line;
+  }
+
+ private:
+  const PreparedData data_;
+  const int64_t context_;
+  const int64_t vocabulary_;
+  const uint64_t seed_;
+  const PackedRows train_;
+  const PackedRows held_out_;
+  const int64_t held_out_windows_;
+};
+
+void CheckTokens(const PreparedData& data, const std::string& folder, const Config& config,
+                 const std::string& tokenizer_sha256) {
+  if (!tokenizer_sha256.empty() && tokenizer_sha256 != data.tokenizer_sha256) {
+    throw DataError("read data " + folder + ": it has the tokens of another tokenizer.json",
+                    "prepare it with this model");
+  }
+  if (data.id_end > config.model.vocab_size) {
+    throw DataError(Format("read data %s: its tokenizer has ids up to %lld; the model has %lld "
+                           "tokens",
+                           folder.c_str(), static_cast<long long>(data.id_end - 1),
+                           static_cast<long long>(config.model.vocab_size)),
+                    "prepare it with this model");
+  }
+}
+
+}  // namespace
+
+bool UsesPreparedData(const DataConfig& config) {
+  return config.paths.size() == 1 && IsPrepared(config.paths.front());
+}
+
+std::unique_ptr<TrainingData> OpenTrainingData(const Config& config,
+                                               const std::string& tokenizer_sha256) {
+  if (!UsesPreparedData(config.data)) {
+    for (const std::string& path : config.data.paths) {
+      if (!IsPrepared(path)) continue;
+      throw ConfigError("find data: " + path + " is prepared data, and stands beside other paths",
+                        "name it alone");
+    }
+    return std::make_unique<ByteData>(config, static_cast<uint64_t>(config.train.seed));
+  }
+  const std::string& folder = config.data.paths.front();
+  PreparedData data = OpenPrepared(folder);
+  CheckTokens(data, folder, config, tokenizer_sha256);
+  return std::make_unique<PreparedRows>(config, std::move(data));
+}
+
+}  // namespace gpuctl::trainer
