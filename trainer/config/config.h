@@ -97,6 +97,8 @@ struct TrainConfig {
   int64_t log_every = 1;
   int64_t eval_every = 50;
   int64_t eval_windows = 64;
+  int64_t patience = 0;
+  bool recompute = false;
   std::vector<std::string> freeze = {};
 };
 

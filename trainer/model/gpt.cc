@@ -1,5 +1,6 @@
 #include "trainer/model/gpt.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/full.h>
@@ -9,6 +10,7 @@
 #include <cmath>
 
 #include "trainer/model/matmul.h"
+#include "trainer/model/recompute.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -63,7 +65,8 @@ GptShape MakeGptShape(const ModelConfig& config, const at::TensorOptions& option
   GptShape shape = {config,
                     MakeRotaryTable(config.context, config.head_dim(), config.rope_theta, options,
                                     config.rope_scaling),
-                    {}};
+                    {},
+                    false};
   shape.local_rotary =
       config.local_rope_theta == 0
           ? shape.rotary
@@ -83,13 +86,17 @@ at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Te
   at::Tensor x_nd = at::embedding(weights.embedding_vd, tokens_bt.reshape({-1}));
   if (c.scaled_embedding) x_nd = at::mul(x_nd, EmbeddingScale(c, weights.embedding_vd));
   for (size_t i = 0; i < weights.blocks.size(); ++i) {
-    const BlockWeights& block = weights.blocks[i];
     const auto layer = static_cast<int64_t>(i);
-    x_nd = at::add(
-        x_nd, AttentionPart(shape, block, x_nd, AttentionOf(c, layer, tokens_bt, starts_bt, cache),
-                            c.HasWindow(layer) ? nearby : everywhere,
-                            cache != nullptr ? &cache->layers[i] : nullptr));
-    x_nd = at::add(x_nd, FeedForwardPart(shape, block, x_nd));
+    const auto block = [&shape, &w = weights.blocks[i],
+                        attention = AttentionOf(c, layer, tokens_bt, starts_bt, cache),
+                        rotary = c.HasWindow(layer) ? nearby : everywhere,
+                        seen = cache != nullptr ? &cache->layers[i]
+                                                : nullptr](const at::Tensor& in_nd) {
+      const at::Tensor mixed_nd =
+          at::add(in_nd, AttentionPart(shape, w, in_nd, attention, rotary, seen));
+      return at::add(mixed_nd, FeedForwardPart(shape, w, mixed_nd));
+    };
+    x_nd = shape.recompute && at::GradMode::is_enabled() ? Recomputed(block, x_nd) : block(x_nd);
   }
   if (cache != nullptr) cache->tokens += tokens_bt.size(1);
   return RmsNorm(x_nd, weights.final_norm_d, c.norm_eps, c.norm_offset);

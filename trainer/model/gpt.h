@@ -20,6 +20,9 @@ struct GptShape {
   ModelConfig config;
   RotaryTable rotary;
   RotaryTable local_rotary;  // of layers with a window
+  // For training: a block keeps its input alone, and the backward pass computes the rest again, to
+  // the same bits.
+  bool recompute = false;
 };
 
 // The tables are made for `config.context` positions.

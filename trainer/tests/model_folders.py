@@ -22,6 +22,7 @@ except ImportError:
     sys.exit(77)
 
 from folders import Decoder, plain_frequencies, read_safetensors, write_folder, write_safetensors
+from program import Program
 
 BAD_CONFIG, BAD_DATA, DIVERGED = 64, 65, 125
 
@@ -49,9 +50,10 @@ def qwen2_folder(directory, dtype=torch.bfloat16, shards=2):
     return config, decoder, weights
 
 
-class Test:
+class Test(Program):
     def __init__(self, program, directory):
-        self.program, self.directory, self.failed = program, directory, 0
+        super().__init__(program)
+        self.directory = directory
         with open(directory + "/text.txt", "w") as file:
             chooser = random.Random(1)
             words = ["node ", "job ", "runs\n", "a "]
@@ -63,18 +65,6 @@ class Test:
                        "train": {"steps": 6, "batch": 4, "micro_batch": 2, "threads": 2,
                                  "eval_every": 0, "eval_windows": 2, "device": "cpu"},
                        "checkpoint": {"every": 3}}, file)
-
-    def check(self, what, right, *facts):
-        print(("ok      " if right else "FAILED  ") + what)
-        if not right:
-            print("        ", *facts)
-        self.failed += not right
-
-    def run(self, *words):
-        environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith("GPUCTL_")}
-        return subprocess.run([self.program, *words], stdout=subprocess.PIPE, env=environment,
-                              stderr=subprocess.PIPE, universal_newlines=True)
 
     def train(self, folder, checkpoints, *more):
         return self.run("train", "--config", self.config, "--set", "data.tokens=bytes", "--init",

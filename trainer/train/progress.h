@@ -10,11 +10,14 @@ namespace gpuctl::trainer {
 
 // The state of a run. Everything else follows from it, the weights and the configuration.
 struct Progress {
-  int64_t step = 0;         // optimizer steps done
-  int64_t tokens = 0;       // scored tokens seen
-  int64_t next_window = 0;  // of TrainingWindows
-  std::optional<double> held_out_loss;
+  int64_t step = 0;                     // optimizer steps done
+  int64_t tokens = 0;                   // scored tokens seen
+  int64_t next_window = 0;              // of TrainingWindows
+  std::optional<double> held_out_loss;  // after this step, if it was evaluated
   double loss = 0;
+  std::optional<double> best_loss;  // the lowest held-out loss so far
+  int64_t best_step = 0;            // its step
+  int64_t worse_evaluations = 0;    // since then
 };
 
 }  // namespace gpuctl::trainer

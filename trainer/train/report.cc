@@ -80,11 +80,15 @@ void Reporter::Done(const DoneEvent& e) {
     if (e.bigram_entropy) line["bigram_entropy"] = *e.bigram_entropy;
   }
   if (!e.checkpoint.empty()) line["checkpoint"] = e.checkpoint;
+  if (e.best_loss) line["best"] = {{"held_out_loss", *e.best_loss}, {"step", e.best_step}};
   metrics_.Write(line);
   std::string held_out;
   if (e.held_out_loss) {
     held_out = Format("  held-out loss %.4f", *e.held_out_loss);
     if (e.bigram_entropy) held_out += Format(", bigram entropy %.4f", *e.bigram_entropy);
+  }
+  if (e.best_loss && e.best_step != e.step) {
+    held_out += Format("; the best was %.4f at step %lld", *e.best_loss, Long(e.best_step));
   }
   Say(Format("%s at step %lld  %.1f s%s", e.outcome.c_str(), Long(e.step), e.seconds,
              held_out.c_str()));

@@ -33,13 +33,15 @@ struct EvalEvent {
 
 struct DoneEvent {
   int64_t step = 0;
-  std::string outcome;  // "finished" or "stopped"
+  std::string outcome;  // "finished", "early_stop" or "stopped"
   double loss = 0;      // of the last step; 0 if none ran
   std::optional<double> held_out_loss;
   std::optional<double> bigram_entropy;
   int64_t tokens = 0;
   double seconds = 0;
-  std::string checkpoint;  // "" if none was written
+  std::string checkpoint;           // "" if none was written
+  std::optional<double> best_loss;  // the lowest held-out loss
+  int64_t best_step = 0;
 };
 
 // Not thread-safe. Standard output is flushed after each line.

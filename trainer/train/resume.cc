@@ -18,9 +18,9 @@ using nlohmann::json;
 
 // Keys that have no effect on the numbers of the run.
 const std::vector<std::string> kHarmless = {
-    "train.log_every", "train.eval_every",  "train.peak_tflops", "train.threads",
-    "train.matmul",    "data.paths",        "data.exclude",      "data.extensions",
-    "data.max_bytes",  "train.eval_windows"};
+    "train.log_every", "train.eval_every", "train.peak_tflops", "train.threads",
+    "train.matmul",    "train.patience",   "data.paths",        "data.exclude",
+    "data.extensions", "data.max_bytes",   "train.eval_windows"};
 
 bool Harmless(const std::string& name) {
   return name.rfind("checkpoint.", 0) == 0 || name.rfind("sample.", 0) == 0 ||
@@ -70,6 +70,7 @@ json StateToJson(const Config& config, const Placement& placement, const std::st
       {"next_window", progress.next_window},
       {"loss", progress.loss},
       {"held_out_loss", nullptr},
+      {"best", nullptr},
       {"random",
        {{"generator", "philox4x32-10"},
         {"seed", config.train.seed},
@@ -87,6 +88,11 @@ json StateToJson(const Config& config, const Placement& placement, const std::st
       {"matmul", MatMulLibrary()},
   };
   if (progress.held_out_loss) state["held_out_loss"] = *progress.held_out_loss;
+  if (progress.best_loss) {
+    state["best"] = {{"held_out_loss", *progress.best_loss},
+                     {"step", progress.best_step},
+                     {"worse_evaluations", progress.worse_evaluations}};
+  }
   return state;
 }
 
@@ -101,6 +107,14 @@ Progress ProgressFromJson(const json& state, const std::string& path) {
   if (state.contains("loss") && state["loss"].is_number()) progress.loss = state["loss"];
   if (state.contains("held_out_loss") && state["held_out_loss"].is_number()) {
     progress.held_out_loss = state["held_out_loss"].get<double>();
+  }
+  if (state.contains("best") && state["best"].is_object()) {
+    const json& best = state["best"];
+    if (best.contains("held_out_loss") && best["held_out_loss"].is_number()) {
+      progress.best_loss = best["held_out_loss"].get<double>();
+      progress.best_step = Integer(best, "step", path);
+      progress.worse_evaluations = Integer(best, "worse_evaluations", path);
+    }
   }
   return progress;
 }

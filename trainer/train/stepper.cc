@@ -57,6 +57,7 @@ Stepper::Stepper(const Config& config, const Placement& placement,
       trained_(IndicesOf(frozen_, false)),
       team_(placement.workers),
       shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))) {
+  shape_.recompute = config.train.recompute;
   for (size_t i = 0; i < specs_.size(); ++i) {
     if (frozen_[i] && wide()) {
       masters_.emplace_back();

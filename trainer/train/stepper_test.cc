@@ -51,7 +51,7 @@ Outcome OneStep(Config config, const Placement& placement, int64_t micro_batch) 
   Stepper stepper(config, placement, InitializeWeights(config.model, 3));
   Outcome outcome{stepper.Gradients(SomeBatch(config, 1), Never), {}};
   for (const at::Tensor& gradient : stepper.CurrentGradients()) {
-    outcome.gradients.push_back(gradient.clone());
+    outcome.gradients.push_back(gradient.defined() ? gradient.clone() : gradient);
   }
   return outcome;
 }
@@ -69,6 +69,27 @@ TEST(StepperTest, AccumulationEqualsTheLargeBatch) {
   const Outcome whole = OneStep(SmallConfig(), On(1), 8);
   for (const int64_t micro_batch : {1, 2, 3}) {
     ExpectSame(OneStep(SmallConfig(), On(1), micro_batch), whole, 2e-6);
+  }
+}
+
+TEST(StepperTest, RecomputingChangesNoBit) {
+  for (const auto& [dtype, freeze] :
+       std::vector<std::pair<at::ScalarType, std::vector<std::string>>>{
+           {at::kFloat, {}},
+           {at::kBFloat16, {}},
+           {at::kFloat, {"model.embed_tokens.weight", "model.layers.0.*"}}}) {
+    Config config = SmallConfig();
+    config.train.freeze = freeze;
+    const Outcome kept = OneStep(config, On(2, dtype), 2);
+    config.train.recompute = true;
+    const Outcome again = OneStep(config, On(2, dtype), 2);
+    EXPECT_EQ(again.result.loss, kept.result.loss);
+    EXPECT_EQ(again.result.norm, kept.result.norm);
+    for (size_t i = 0; i < kept.gradients.size(); ++i) {
+      ASSERT_EQ(again.gradients[i].defined(), kept.gradients[i].defined()) << "parameter " << i;
+      if (!kept.gradients[i].defined()) continue;
+      EXPECT_TRUE(at::equal(again.gradients[i], kept.gradients[i])) << "parameter " << i;
+    }
   }
 }
 

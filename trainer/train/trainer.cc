@@ -50,6 +50,11 @@ std::string TokenizerDigest(const ModelSource& source) {
   return "";
 }
 
+// A run that ends early would be of no use without its best checkpoint.
+int64_t BestOnesToKeep(const Config& config) {
+  return std::max<int64_t>(config.checkpoint.keep_best, config.train.patience > 0 ? 1 : 0);
+}
+
 // Rows per piece of the held-out part; only one piece is in memory.
 constexpr int64_t kEvalRows = 64;
 
@@ -67,14 +72,16 @@ Trainer::Trainer(RunOptions options)
   Resume();
   if (!config_.checkpoint.dir.empty()) {
     checkpointer_ = std::make_unique<Checkpointer>(
-        config_.checkpoint.dir, config_.checkpoint.keep_last, config_.checkpoint.keep_best);
+        config_.checkpoint.dir, config_.checkpoint.keep_last, BestOnesToKeep(config_));
   }
 }
 
 int Trainer::Train() {
   Announce();
   started_ = Clock::now();
-  while (progress_.step < config_.train.steps) {
+  // What a signal broke off counts as if it had not.
+  if (progress_.step > 0 && EvalDue() && !progress_.held_out_loss) Evaluate();
+  while (progress_.step < config_.train.steps && !OutOfPatience()) {
     step_started_ = Clock::now();
     const Batch batch = NextBatch();
     const GradientResult gradients = stepper_.Gradients(batch, [this] { return Stopping(); });
@@ -89,7 +96,7 @@ int Trainer::Train() {
     ReportCheckpoints();
   }
   if (!progress_.held_out_loss) Evaluate();
-  return Leave("finished");
+  return Leave(OutOfPatience() ? "early_stop" : "finished");
 }
 
 void Trainer::Announce() {
@@ -189,11 +196,29 @@ void Trainer::Evaluate() {
   event.loss = sum / static_cast<double>(std::max<int64_t>(1, event.tokens));
   progress_.held_out_loss = event.loss;
   reporter_.Eval(event);
+  if (progress_.step > 0) CompareWithBest();
 }
 
+void Trainer::CompareWithBest() {
+  if (progress_.best_loss && *progress_.held_out_loss >= *progress_.best_loss) {
+    ++progress_.worse_evaluations;
+    return;
+  }
+  progress_.best_loss = progress_.held_out_loss;
+  progress_.best_step = progress_.step;
+  progress_.worse_evaluations = 0;
+}
+
+bool Trainer::OutOfPatience() const {
+  const int64_t patience = config_.train.patience;
+  return patience > 0 && progress_.worse_evaluations >= patience;
+}
+
+// Besides each `every` steps, a new best one is saved where the best ones are kept.
 bool Trainer::CheckpointDue() const {
   const int64_t every = config_.checkpoint.every;
-  return every > 0 && progress_.step % every == 0;
+  if (every > 0 && progress_.step % every == 0) return true;
+  return BestOnesToKeep(config_) > 0 && progress_.best_step == progress_.step;
 }
 
 void Trainer::SaveCheckpoint() {
@@ -248,6 +273,8 @@ int Trainer::Leave(const char* outcome) {
   event.tokens = progress_.tokens;
   event.seconds = SecondsSince(started_);
   event.checkpoint = last_checkpoint_;
+  event.best_loss = progress_.best_loss;
+  event.best_step = progress_.best_step;
   reporter_.Done(event);
   return signal;
 }

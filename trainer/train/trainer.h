@@ -52,6 +52,8 @@ class Trainer {
   void ReportStep(const GradientResult& gradients, double lr);
   bool EvalDue() const;
   void Evaluate();
+  void CompareWithBest();
+  bool OutOfPatience() const;
   bool CheckpointDue() const;
   void SaveCheckpoint();
   void ReportCheckpoints();

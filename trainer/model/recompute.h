@@ -1,0 +1,21 @@
+// Trades time for memory: computes a part of the network again in the backward pass, instead of
+// keeping what it needs.
+
+#ifndef TRAINER_MODEL_RECOMPUTE_H_
+#define TRAINER_MODEL_RECOMPUTE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+
+namespace gpuctl::trainer {
+
+// Returns part(x), differentiable, and keeps only x until the backward pass. `part` must give the
+// same bits each time; all that it refers to must live until then. The gradients of its weights,
+// which must be leaves that nothing else uses, are added to their grad() at once.
+at::Tensor Recomputed(const std::function<at::Tensor(const at::Tensor&)>& part,
+                      const at::Tensor& x);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_MODEL_RECOMPUTE_H_

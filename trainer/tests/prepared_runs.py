@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Checks training on prepared data with the whole program: packing, epochs, early stop, the best
+checkpoint, recomputed activations, and that a run that is killed at any time goes on to the same
+bits.
+
+usage: prepared_runs.py TRAINER_PROGRAM [KILLS]
+"""
+
+import json
+import os
+import random
+import signal
+import struct
+import sys
+import tempfile
+import time
+
+from program import Program
+
+LEARNED = 1 << 31
+TERMINATED = 128 + signal.SIGTERM
+
+
+def sum_row(chooser, right=True):
+    """A row that says "1 a + b = sum", with digits as tokens; only the sum is learned."""
+    a, b = chooser.randrange(50), chooser.randrange(50)
+    total = a + b if right else chooser.randrange(100)
+    asked = [1, 10 + a // 10, 10 + a % 10, 2, 10 + b // 10, 10 + b % 10, 3]
+    told = [10 + total // 10, 10 + total % 10, 4]
+    return asked + [token | LEARNED for token in told]
+
+
+def write_part(folder, part, rows):
+    ends, end = [], 0
+    with open(f"{folder}/{part}.tokens", "wb") as file:
+        for row in rows:
+            file.write(struct.pack(f"<{len(row)}I", *row))
+            end += len(row)
+            ends.append(end)
+    with open(f"{folder}/{part}.ends", "wb") as file:
+        file.write(struct.pack(f"<{len(ends)}Q", *ends))
+    return {"rows": len(rows), "tokens": end}
+
+
+def write_prepared(folder, train, held_out):
+    os.makedirs(folder)
+    parts = {"train": write_part(folder, "train", train),
+             "held_out": write_part(folder, "held_out", held_out)}
+    with open(folder + "/dataset.json", "w") as file:
+        json.dump({"format": 1, "digest": folder, "tokenizer_sha256": "none", "id_end": 20,
+                   "parts": parts}, file)
+
+
+class Test(Program):
+    def __init__(self, program, directory):
+        super().__init__(program)
+        self.directory, self.runs = directory, 0
+
+    def words(self, data, settings):
+        """Returns the command of a new run, its checkpoint directory and its metrics."""
+        self.runs += 1
+        name = f"{self.directory}/run{self.runs}"
+        config = {"model": {"layers": 1, "d_model": 32, "heads": 2, "kv_heads": 1, "ffn": 64,
+                            "context": 40},
+                  "optimizer": {"lr": 3e-3, "warmup_ratio": 0.1},
+                  "train": {"batch": 4, "micro_batch": 2, "threads": 2, "device": "cpu"}}
+        for key, value in settings.items():
+            section, key = key.split(".")
+            config.setdefault(section, {})[key] = value
+        with open(name + ".json", "w") as file:
+            json.dump(config, file)
+        words = ["train", "--config", name + ".json", "--data", data, "--checkpoint-dir",
+                 name + ".checkpoints"]
+        return words, name + ".checkpoints", name + ".metrics"
+
+    def train(self, what, data, settings):
+        words, checkpoints, metrics = self.words(data, settings)
+        ended = self.run(*words, GPUCTL_METRICS=metrics)
+        self.check(what + " ends well", ended.returncode == 0, ended.returncode, ended.stderr)
+        return checkpoints, read_metrics(metrics), ended.stdout
+
+
+def read_metrics(path):
+    with open(path) as file:
+        return [json.loads(line) for line in file]
+
+
+def of_type(lines, kind):
+    return [line for line in lines if line["type"] == kind]
+
+
+def newest(checkpoints):
+    return sorted(name for name in os.listdir(checkpoints) if name.startswith("step-"))[-1]
+
+
+def content(checkpoints):
+    """The bytes that a run is about, in its newest checkpoint."""
+    found = {"step": newest(checkpoints)}
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        with open(f"{checkpoints}/{found['step']}/{name}", "rb") as file:
+            found[name] = file.read()
+    return found
+
+
+def check_learning(test, data):
+    _, lines, out = test.train("a run of 12 epochs", data,
+                               {"train.epochs": 12, "train.eval_every": 0, "optimizer.lr": 0.01})
+    losses = [line["loss"] for line in of_type(lines, "step")]
+    # 4 rows of 9 places in a window of 40, 4 windows a step: 400 rows are 25 steps.
+    test.check("12 epochs are 300 steps", len(losses) == 300, len(losses))
+    test.check("the line about the data says what is there",
+               "400 rows with 4000 tokens in 100 windows, 90.0 % filled; 40 held-out rows" in out,
+               out)
+    first, last = losses[0], of_type(lines, "eval")[-1]["loss"]
+    test.check("sums are learned", first > 4 and last < 0.3 * first, first, last)
+    test.check("only what is learned counts", of_type(lines, "eval")[-1]["tokens"] == 40 * 3,
+               of_type(lines, "eval")[-1])
+
+
+def check_early_stop(test, data):
+    """Sums that are wrong at random are learned by heart, so the held-out loss rises."""
+    settings = {"train.steps": 4000, "train.eval_every": 10, "train.patience": 3,
+                "checkpoint.every": 1000, "checkpoint.keep_last": 1, "optimizer.lr": 0.01}
+    checkpoints, lines, out = test.train("a run that gets worse", data, settings)
+    done, evaluations = lines[-1], of_type(lines, "eval")
+    losses = [line["loss"] for line in evaluations]
+    best = min(range(len(losses)), key=losses.__getitem__)
+    test.check("a run that gets worse stops early",
+               done["outcome"] == "early_stop" and done["step"] < 4000, done)
+    test.check("it stops after three evaluations without a better one",
+               len(losses) == best + 4, losses)
+    test.check("the best is told", done["best"] == {"held_out_loss": losses[best],
+                                                    "step": evaluations[best]["step"]}, done)
+    test.check("the best checkpoint is kept",
+               sorted(os.listdir(checkpoints)) == [f"step-{evaluations[best]['step']:08}",
+                                                   f"step-{done['step']:08}"],
+               os.listdir(checkpoints))
+    test.check("people read it, too", "early_stop at step" in out and "the best was" in out, out)
+
+
+def check_recomputing(test, data):
+    ends = []
+    for recompute in (False, True):
+        checkpoints, _, _ = test.train(f"a run with recompute {recompute}", data,
+                                       {"train.steps": 6, "train.recompute": recompute})
+        ends.append(content(checkpoints))
+    test.check("recomputed activations change no bit", ends[0] == ends[1])
+
+
+def check_kills(test, data, kills):
+    """Kills a run at random times until it is through; the end must be as without."""
+    settings = {"train.epochs": 4, "train.batch": 6, "checkpoint.every": 3, "train.eval_every": 5,
+                "train.patience": 1000, "train.recompute": True, "checkpoint.keep_last": 3}
+    began = time.monotonic()
+    whole, lines, _ = test.train("a run without kills", data, settings)
+    seconds = time.monotonic() - began
+    chooser = random.Random(kills)
+    words, checkpoints, metrics = test.words(data, settings)
+    killed = 0
+    while True:
+        process = test.start(*words, "--resume", "auto", GPUCTL_METRICS=metrics)
+        if killed < kills:
+            time.sleep(chooser.uniform(0, 1.2 * seconds))
+            process.kill()
+        _, error = process.communicate()
+        if process.returncode == 0:
+            break
+        killed += 1
+        if process.returncode != -signal.SIGKILL:
+            test.check("a killed run goes on", False, process.returncode, error)
+            return
+    print(f"        {killed} kills in a run of {seconds:.1f} s")
+    test.check("a run that was killed ends in the same bits", content(whole) == content(checkpoints))
+    ends = [of_type(read_metrics(path), "done")[-1] for path in (metrics, whole[:-11] + "metrics")]
+    test.check("and in the same losses", ends[0]["loss"] == ends[1]["loss"] and
+               ends[0]["best"] == ends[1]["best"], ends)
+
+
+def check_term_while_evaluating(test, data):
+    """A signal that breaks off an evaluation costs nothing of it."""
+    settings = {"train.steps": 30, "train.eval_every": 1, "checkpoint.every": 0,
+                "train.patience": 1000}
+    whole, lines, _ = test.train("a run that evaluates at each step", data, settings)
+    words, checkpoints, metrics = test.words(data, settings)
+    chooser = random.Random(5)
+    stops = 0
+    while True:
+        process = test.start(*words, "--resume", "auto", GPUCTL_METRICS=metrics)
+        if stops < 6:
+            time.sleep(chooser.uniform(0.1, 1.0))
+            process.terminate()
+        _, error = process.communicate()
+        if process.returncode == 0:
+            break
+        stops += 1
+        # Before it listens for the signal, the program dies of it.
+        if process.returncode not in (TERMINATED, -signal.SIGTERM):
+            test.check("a stopped run saves and leaves", False, process.returncode, error)
+            return
+    found = {line["step"]: line["loss"] for line in of_type(read_metrics(metrics), "eval")}
+    test.check(f"{stops} stopped runs evaluate every step all the same",
+               found == {line["step"]: line["loss"] for line in of_type(lines, "eval")}, found)
+    test.check("a run that was stopped ends in the same bits",
+               content(whole) == content(checkpoints))
+
+
+def check_refusals(test, data):
+    for key, value, words in (("train.epochs", 2, "train.steps and train.epochs"),
+                              ("optimizer.warmup_steps", 3, "warmup_ratio")):
+        command, _, _ = test.words(data, {"train.steps": 4, key: value})
+        ended = test.run(*command)
+        test.check(f"{key} beside its twin is refused", ended.returncode == 64 and
+                   words in ended.stderr, ended.stderr)
+
+
+def main():
+    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    chooser = random.Random(1)
+    with tempfile.TemporaryDirectory() as directory:
+        test = Test(sys.argv[1], directory)
+        sums, noise = directory + "/sums", directory + "/noise"
+        write_prepared(sums, [sum_row(chooser) for _ in range(400)],
+                       [sum_row(chooser) for _ in range(40)])
+        write_prepared(noise, [sum_row(chooser, right=False) for _ in range(40)],
+                       [sum_row(chooser, right=False) for _ in range(40)])
+        check_learning(test, sums)
+        check_early_stop(test, noise)
+        check_recomputing(test, sums)
+        check_term_while_evaluating(test, sums)
+        check_refusals(test, sums)
+        check_kills(test, sums, kills)
+        print(f"\n{test.failed} failed")
+        sys.exit(1 if test.failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Runs the trainer's program for the tests in Python, and counts what is not as it should be."""
+
+import os
+import subprocess
+
+
+class Program:
+    def __init__(self, program):
+        self.program, self.failed = program, 0
+
+    def check(self, what, right, *facts):
+        print(("ok      " if right else "FAILED  ") + what)
+        if not right:
+            print("        ", *facts)
+        self.failed += not right
+
+    def start(self, *words, **variables):
+        """Starts it without any GPUCTL_… variable but those given."""
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith("GPUCTL_")}
+        environment.update(variables)
+        return subprocess.Popen([self.program, *words], stdout=subprocess.PIPE, env=environment,
+                                stderr=subprocess.PIPE, universal_newlines=True)
+
+    def run(self, *words, **variables):
+        process = self.start(*words, **variables)
+        out, error = process.communicate()
+        return subprocess.CompletedProcess(words, process.returncode, out, error)
