@@ -3,14 +3,13 @@
 #include <c10/util/Exception.h>
 
 #include <cstdio>
-#include <cstring>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "trainer/base/error.h"
 #include "trainer/cli/commands.h"
 #include "trainer/train/device.h"
+#include "trainer/train/out_of_memory.h"
 
 namespace {
 
@@ -37,18 +36,11 @@ int main(int argc, char** argv) {
     return gpuctl::trainer::RunCommand(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const Error& error) {
     return Fail(error.code(), error.what(), error.hint());
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
-  } catch (const c10::OutOfMemoryError&) {
-    return OutOfMemory();
   } catch (const c10::Error& error) {
-    // LibTorch's CPU allocator reports a failed allocation as a plain error.
-    if (std::strstr(error.what(), "not enough memory") != nullptr ||
-        std::strstr(error.what(), "can't allocate memory") != nullptr) {
-      return OutOfMemory();
-    }
+    if (gpuctl::trainer::IsOutOfMemory(error)) return OutOfMemory();
     return Fail(ExitCode::kBug, error.what_without_backtrace(), "please report this");
   } catch (const std::exception& error) {
+    if (gpuctl::trainer::IsOutOfMemory(error)) return OutOfMemory();
     return Fail(ExitCode::kBug, error.what(), "please report this");
   } catch (...) {
     return Fail(ExitCode::kBug, "unknown failure", "please report this");

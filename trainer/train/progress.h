@@ -18,6 +18,7 @@ struct Progress {
   std::optional<double> best_loss;  // the lowest held-out loss so far
   int64_t best_step = 0;            // its step
   int64_t worse_evaluations = 0;    // since then
+  int64_t micro_batch = 0;          // in use; 0: unknown
 };
 
 }  // namespace gpuctl::trainer

@@ -71,6 +71,7 @@ json StateToJson(const Config& config, const Placement& placement, const std::st
       {"loss", progress.loss},
       {"held_out_loss", nullptr},
       {"best", nullptr},
+      {"micro_batch", progress.micro_batch},
       {"random",
        {{"generator", "philox4x32-10"},
         {"seed", config.train.seed},
@@ -108,6 +109,12 @@ Progress ProgressFromJson(const json& state, const std::string& path) {
   if (state.contains("held_out_loss") && state["held_out_loss"].is_number()) {
     progress.held_out_loss = state["held_out_loss"].get<double>();
   }
+  if (state.contains("micro_batch")) {
+    progress.micro_batch = Integer(state, "micro_batch", path);
+    if (progress.micro_batch < 0) {
+      throw DataError("resume from " + path + ": state.json counts below 0");
+    }
+  }
   if (state.contains("best") && state["best"].is_object()) {
     const json& best = state["best"];
     if (best.contains("held_out_loss") && best["held_out_loss"].is_number()) {
@@ -117,6 +124,11 @@ Progress ProgressFromJson(const json& state, const std::string& path) {
     }
   }
   return progress;
+}
+
+bool KeepsMicroBatch(const json& state, const Config& config) {
+  const json::json_pointer key("/config/train/micro_batch");
+  return state.contains(key) && state[key] == config.train.micro_batch;
 }
 
 std::vector<std::string> CheckResumable(const json& state, const Config& config,

@@ -20,6 +20,10 @@ nlohmann::json StateToJson(const Config& config, const Placement& placement,
 // Reads the progress. Throws Error(kBadData) when a field is missing or has the wrong type.
 Progress ProgressFromJson(const nlohmann::json& state, const std::string& path);
 
+// Returns whether the run continues with the micro-batch of the configuration that began it. Only
+// then the one that memory allowed counts again.
+bool KeepsMicroBatch(const nlohmann::json& state, const Config& config);
+
 // Throws Error(kBadConfig) when the checkpoint has another model or frozen weights, Error(kBadData)
 // when it was trained on other data. Returns the other differences, one line each: the run then
 // continues, but not bit for bit as the first would have.

@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trainer/train/out_of_memory.h"
+
 namespace gpuctl::trainer {
 namespace {
 
@@ -22,6 +24,11 @@ constexpr double kClipEpsilon = 1e-6;
 // Returns the rows [first, end) that a member of the team runs.
 std::pair<int64_t, int64_t> ShareOf(int member, int workers, int64_t rows) {
   return {rows * member / workers, rows * (member + 1) / workers};
+}
+
+// Returns the windows that a worker runs at once at most.
+int64_t MostAtOnce(const TrainConfig& train, int workers) {
+  return std::min(train.micro_batch, (train.batch + workers - 1) / workers);
 }
 
 std::vector<size_t> IndicesOf(const std::vector<bool>& flags, bool wanted) {
@@ -56,7 +63,8 @@ Stepper::Stepper(const Config& config, const Placement& placement,
       frozen_(FrozenParameters(specs_, config.train.freeze)),
       trained_(IndicesOf(frozen_, false)),
       team_(placement.workers),
-      shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))) {
+      shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))),
+      micro_batch_(MostAtOnce(config.train, placement.workers)) {
   shape_.recompute = config.train.recompute;
   for (size_t i = 0; i < specs_.size(); ++i) {
     if (frozen_[i] && wide()) {
@@ -140,14 +148,34 @@ void Stepper::RunWorker(int member, const Batch& batch, const std::function<bool
   worker.loss = at::zeros({}, at::TensorOptions(at::kFloat).device(placement_.device));
   worker.stopped = false;
   const auto [begin, end] = ShareOf(member, team_.size(), batch.inputs_bt.size(0));
-  for (int64_t first = begin; first < end; first += config_.train.micro_batch) {
+  for (int64_t first = begin; first < end; first += micro_batch_) {
     worker.stopped = stop();
     if (worker.stopped) return;
-    RunMicroBatch(worker, batch, first, std::min(config_.train.micro_batch, end - first));
+    RunMicroBatch(worker, batch, first, std::min(micro_batch_, end - first));
   }
 }
 
 GradientResult Stepper::Gradients(const Batch& batch, const std::function<bool()>& stop) {
+  for (;;) {
+    try {
+      return TryGradients(batch, stop);
+    } catch (const std::exception& error) {
+      if (!IsOutOfMemory(error) || micro_batch_ == 1) throw;
+      // No graph is alive here, only the gradients of other micro-batches.
+      micro_batch_ = (micro_batch_ + 1) / 2;
+      Forget();
+    }
+  }
+}
+
+// Frees the gradients of a step that broke off.
+void Stepper::Forget() {
+  for (Worker& worker : workers_) {
+    for (const size_t i : trained_) worker.leaves[i].mutable_grad().reset();
+  }
+}
+
+GradientResult Stepper::TryGradients(const Batch& batch, const std::function<bool()>& stop) {
   team_.Run([&](int member) { RunWorker(member, batch, stop); });
   for (const Worker& worker : workers_) {
     if (worker.stopped) return {};
@@ -239,8 +267,8 @@ double Stepper::SummedLossOf(const Batch& batch) {
   team_.Run([&](int member) {
     const at::NoGradGuard no_grad;
     const auto [begin, end] = ShareOf(member, team_.size(), batch.inputs_bt.size(0));
-    for (int64_t first = begin; first < end; first += config_.train.micro_batch) {
-      const int64_t rows = std::min(config_.train.micro_batch, end - first);
+    for (int64_t first = begin; first < end; first += micro_batch_) {
+      const int64_t rows = std::min(micro_batch_, end - first);
       sums[static_cast<size_t>(member)] += static_cast<double>(
           MicroBatchLoss(workers_[static_cast<size_t>(member)], batch, first, rows, 1.0)
               .item<float>());

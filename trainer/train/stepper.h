@@ -51,8 +51,14 @@ class Stepper {
   Stepper(const Config& config, const Placement& placement, const std::vector<at::Tensor>& weights);
 
   // Runs forward and backward over the batch in micro-batches. Calls `stop` between them, from
-  // every member's thread.
+  // every member's thread. When memory runs out, halves the micro-batch, and does it all again;
+  // throws what LibTorch does when it is one window already.
   GradientResult Gradients(const Batch& batch, const std::function<bool()>& stop);
+
+  // Windows that a worker runs at once: at first train.micro_batch. The sums of a step depend on it
+  // in their last bits.
+  int64_t micro_batch() const { return micro_batch_; }
+  void SetMicroBatch(int64_t windows) { micro_batch_ = windows; }
 
   // Clips the gradients of the last call and updates with them; overwrites them. `t` counts from 1.
   void Apply(double lr, int64_t t);
@@ -92,6 +98,8 @@ class Stepper {
   };
 
   void MakeShards();
+  GradientResult TryGradients(const Batch& batch, const std::function<bool()>& stop);
+  void Forget();
   void RunWorker(int member, const Batch& batch, const std::function<bool()>& stop);
   at::Tensor MicroBatchLoss(const Worker& worker, const Batch& batch, int64_t first, int64_t rows,
                             double scale) const;
@@ -119,6 +127,7 @@ class Stepper {
   std::vector<at::Tensor> exp_avg_sq_;
   std::vector<Worker> workers_;
   std::vector<std::vector<Piece>> shards_;  // one per member, CPU only
+  int64_t micro_batch_;
   double norm_ = 0;
   at::Tensor norm_on_device_;
 };

@@ -1,6 +1,7 @@
 #include "trainer/train/stepper.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -70,6 +71,47 @@ TEST(StepperTest, AccumulationEqualsTheLargeBatch) {
   for (const int64_t micro_batch : {1, 2, 3}) {
     ExpectSame(OneStep(SmallConfig(), On(1), micro_batch), whole, 2e-6);
   }
+}
+
+// LibTorch's allocator for the CPU, until the next allocation of `size` bytes or more.
+class FailingAllocator : public c10::Allocator {
+ public:
+  FailingAllocator() : real_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 1); }
+  ~FailingAllocator() override { c10::SetCPUAllocator(real_, 1); }
+  c10::DataPtr allocate(size_t size) const override {
+    if (size >= limit) {
+      TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate ", size,
+                  " bytes.");
+    }
+    return real_->allocate(size);
+  }
+  std::atomic<size_t> limit{~size_t{0}};
+
+ private:
+  c10::Allocator* real_;
+};
+
+TEST(StepperTest, WithoutMemoryTheMicroBatchIsHalvedAndTheStepIsTheSame) {
+  const Outcome expected = OneStep(SmallConfig(), On(2), 1);
+  FailingAllocator allocator;
+  Config config = SmallConfig();
+  config.train.micro_batch = 64;
+  Stepper stepper(config, On(2), InitializeWeights(config.model, 3));
+  EXPECT_EQ(stepper.micro_batch(), 4);  // the share of a worker
+  // The logits of one window fit, those of two do not.
+  allocator.limit = static_cast<size_t>(2 * config.model.context * config.model.vocab_size) * 4;
+  const Batch batch = SomeBatch(config, 1);
+  const GradientResult result = stepper.Gradients(batch, Never);
+  EXPECT_EQ(stepper.micro_batch(), 1);
+  EXPECT_EQ(result.loss, expected.result.loss);
+  EXPECT_EQ(result.norm, expected.result.norm);
+  for (size_t i = 0; i < expected.gradients.size(); ++i) {
+    EXPECT_TRUE(at::equal(stepper.CurrentGradients()[i], expected.gradients[i])) << i;
+  }
+  allocator.limit = 100;
+  EXPECT_THROW(stepper.Gradients(batch, Never), c10::Error);
+  allocator.limit = ~size_t{0};
+  EXPECT_EQ(stepper.Gradients(batch, Never).loss, expected.result.loss);
 }
 
 TEST(StepperTest, RecomputingChangesNoBit) {

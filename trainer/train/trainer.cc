@@ -84,7 +84,7 @@ int Trainer::Train() {
   while (progress_.step < config_.train.steps && !OutOfPatience()) {
     step_started_ = Clock::now();
     const Batch batch = NextBatch();
-    const GradientResult gradients = stepper_.Gradients(batch, [this] { return Stopping(); });
+    const GradientResult gradients = StepGradients(batch);
     if (!gradients.finished) return Leave("stopped");
     RefuseIfNotFinite(gradients);
     const double lr = LearningRate(config_.optimizer, progress_.step, config_.train.steps);
@@ -124,6 +124,20 @@ Batch Trainer::NextBatch() const {
                    [this](int64_t row, const WindowSlot& slot) {
                      return data_->FillTraining(progress_.next_window + row, slot);
                    });
+}
+
+GradientResult Trainer::StepGradients(const Batch& batch) {
+  const int64_t before = stepper_.micro_batch();
+  const GradientResult gradients = stepper_.Gradients(batch, [this] { return Stopping(); });
+  progress_.micro_batch = stepper_.micro_batch();
+  if (progress_.micro_batch != before) {
+    reporter_.Warn(
+        Format("warning: out of memory; from step %lld on a worker runs %lld instead of "
+               "%lld windows at once; the batch stays the same",
+               static_cast<long long>(progress_.step + 1),
+               static_cast<long long>(progress_.micro_batch), static_cast<long long>(before)));
+  }
+  return gradients;
 }
 
 void Trainer::RefuseIfNotFinite(const GradientResult& gradients) const {

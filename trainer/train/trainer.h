@@ -47,6 +47,7 @@ class Trainer {
   void Announce();
 
   Batch NextBatch() const;
+  GradientResult StepGradients(const Batch& batch);
   void RefuseIfNotFinite(const GradientResult& gradients) const;
   void Advance(const Batch& batch, const GradientResult& gradients);
   void ReportStep(const GradientResult& gradients, double lr);

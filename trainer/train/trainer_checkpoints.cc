@@ -56,6 +56,9 @@ void Trainer::Restore(const LoadedCheckpoint& checkpoint) {
   }
   stepper_.Load(checkpoint.weights, checkpoint.optimizer, checkpoint.path);
   progress_ = ProgressFromJson(checkpoint.state, checkpoint.path);
+  if (progress_.micro_batch > 0 && KeepsMicroBatch(checkpoint.state, config_)) {
+    stepper_.SetMicroBatch(progress_.micro_batch);
+  }
   saved_step_ = checkpoint.path == config_.checkpoint.dir + "/" + CheckpointName(checkpoint.step)
                     ? checkpoint.step
                     : -1;

@@ -1,0 +1,16 @@
+// Tells a failed allocation from other failures.
+
+#ifndef TRAINER_TRAIN_OUT_OF_MEMORY_H_
+#define TRAINER_TRAIN_OUT_OF_MEMORY_H_
+
+#include <exception>
+
+namespace gpuctl::trainer {
+
+// True for std::bad_alloc, and for what LibTorch throws when a device or the CPU has no memory
+// left.
+bool IsOutOfMemory(const std::exception& error);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_TRAIN_OUT_OF_MEMORY_H_
