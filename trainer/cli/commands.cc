@@ -17,7 +17,7 @@
 #include "trainer/config/config.h"
 #include "trainer/config/families.h"
 #include "trainer/data/corpus.h"
-#include "trainer/model/matmul.h"
+#include "trainer/linear/matmul.h"
 #include "trainer/model/parameters.h"
 #include "trainer/model/pretrained.h"
 #include "trainer/train/generate.h"

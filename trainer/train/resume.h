@@ -21,9 +21,9 @@ nlohmann::json StateToJson(const Config& config, const Placement& placement, con
 // Reads the progress. Throws Error(kBadData) when a field is missing or has the wrong type.
 Progress ProgressFromJson(const nlohmann::json& state, const std::string& path);
 
-// Throws Error(kBadConfig) when the checkpoint has another model or frozen weights, Error(kBadData)
-// when it was trained on other data. Returns the other differences, one line each: the run then
-// continues, but not bit for bit as the first would have.
+// Throws Error(kBadConfig) when the checkpoint has another model, other frozen weights or adapters,
+// Error(kBadData) when it was trained on other data. Returns the other differences, one line each:
+// the run then continues, but not bit for bit as the first would have.
 std::vector<std::string> CheckResumable(const nlohmann::json& state, const Config& config,
                                         const Placement& placement, const Corpus& corpus,
                                         const std::string& path);

@@ -6,7 +6,8 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
-#include "trainer/model/matmul.h"
+#include "trainer/linear/matmul.h"
+#include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
 #include "trainer/train/generate.h"
 #include "trainer/train/resume.h"
@@ -19,8 +20,9 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-RunOptions WithModel(RunOptions options, const ModelConfig& model) {
-  options.config.model = model;
+RunOptions WithModel(RunOptions options, const ModelSource& source) {
+  options.config.model = source.model;
+  options.config.lora = source.lora;
   return options;
 }
 
@@ -31,7 +33,7 @@ constexpr int64_t kEvalRows = 64;
 
 Trainer::Trainer(RunOptions options)
     : source_(FindModel(options.config, options.resume)),
-      options_(WithModel(std::move(options), source_.model)),
+      options_(WithModel(std::move(options), source_)),
       config_(options_.config),
       reporter_(options_.metrics_path),
       sgemm_gflops_(MeasureSgemm()),
@@ -40,7 +42,7 @@ Trainer::Trainer(RunOptions options)
       windows_(corpus_.train, config_.model.context, static_cast<uint64_t>(config_.train.seed)),
       held_out_(corpus_.held_out, config_.model.context, config_.train.eval_windows),
       bigram_entropy_(BigramEntropy(corpus_.train, held_out_, config_.model.context)),
-      stepper_(config_, placement_, StartWeights(config_, source_)) {
+      stepper_(config_, placement_, StartWeights(config_, source_, placement_)) {
   Resume();
   if (!config_.checkpoint.dir.empty()) {
     checkpointer_ = std::make_unique<Checkpointer>(
@@ -79,6 +81,7 @@ void Trainer::Announce() {
              static_cast<long long>(m.kv_heads), static_cast<long long>(m.ffn),
              static_cast<long long>(m.context)));
   if (!m.init.empty()) reporter_.Say("init    from " + m.init);
+  AnnounceAdapters();
   reporter_.Say(
       Format("data    %lld documents, %zu training and %zu held-out tokens, split by %s; "
              "bigram entropy %.4f nats/byte",
@@ -94,10 +97,12 @@ void Trainer::Announce() {
 }
 
 Batch Trainer::NextBatch() const {
-  return MakeBatch(config_.train.batch, config_.model.context,
-                   [this](int64_t row, int64_t* inputs, int64_t* targets) {
-                     return windows_.Fill(progress_.next_window + row, inputs, targets);
-                   });
+  Batch batch = MakeBatch(config_.train.batch, config_.model.context,
+                          [this](int64_t row, int64_t* inputs, int64_t* targets) {
+                            return windows_.Fill(progress_.next_window + row, inputs, targets);
+                          });
+  batch.first_window = progress_.next_window;
+  return batch;
 }
 
 void Trainer::RefuseIfNotFinite(const GradientResult& gradients) const {
@@ -140,8 +145,7 @@ void Trainer::ReportStep(const GradientResult& gradients, double lr) {
     peak_flops = sgemm_gflops_ * 1e9 * placement_.workers;
   }
   if (peak_flops > 0) {
-    event.mfu =
-        event.tokens_per_s * FlopsPerToken(config_.model, config_.train.freeze) / peak_flops;
+    event.mfu = event.tokens_per_s * TrainingFlopsPerToken(config_) / peak_flops;
   }
   reporter_.Step(event);
   interval_seconds_ = 0;

@@ -46,6 +46,7 @@ class Trainer {
   void RefuseToOverwrite() const;
   void Restore(const LoadedCheckpoint& checkpoint);
   void Announce();
+  void AnnounceAdapters();
 
   Batch NextBatch() const;
   void RefuseIfNotFinite(const GradientResult& gradients) const;
