@@ -97,11 +97,14 @@ void MergeAdapters(const AdapterLayout& layout, std::vector<at::Tensor>* flat) {
     int64_t first_a = 0, first_b = 0;
     for (const LoraPart& part : matrix.parts) {
       const at::Tensor target_cd = (*flat)[matrix.spec].narrow(0, part.first_row, part.rows);
-      const at::Tensor a_rd = Widen((*flat)[a].narrow(0, first_a, layout.lora.rank));
-      const at::Tensor b_cr = Widen((*flat)[a + 1].narrow(0, first_b, part.rows));
+      const auto wide = [&](const at::Tensor& x, int64_t first, int64_t rows) {
+        return Widen(x.narrow(0, first, rows)).to(target_cd.device());
+      };
+      const at::Tensor a_rd = wide((*flat)[a], first_a, layout.lora.rank);
+      const at::Tensor b_cr = wide((*flat)[a + 1], first_b, part.rows);
       at::Tensor sum_cd = MatMul(b_cr, a_rd).mul_(layout.lora.Scale()).add_(Widen(target_cd));
       if (layout.lora.dora) {
-        const at::Tensor magnitude_c = Widen((*flat)[a + 2].narrow(0, first_b, part.rows));
+        const at::Tensor magnitude_c = wide((*flat)[a + 2], first_b, part.rows);
         sum_cd.mul_(magnitude_c.div(RowLengths(sum_cd).clamp_min_(1e-12)).unsqueeze(1));
       }
       target_cd.copy_(sum_cd);

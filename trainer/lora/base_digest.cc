@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "trainer/base/error.h"
 #include "trainer/base/sha256.h"
 #include "trainer/checkpoint/model_folder.h"
 
@@ -17,6 +18,15 @@ std::string BaseDigest(const std::string& folder) {
     lines += Sha256HexOfFile(folder + "/" + name) + " " + name + "\n";
   }
   return Sha256Hex(lines);
+}
+
+void CheckBase(const std::string& checkpoint, const std::string& folder,
+               const std::string& digest) {
+  const nlohmann::json state = ReadJsonObject(checkpoint + "/state.json");
+  if (state.contains("base_digest") && state["base_digest"] == digest) return;
+  throw ConfigError("use " + checkpoint + ": its adapters are for another model than that in " +
+                        folder + ", whose files have another digest",
+                    "give the model folder that the run began with");
 }
 
 }  // namespace gpuctl::trainer

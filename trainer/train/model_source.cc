@@ -79,17 +79,6 @@ void CheckKind(const Config& config, const std::string& checkpoint) {
                     adapted ? "set lora.rank to 0" : "set lora.rank as it was");
 }
 
-// Throws when the checkpoint's adapters belong to another model than `digest` is of.
-void CheckSameBase(const std::string& checkpoint, const std::string& init,
-                   const std::string& digest) {
-  const json state = ReadJsonObject(checkpoint + "/state.json");
-  const json& before = state.contains("base_digest") ? state["base_digest"] : json();
-  if (before == digest) return;
-  throw ConfigError("resume from " + checkpoint + ": another model: its adapters are not for " +
-                        init + ", whose files have another digest",
-                    "give the folder that the run began with as model.init");
-}
-
 // Completes a source that has the model, for a run with adapters.
 void FindAdapters(const Config& config, ModelSource* source) {
   const std::string& init = config.model.init;
@@ -107,7 +96,7 @@ void FindAdapters(const Config& config, ModelSource* source) {
   if (!resumes && config.checkpoint.dir.empty()) return;
   source->base_digest = std::async(resumes ? std::launch::deferred : std::launch::async,
                                    [init] { return BaseDigest(init); });
-  if (resumes) CheckSameBase(source->checkpoint, init, source->base_digest.get());
+  if (resumes) CheckBase(source->checkpoint, init, source->base_digest.get());
 }
 
 }  // namespace
