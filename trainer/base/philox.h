@@ -21,6 +21,9 @@ enum class RandomStream : uint32_t {
   kSplit = 4,
   kSample = 5,
   kBench = 6,
+  kAdapter = 16,     // initial values of adapters
+  kDropoutKey = 17,  // the key of a window in an adapter
+  kDropout = 18,     // with that key as the seed
 };
 
 using PhiloxBlock = std::array<uint32_t, 4>;

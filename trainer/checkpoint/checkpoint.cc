@@ -18,6 +18,17 @@ using nlohmann::json;
 constexpr char kManifest[] = "manifest.json";
 constexpr char kPrefix[] = "step-";
 
+// The names of the files that say what the weights are, and that hold them.
+struct WeightNames {
+  const char* config;
+  const char* tensors;
+};
+
+WeightNames NamesOf(bool adapter) {
+  if (adapter) return {"adapter_config.json", "adapter_model.safetensors"};
+  return {"config.json", "model.safetensors"};
+}
+
 [[noreturn]] void Refuse(const std::string& path, const std::string& why) {
   throw DataError("verify checkpoint " + path + ": " + why);
 }
@@ -38,8 +49,9 @@ ManifestEntry WriteTensors(const std::string& directory, const std::string& name
 
 void WriteContents(const std::string& directory, const Snapshot& snapshot) {
   std::vector<ManifestEntry> entries;
-  entries.push_back(WriteText(directory, "config.json", snapshot.model_config.dump(2) + "\n"));
-  entries.push_back(WriteTensors(directory, "model.safetensors", snapshot.weights));
+  const WeightNames names = NamesOf(snapshot.adapter);
+  entries.push_back(WriteText(directory, names.config, snapshot.model_config.dump(2) + "\n"));
+  entries.push_back(WriteTensors(directory, names.tensors, snapshot.weights));
   entries.push_back(WriteTensors(directory, "optimizer.safetensors", snapshot.optimizer));
   entries.push_back(WriteText(directory, "state.json", snapshot.state.dump(2) + "\n"));
   for (const KeptFile& file : snapshot.files) {
@@ -153,6 +165,10 @@ std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot) {
   return final_path;
 }
 
+bool HoldsAdapter(const std::string& path) {
+  return Exists(path + "/" + NamesOf(/*adapter=*/true).config);
+}
+
 std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path) {
   if (!IsDirectory(path)) Refuse(path, "no such directory");
   const std::vector<ManifestEntry> entries = ParseManifest(path);
@@ -168,7 +184,8 @@ std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path) {
     if (Sha256HexOfFile(file) != entry.sha256) Refuse(path, entry.path + " has another digest");
     listed.push_back(entry.path);
   }
-  for (const char* needed : {"config.json", "model.safetensors"}) {
+  const WeightNames names = NamesOf(HoldsAdapter(path));
+  for (const char* needed : {names.config, names.tensors}) {
     if (std::find(listed.begin(), listed.end(), needed) == listed.end()) {
       Refuse(path, std::string(needed) + " is not listed");
     }
@@ -185,8 +202,10 @@ LoadedCheckpoint LoadCheckpoint(const std::string& path) {
   VerifyCheckpoint(path);
   LoadedCheckpoint loaded;
   loaded.path = path;
-  loaded.model_config = ReadJson(path + "/config.json");
-  loaded.weights = ReadSafetensors(path + "/model.safetensors");
+  loaded.adapter = HoldsAdapter(path);
+  const WeightNames names = NamesOf(loaded.adapter);
+  loaded.model_config = ReadJson(path + "/" + names.config);
+  loaded.weights = ReadSafetensors(path + "/" + names.tensors);
   for (const char* needed : {"state.json", "optimizer.safetensors"}) {
     if (!Exists(path + "/" + needed)) Refuse(path, std::string(needed) + " is missing");
   }

@@ -9,6 +9,9 @@
 //     tokenizer.json, …       the files of the model that training does not change
 //     manifest.json           {"format":1,"step":N,"files":[{"path","size","sha256"}]}
 //
+// That of adapters has adapter_config.json and adapter_model.safetensors, as the peft library reads
+// them, in the place of the first two files; the model itself is not in it.
+//
 // It is written as <root>/.tmp-step-00000020-<pid>. Every file and the directory are synced, then
 // the directory is renamed, then <root> is synced. A directory with the final name is complete; the
 // manifest shows damage on the disk.
@@ -30,7 +33,8 @@ namespace gpuctl::trainer {
 // The data to save. The tensors are on the CPU and belong to the snapshot alone.
 struct Snapshot {
   int64_t step = 0;
-  nlohmann::json model_config;  // config.json
+  bool adapter = false;
+  nlohmann::json model_config;  // config.json or adapter_config.json
   nlohmann::json state;         // state.json
   NamedTensors weights;
   NamedTensors optimizer;
@@ -41,6 +45,7 @@ struct Snapshot {
 struct LoadedCheckpoint {
   std::string path;
   int64_t step = 0;
+  bool adapter = false;
   nlohmann::json model_config;
   nlohmann::json state;
   std::map<std::string, at::Tensor> weights;
@@ -60,6 +65,9 @@ int64_t StepOfCheckpointName(const std::string& name);  // -1: not such a name
 // checkpoint of the same step. Throws Error(kIo); a checkpoint with the final name is complete even
 // then: the old one, none, or (when only the last sync of <root> failed) the new one.
 std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot);
+
+// True when the checkpoint is one of adapters. Looks only for its file.
+bool HoldsAdapter(const std::string& path);
 
 // Checks every file against the manifest. Throws Error(kBadData) that names the problem: a missing
 // or incomplete file, a wrong digest, a file that the manifest does not list.

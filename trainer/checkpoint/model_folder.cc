@@ -41,12 +41,6 @@ std::string ReadText(const std::string& path) {
   return ReadWholeFile(path);
 }
 
-json ReadObject(const std::string& path) {
-  json parsed = json::parse(ReadText(path), nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) throw DataError("read model " + path + ": not a JSON object");
-  return parsed;
-}
-
 // True for the name of a file that lies directly in its folder.
 bool IsPlainName(const std::string& name) {
   return !name.empty() && name[0] != '.' && name.find_first_of("/\\") == std::string::npos &&
@@ -55,14 +49,20 @@ bool IsPlainName(const std::string& name) {
 
 }  // namespace
 
+json ReadJsonObject(const std::string& path) {
+  json parsed = json::parse(ReadText(path), nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object()) throw DataError("read model " + path + ": not a JSON object");
+  return parsed;
+}
+
 ModelFolder ReadModelFolder(const std::string& path) {
   if (!IsDirectory(path)) throw DataError("read model " + path + ": no such directory");
   ModelFolder folder;
   folder.path = path;
-  folder.config = ReadObject(path + "/config.json");
+  folder.config = ReadJsonObject(path + "/config.json");
   folder.model = ModelFromHuggingFace(folder.config, path + "/config.json");
   if (IsFile(path + "/generation_config.json")) {
-    folder.generation_config = ReadObject(path + "/generation_config.json");
+    folder.generation_config = ReadJsonObject(path + "/generation_config.json");
   }
   return folder;
 }
@@ -91,6 +91,7 @@ StoredWeights::StoredWeights(const std::string& folder) {
 void StoredWeights::Open(const std::string& folder, const std::string& file) {
   const std::string path = folder + "/" + file;
   if (!IsFile(path)) throw DataError("read model " + path + ": no such file");
+  file_names_.push_back(file);
   files_.push_back(std::make_unique<SafetensorsFile>(path));
   for (const StoredTensor& tensor : files_.back()->tensors()) {
     if (tensor.dtype != "F32" && tensor.dtype != "F16" && tensor.dtype != "BF16") {

@@ -39,6 +39,10 @@ struct KeptFile {
 // Throws Error(kBadData) for one above 512 MiB, Error(kIo).
 std::vector<KeptFile> ReadKeptFiles(const std::string& path);
 
+// Returns the JSON object of a file. Throws Error(kBadData) for a file that is missing, above
+// 512 MiB or no JSON object, Error(kIo).
+nlohmann::json ReadJsonObject(const std::string& path);
+
 // The weights of a model folder. Not thread-safe. All errors are Error(kBadData) that name file and
 // tensor, or Error(kIo).
 class StoredWeights {
@@ -46,6 +50,9 @@ class StoredWeights {
   // Reads the headers of all files. Refuses an index that names files outside of the folder, that
   // are missing, or that hold other tensors than the index says.
   explicit StoredWeights(const std::string& folder);
+
+  // The names of the files with tensors, sorted.
+  const std::vector<std::string>& file_names() const { return file_names_; }
 
   // The tensors by name; only F32, F16 and BF16 are there.
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
@@ -58,6 +65,7 @@ class StoredWeights {
   void Open(const std::string& folder, const std::string& file);
   void OpenShards(const std::string& folder);
 
+  std::vector<std::string> file_names_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, StoredTensor> tensors_;
   std::map<std::string, SafetensorsFile*> file_of_;

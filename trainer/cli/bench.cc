@@ -13,7 +13,8 @@
 #include "trainer/cli/args.h"
 #include "trainer/cli/commands.h"
 #include "trainer/config/config.h"
-#include "trainer/model/matmul.h"
+#include "trainer/linear/matmul.h"
+#include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
 #include "trainer/train/device.h"
 #include "trainer/train/report.h"
@@ -81,7 +82,7 @@ int RunBench(const std::vector<std::string>& words) {
       {"fastest_step_s", seconds.front()},
       {"steps", steps},
       {"loss", result.loss},
-      {"gflops", tokens / median * FlopsPerToken(config.model, config.train.freeze) * 1e-9},
+      {"gflops", tokens / median * TrainingFlopsPerToken(config) * 1e-9},
       {"sgemm_gflops_per_core", {peak_before, MeasureSgemm()}},
       {"matmul", MatMulLibrary()},
       {"blas_kernels", BlasKernels()},

@@ -17,7 +17,11 @@
 #include "trainer/config/config.h"
 #include "trainer/config/families.h"
 #include "trainer/data/corpus.h"
-#include "trainer/model/matmul.h"
+#include "trainer/linear/matmul.h"
+#include "trainer/lora/adapter_files.h"
+#include "trainer/lora/adapters.h"
+#include "trainer/lora/base_digest.h"
+#include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
 #include "trainer/model/pretrained.h"
 #include "trainer/train/generate.h"
@@ -110,6 +114,47 @@ Generation GenerationOf(const Args& args, const ModelFolder& folder) {
   return made;
 }
 
+// Where the weights of a generation are.
+struct ModelPaths {
+  std::string model;
+  std::string adapter;  // merged into the model's, or ""
+};
+
+// Verifies a checkpoint, and that the model of its adapters is the one that is given.
+ModelPaths PathsOf(const Args& args) {
+  const std::string checkpoint = args.Get("checkpoint");
+  const bool adapted = args.Has("checkpoint") && HoldsAdapter(checkpoint);
+  if (args.Has("checkpoint") && args.Has("adapter")) {
+    throw ConfigError("generate: --adapter belongs to --model, not to --checkpoint");
+  }
+  if (adapted && !args.Has("model")) {
+    throw ConfigError("generate: " + checkpoint + " holds adapters and not their model",
+                      "give the model's folder as --model, too");
+  }
+  if (args.Has("checkpoint") == args.Has("model") && !adapted) {
+    throw ConfigError("generate: give one of --checkpoint and --model");
+  }
+  if (args.Has("checkpoint")) VerifyCheckpoint(checkpoint);
+  if (!adapted) return {args.Get("model", checkpoint), args.Get("adapter")};
+  CheckBase(checkpoint, args.Get("model"), BaseDigest(args.Get("model")));
+  return {args.Get("model"), checkpoint};
+}
+
+// Returns the weights of the model with the adapter's merged into them.
+std::vector<at::Tensor> ReadMerged(const ModelPaths& paths, const ModelConfig& model,
+                                   const at::TensorOptions& options) {
+  if (paths.adapter.empty()) return ReadPretrained(paths.model, model, options);
+  Config config;
+  config.model = model;
+  config.lora = ReadAdapterConfig(paths.adapter, model);
+  const AdapterLayout layout = MakeAdapterLayout(config);
+  std::vector<at::Tensor> flat = ReadPretrained(paths.model, model, options);
+  AppendInitialAdapters(layout, 1, &flat);
+  ReadAdapterInto(paths.adapter, layout, flat);
+  MergeAdapters(layout, &flat);
+  return flat;
+}
+
 }  // namespace
 
 int RunTrain(const std::vector<std::string>& words) {
@@ -137,22 +182,20 @@ int RunTrain(const std::vector<std::string>& words) {
 
 int RunGenerate(const std::vector<std::string>& words) {
   const Args args(words,
-                  {"checkpoint", "model", "prompt", "chat", "system", "prompt-ids", "tokens",
-                   "temperature", "top-k", "top-p", "stop-ids", "seed", "device"},
+                  {"checkpoint", "model", "adapter", "prompt", "chat", "system", "prompt-ids",
+                   "tokens", "temperature", "top-k", "top-p", "stop-ids", "seed", "device"},
                   {}, 0);
   const int prompts =
       (args.Has("prompt") ? 1 : 0) + (args.Has("chat") ? 1 : 0) + (args.Has("prompt-ids") ? 1 : 0);
-  if (args.Has("checkpoint") == args.Has("model") || prompts != 1) {
-    throw ConfigError(
-        "generate: give one of --checkpoint and --model, and one of --prompt, --chat and "
-        "--prompt-ids");
+  if (prompts != 1) {
+    throw ConfigError("generate: give one of --prompt, --chat and --prompt-ids");
   }
   if (args.Has("system") && !args.Has("chat")) {
     throw ConfigError("generate: --system belongs to --chat");
   }
   WatchSignals();
-  if (args.Has("checkpoint")) VerifyCheckpoint(args.Get("checkpoint"));
-  const ModelFolder folder = ReadModelFolder(args.Get("checkpoint", args.Get("model")));
+  const ModelPaths paths = PathsOf(args);
+  const ModelFolder folder = ReadModelFolder(paths.model);
   const Generation generation = GenerationOf(args, folder);
   const GenerateRequest& request = generation.request;
   ModelConfig model = folder.model;
@@ -164,7 +207,7 @@ int RunGenerate(const std::vector<std::string>& words) {
   at::set_num_threads(1);
   const auto options = at::TensorOptions(placement.device);
   const GptWeights weights =
-      ArrangeWeights(ReadPretrained(folder.path, model, options.dtype(placement.dtype)), model);
+      ArrangeWeights(ReadMerged(paths, model, options.dtype(placement.dtype)), model);
   const GptShape shape = MakeGptShape(model, options.dtype(at::kFloat));
   const bool bytes = request.sampling.choices == kBos;
   const auto print = [&](int64_t token) {
@@ -222,7 +265,7 @@ std::string HelpText() {
 
   gpuctl-trainer train --config FILE [--data PATH]… [--set section.key=value]…
                        [--init DIR] [--checkpoint-dir DIR] [--resume DIR|auto]
-  gpuctl-trainer generate --checkpoint DIR|--model DIR
+  gpuctl-trainer generate --checkpoint DIR|--model DIR [--adapter DIR]
                        --prompt TEXT|--chat MESSAGE [--system TEXT]|--prompt-ids 1,2,…
                        [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S]
                        [--stop-ids 1,2,…] [--device cpu|cuda|mps|auto]
@@ -243,7 +286,9 @@ train
 
 generate
   --checkpoint DIR       a checkpoint; it is verified first
-  --model DIR            any other folder with config.json and model.safetensors, or shards
+  --model DIR            any other folder with config.json and model.safetensors, or shards; also
+                         the model of a checkpoint that holds adapters
+  --adapter DIR          a PEFT adapter for that model
   --prompt TEXT          continues the text, and prints both
   --chat MESSAGE         answers the message, by the model's chat template; prints the answer
   --system TEXT          what the model is told before the message

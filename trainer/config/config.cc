@@ -100,6 +100,19 @@ std::vector<Field> SampleFields(SampleConfig& c) {
   };
 }
 
+std::vector<Field> LoraFields(LoraConfig& c) {
+  return {
+      {"rank", &c.rank, 0, 4096, {}, "rank of the adapters; 0 = none, the model itself is trained"},
+      {"alpha", &c.alpha, 1e-6, 1e9, {}, "adapters count alpha / rank times"},
+      {"dropout", &c.dropout, 0, 0.95, {}, "share of an adapter's inputs that a step leaves out"},
+      {"targets", &c.targets, 0, 0, {}, "q_proj, *.mlp.*, …; all-linear = those of all blocks"},
+      {"modules_to_save", &c.modules_to_save, 0, 0, {}, "embed_tokens, …: trained in full"},
+      {"rank_scaled", &c.rank_scaled, 0, 0, {}, "alpha / sqrt(rank) instead (rsLoRA)"},
+      {"dora", &c.dora, 0, 0, {}, "also train the length of each row (DoRA)"},
+      {"init", &c.init, 0, 0, {}, "PEFT adapter to start from; it decides the other keys"},
+  };
+}
+
 [[noreturn]] void WrongType(const std::string& name, const char* wanted, const json& value) {
   throw ConfigError("read configuration: " + name + ": must be " + wanted + ", not " +
                     value.dump());
@@ -152,6 +165,10 @@ void ReadField(const std::string& name, const json& value, const Field& field) {
       list->push_back(item.get<std::string>());
     }
   }
+}
+
+json ValueOf(const Field& field) {
+  return std::visit([](auto* slot) { return json(*slot); }, field.slot);
 }
 
 template <typename Items>
@@ -216,7 +233,8 @@ std::vector<Section> Sections(Config& config) {
           {"optimizer", OptimizerFields(config.optimizer)},
           {"train", TrainFields(config.train)},
           {"checkpoint", CheckpointFields(config.checkpoint)},
-          {"sample", SampleFields(config.sample)}};
+          {"sample", SampleFields(config.sample)},
+          {"lora", LoraFields(config.lora)}};
 }
 
 Config ReadConfig(const json& parsed) {
@@ -261,8 +279,38 @@ void CheckModel(const ModelConfig& m) {
   if (m.heads % m.kv_heads != 0) refuse("model.kv_heads must divide model.heads");
 }
 
+void CheckLora(const Config& config) {
+  const LoraConfig& lora = config.lora;
+  if (lora.rank == 0) {
+    Config given = config, defaults;
+    const std::vector<Field> fields = LoraFields(given.lora), others = LoraFields(defaults.lora);
+    for (size_t i = 0; i < fields.size(); ++i) {
+      if (fields[i].key == "init" || ValueOf(fields[i]) == ValueOf(others[i])) continue;
+      throw ConfigError("check lora: lora." + fields[i].key +
+                            " is given, but lora.rank is 0, so there are no adapters",
+                        "set lora.rank, or leave lora." + fields[i].key + " out");
+    }
+    if (lora.init.empty()) return;
+  } else if (!lora.init.empty()) {
+    throw ConfigError("check lora: lora.rank and lora.init are both given; the adapter decides",
+                      "leave the other keys of lora out");
+  }
+  if (config.model.init.empty()) {
+    throw ConfigError("check lora: adapters need a model to be added to, but model.init is not set",
+                      "set model.init to a model folder, or lora.rank to 0");
+  }
+  if (!config.train.freeze.empty()) {
+    throw ConfigError(
+        "check lora: train.freeze and adapters are both given; with adapters all weights of the "
+        "model stay as they are but those of lora.modules_to_save",
+        "leave train.freeze out");
+  }
+  if (lora.targets.empty()) throw ConfigError("check lora: lora.targets is empty");
+}
+
 void CheckConfig(const Config& config) {
   CheckModel(config.model);
+  CheckLora(config);
   if (config.sample.tokens > 0 && config.sample.prompt.empty()) {
     throw ConfigError("check sample: sample.prompt is empty but sample.tokens is not 0");
   }
@@ -273,7 +321,7 @@ json ConfigToJson(const Config& config) {
   json written;
   for (const Section& section : Sections(copy)) {
     for (const Field& field : section.fields) {
-      std::visit([&](auto* slot) { written[section.key][field.key] = *slot; }, field.slot);
+      written[section.key][field.key] = ValueOf(field);
     }
   }
   return written;
@@ -285,8 +333,7 @@ std::string DescribeConfig() {
   for (const Section& section : Sections(defaults)) {
     for (const Field& field : section.fields) {
       const std::string name = section.key + "." + field.key;
-      std::string value =
-          std::visit([](auto* slot) { return nlohmann::json(*slot).dump(); }, field.slot);
+      const std::string value = ValueOf(field).dump();
       std::string help = field.help;
       if (!field.choices.empty()) {
         help += " (";

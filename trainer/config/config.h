@@ -6,6 +6,7 @@
 #ifndef TRAINER_CONFIG_CONFIG_H_
 #define TRAINER_CONFIG_CONFIG_H_
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -116,6 +117,25 @@ struct SampleConfig {
   int64_t seed = 1;
 };
 
+// Low-rank adapters beside frozen matrices (LoRA, Hu et al., arXiv 2106.09685).
+struct LoraConfig {
+  int64_t rank = 0;  // 0: no adapters, the model itself is trained
+  double alpha = 16;
+  double dropout = 0;
+  std::vector<std::string> targets = {"all-linear"};
+  std::vector<std::string> modules_to_save = {};
+  bool rank_scaled = false;
+  bool dora = false;
+  std::string init = "";  // an adapter folder to start from, or ""
+
+  // Returns the factor of B A x: alpha / rank, or alpha / sqrt(rank) with rank_scaled
+  // (Kalajdzievski, arXiv 2312.03732).
+  double Scale() const {
+    const auto r = static_cast<double>(rank);
+    return alpha / (rank_scaled ? std::sqrt(r) : r);
+  }
+};
+
 struct Config {
   ModelConfig model;
   DataConfig data;
@@ -123,6 +143,7 @@ struct Config {
   TrainConfig train;
   CheckpointConfig checkpoint;
   SampleConfig sample;
+  LoraConfig lora;
 };
 
 // One key: its place, its valid values, its meaning.
@@ -154,8 +175,9 @@ Config OverrideConfig(nlohmann::json json, const std::vector<std::string>& overr
 Config LoadConfig(const std::string& path, const std::vector<std::string>& overrides);
 // Checks conditions on several keys: heads divide d_model, and so on. Throws Error(kBadConfig).
 void CheckConfig(const Config& config);
-// The part of it that is about the model.
+// The parts of it that are about the model and about adapters.
 void CheckModel(const ModelConfig& model);
+void CheckLora(const Config& config);
 
 nlohmann::json ConfigToJson(const Config& config);
 

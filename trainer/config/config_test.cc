@@ -46,6 +46,37 @@ TEST(ConfigTest, WrongTypesAndRangesNameTheKey) {
                "did you mean \"cosine\"?");
 }
 
+TEST(ConfigTest, AdaptersNeedAModelAndFreezeTheRest) {
+  const auto with = [](json lora, json more = json::object()) {
+    more["lora"] = std::move(lora);
+    if (!more.contains("model")) more["model"] = {{"init", "folder"}};
+    return ParseConfig(more);
+  };
+  const LoraConfig lora = with({{"rank", 8}, {"alpha", 4}, {"dora", true}}).lora;
+  EXPECT_EQ(lora.Scale(), 0.5);
+  EXPECT_TRUE(lora.dora);
+  EXPECT_EQ(with({{"rank", 16}, {"alpha", 4}, {"rank_scaled", true}}).lora.Scale(), 1);
+  EXPECT_EQ(with({{"rank", 8}, {"targets", "q_proj"}}).lora.targets,
+            std::vector<std::string>{"q_proj"});
+  EXPECT_NO_THROW(with({{"rank", 0}}, {{"model", json::object()}}));
+  EXPECT_NO_THROW(with({{"init", "adapter"}}));
+  const auto refused = [&](const json& given, const json& more, const std::string& part) {
+    EXPECT_ERROR(with(given, more), ExitCode::kBadConfig, part);
+  };
+  refused({{"rank", 8}}, {{"model", json::object()}}, "model.init is not set");
+  refused({{"init", "adapter"}}, {{"model", json::object()}}, "model.init is not set");
+  refused({{"rank", 8}}, {{"train", {{"freeze", "*"}}}}, "train.freeze and adapters");
+  refused({{"alpha", 8}}, json::object(), "lora.alpha is given, but lora.rank is 0");
+  refused({{"alpha", 8}, {"init", "adapter"}}, json::object(), "lora.alpha is given");
+  refused({{"rank", 8}, {"init", "adapter"}}, json::object(), "the adapter decides");
+  refused({{"rank", 8}, {"targets", json::array()}}, json::object(), "lora.targets is empty");
+  refused({{"rank", -1}}, json::object(), "lora.rank");
+  refused({{"rank", 5000}}, json::object(), "lora.rank");
+  refused({{"rank", 8}, {"dropout", 1}}, json::object(), "lora.dropout");
+  refused({{"rank", 8}, {"dora", "yes"}}, json::object(), "lora.dora: must be true or false");
+  refused({{"rank", 8}, {"dora", 1}}, json::object(), "lora.dora: must be true or false");
+}
+
 TEST(ConfigTest, ModelsThatCannotBeBuiltAreRefused) {
   EXPECT_ERROR(ParseConfig(json{{"model", {{"d_model", 10}, {"heads", 4}}}}), ExitCode::kBadConfig,
                "heads must divide");

@@ -20,12 +20,12 @@
 #include <cmath>
 #include <limits>
 
+#include "trainer/linear/matmul.h"
+#include "trainer/linear/widths.h"
 #include "trainer/model/cpu_kernels.h"
 #include "trainer/model/dispatch.h"
 #include "trainer/model/functions.h"
 #include "trainer/model/heads.h"
-#include "trainer/model/matmul.h"
-#include "trainer/model/widths.h"
 
 namespace gpuctl::trainer {
 namespace {

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trainer/model/matmul.h"
+#include "trainer/linear/lora_linear.h"
 #include "trainer/model/recompute.h"
 
 namespace gpuctl::trainer {
@@ -32,13 +32,13 @@ at::Tensor AttentionPart(const GptShape& shape, const BlockWeights& w, const at:
                          KeyValues* cache) {
   const ModelConfig& c = shape.config;
   const at::Tensor normed_nd = RmsNorm(x_nd, w.attention_norm_d, c.norm_eps, c.norm_offset);
-  at::Tensor qkv_nc = Linear(normed_nd, w.qkv_nd, w.qkv_bias_n);
+  at::Tensor qkv_nc = LoraLinear(normed_nd, w.qkv_nd, w.qkv_bias_n, w.qkv_lora);
   if (c.qk_norm) {
     qkv_nc = HeadNorm(qkv_nc, w.q_norm_e, w.k_norm_e, attention, c.norm_eps, c.norm_offset);
   }
   const at::Tensor mixed_nc = cache != nullptr ? CachedAttention(qkv_nc, rotary, attention, cache)
                                                : CausalAttention(qkv_nc, rotary, attention);
-  const at::Tensor out_nd = Linear(mixed_nc, w.out_dn, w.out_bias_d);
+  const at::Tensor out_nd = LoraLinear(mixed_nc, w.out_dn, w.out_bias_d, w.out_lora);
   if (!c.sandwich_norms) return out_nd;
   return RmsNorm(out_nd, w.attention_out_norm_d, c.norm_eps, c.norm_offset);
 }
@@ -46,9 +46,10 @@ at::Tensor AttentionPart(const GptShape& shape, const BlockWeights& w, const at:
 at::Tensor FeedForwardPart(const GptShape& shape, const BlockWeights& w, const at::Tensor& x_nd) {
   const ModelConfig& c = shape.config;
   const at::Tensor normed_nd = RmsNorm(x_nd, w.ffn_norm_d, c.norm_eps, c.norm_offset);
-  const at::Tensor gate_up_n2f = Linear(normed_nd, w.gate_up_nd, w.gate_up_bias_n);
-  const at::Tensor out_nd =
-      Linear(c.gelu ? GeGlu(gate_up_n2f) : SwiGlu(gate_up_n2f), w.down_df, w.down_bias_d);
+  const at::Tensor gate_up_n2f =
+      LoraLinear(normed_nd, w.gate_up_nd, w.gate_up_bias_n, w.gate_up_lora);
+  const at::Tensor out_nd = LoraLinear(c.gelu ? GeGlu(gate_up_n2f) : SwiGlu(gate_up_n2f), w.down_df,
+                                       w.down_bias_d, w.down_lora);
   if (!c.sandwich_norms) return out_nd;
   return RmsNorm(out_nd, w.ffn_out_norm_d, c.norm_eps, c.norm_offset);
 }

@@ -17,8 +17,8 @@
 #include <algorithm>
 #include <array>
 
+#include "trainer/linear/widths.h"
 #include "trainer/model/cpu_kernels.h"
-#include "trainer/model/widths.h"
 
 namespace gpuctl::trainer {
 namespace {

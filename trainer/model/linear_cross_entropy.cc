@@ -10,10 +10,10 @@
 
 #include <algorithm>
 
+#include "trainer/linear/matmul.h"
+#include "trainer/linear/widths.h"
 #include "trainer/model/cpu_kernels.h"
 #include "trainer/model/functions.h"
-#include "trainer/model/matmul.h"
-#include "trainer/model/widths.h"
 
 namespace gpuctl::trainer {
 namespace {

@@ -14,6 +14,7 @@
 
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/config.h"
+#include "trainer/linear/lora_linear.h"
 
 namespace gpuctl::trainer {
 
@@ -31,6 +32,7 @@ struct ParameterSpec {
   double init_std;    // of the initial values
   double init_value;  // all initial values, where init_std is 0
   std::vector<RowSlice> slices;
+  bool stays_wide = false;  // never bf16
 };
 
 // Returns the specs in the order of use: embedding, blocks, final norm, head (unless it is tied).
@@ -52,6 +54,7 @@ struct BlockWeights {
   at::Tensor down_df;         // [D, F]
   at::Tensor down_bias_d;
   at::Tensor ffn_out_norm_d;
+  LoraWeights qkv_lora, out_lora, gate_up_lora, down_lora;  // beside the four matrices
 };
 
 struct GptWeights {

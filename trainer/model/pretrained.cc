@@ -37,8 +37,9 @@ bool EndsWith(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// Returns the shape of each tensor of the model on disk.
-std::map<std::string, std::vector<int64_t>> ShapesOf(const std::vector<ParameterSpec>& specs) {
+}  // namespace
+
+std::map<std::string, std::vector<int64_t>> StoredShapes(const std::vector<ParameterSpec>& specs) {
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const ParameterSpec& spec : specs) {
     for (const RowSlice& slice : spec.slices) {
@@ -50,9 +51,10 @@ std::map<std::string, std::vector<int64_t>> ShapesOf(const std::vector<Parameter
   return shapes;
 }
 
-void CheckStored(const std::map<std::string, std::vector<int64_t>>& shapes,
-                 const std::map<std::string, StoredTensor>& stored, bool tied_head,
-                 const std::string& folder) {
+void CheckStoredShapes(const std::map<std::string, std::vector<int64_t>>& shapes,
+                       const std::map<std::string, StoredTensor>& stored,
+                       const std::function<bool(const std::string&)>& unused,
+                       const std::string& doing) {
   std::vector<std::string> missing, other, many;
   for (const auto& [name, shape] : shapes) {
     const auto found = stored.find(name);
@@ -63,30 +65,33 @@ void CheckStored(const std::map<std::string, std::vector<int64_t>>& shapes,
     }
   }
   for (const auto& [name, tensor] : stored) {
-    const bool unused =
-        EndsWith(name, "rotary_emb.inv_freq") || (tied_head && name == "lm_head.weight");
-    if (!unused && shapes.count(name) == 0) many.push_back(name);
+    if (shapes.count(name) == 0 && !unused(name)) many.push_back(name);
   }
   std::string why;
   if (!missing.empty()) why += "; missing: " + ListOf(missing);
   if (!other.empty()) why += "; another shape: " + ListOf(other);
   if (!many.empty()) why += "; not a part of this model: " + ListOf(many);
-  if (!why.empty()) {
-    throw DataError("read weights " + folder + ": they are not those of config.json" + why);
-  }
+  if (!why.empty()) throw DataError(doing + why);
 }
-
-}  // namespace
 
 std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
                                        const at::TensorOptions& options) {
+  return ReadPretrained(folder, model, [&](size_t) { return options; });
+}
+
+std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
+                                       const std::function<at::TensorOptions(size_t)>& options_of) {
   const at::NoGradGuard no_grad;
   const std::vector<ParameterSpec> specs = ParameterSpecs(model);
   StoredWeights stored(folder);
-  CheckStored(ShapesOf(specs), stored.tensors(), model.tied_head, folder);
+  const auto unused = [&](const std::string& name) {
+    return EndsWith(name, "rotary_emb.inv_freq") || (model.tied_head && name == "lm_head.weight");
+  };
+  CheckStoredShapes(StoredShapes(specs), stored.tensors(), unused,
+                    "read weights " + folder + ": they are not those of config.json");
   std::vector<at::Tensor> flat;
   for (const ParameterSpec& spec : specs) {
-    flat.push_back(at::empty(spec.shape, options));
+    flat.push_back(at::empty(spec.shape, options_of(flat.size())));
     for (const RowSlice& slice : spec.slices) {
       stored.ReadInto(slice.name, flat.back().narrow(0, slice.first_row, slice.rows));
     }

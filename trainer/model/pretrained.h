@@ -5,19 +5,35 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "trainer/checkpoint/model_folder.h"
 #include "trainer/config/config.h"
+#include "trainer/model/parameters.h"
 
 namespace gpuctl::trainer {
 
-// Returns the weights of `model`, in the order of ParameterSpecs, with dtype and device of
-// `options`. First compares names and shapes of all stored tensors with the model's, and allocates
-// nothing before they fit. Throws Error(kBadData) that names the tensors that are missing, too many
-// or of another shape. Old rotary tables (rotary_emb.inv_freq), and lm_head.weight where the head
-// is tied, may be there and are not read.
+// Returns the shape of each tensor on disk.
+std::map<std::string, std::vector<int64_t>> StoredShapes(const std::vector<ParameterSpec>& specs);
+// Throws Error(kBadData) "doing: why" that names the tensors of `stored` that are missing, too many
+// or of another shape. The names in `unused` may be there.
+void CheckStoredShapes(const std::map<std::string, std::vector<int64_t>>& shapes,
+                       const std::map<std::string, StoredTensor>& stored,
+                       const std::function<bool(const std::string&)>& unused,
+                       const std::string& doing);
+
+// Returns the weights of `model`, in the order of ParameterSpecs, with dtype and device that
+// `options_of` gives for the index of a spec, or of `options`. First compares names and shapes of
+// all stored tensors with the model's, and allocates nothing before they fit. Throws
+// Error(kBadData) that names the tensors that are missing, too many or of another shape. Old rotary
+// tables (rotary_emb.inv_freq), and lm_head.weight where the head is tied, may be there and are not
+// read.
+std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
+                                       const std::function<at::TensorOptions(size_t)>& options_of);
 std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
                                        const at::TensorOptions& options);
 

@@ -6,9 +6,9 @@
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/linear/widths.h"
 #include "trainer/model/cpu_kernels.h"
 #include "trainer/model/functions.h"
-#include "trainer/model/widths.h"
 
 namespace gpuctl::trainer {
 namespace {

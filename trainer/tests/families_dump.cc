@@ -1,11 +1,13 @@
-// Writes the data that families.py checks against its own models: for each model folder the loss
-// and the gradients of the batch in it.
+// Writes the data that families.py and lora.py check against their own models: for each model
+// folder the loss and the gradients of the batch in it.
 //
 // usage: trainer_families_dump FOLDER…
 //
 // A folder has batch.safetensors beside the model, with "inputs" and "targets", int64 [rows, T],
 // and "starts" where windows have several documents. The program writes gradients.safetensors and
-// loss.json there.
+// loss.json there. With a PEFT adapter in adapter/ the gradients are those of what it trains, under
+// its names. Then the program also writes the loss of the merged weights, and with dropout the
+// factors of each adapter's inputs, dropout.safetensors.
 
 #include <ATen/ATen.h>
 
@@ -15,12 +17,50 @@
 #include "trainer/base/files.h"
 #include "trainer/checkpoint/model_folder.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/linear/dropout.h"
+#include "trainer/lora/adapter_files.h"
+#include "trainer/lora/adapters.h"
+#include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
 #include "trainer/model/pretrained.h"
 #include "trainer/train/stepper.h"
 
 namespace gpuctl::trainer {
 namespace {
+
+constexpr int64_t kFirstWindow = 1000;
+
+std::vector<at::Tensor> WeightsOf(const std::string& path, const Config& config,
+                                  const AdapterLayout& layout) {
+  std::vector<at::Tensor> flat = ReadPretrained(path, config.model, at::TensorOptions(at::kFloat));
+  AppendInitialAdapters(layout, 1, &flat);
+  if (layout.adapted()) ReadAdapterInto(path + "/adapter", layout, flat);
+  return flat;
+}
+
+// Returns the loss of the model with merged adapters.
+double MergedLoss(const std::string& path, Config config, const Batch& batch) {
+  const AdapterLayout layout = MakeAdapterLayout(config);
+  std::vector<at::Tensor> flat = WeightsOf(path, config, layout);
+  MergeAdapters(layout, &flat);
+  config.lora = {};
+  Stepper stepper(config, {c10::Device(c10::kCPU), at::kFloat, 1}, flat);
+  return stepper.SummedLossOf(batch) / static_cast<double>(batch.scored);
+}
+
+void WriteDropout(const std::string& path, const Config& config, const Batch& batch) {
+  const DropoutDraw draw = {config.lora.dropout, static_cast<uint64_t>(config.train.seed),
+                            batch.first_window, batch.inputs_bt.size(1)};
+  NamedTensors factors;
+  for (const AdaptedMatrix& matrix : MakeAdapterLayout(config).matrices) {
+    for (size_t i = 0; i < matrix.parts.size(); ++i) {
+      factors.emplace_back(matrix.modules[i],
+                           DropoutFactors(draw, matrix.parts[i].module, batch.inputs_bt.numel(),
+                                          matrix.inputs, c10::Device(c10::kCPU)));
+    }
+  }
+  WriteSafetensors(path + "/dropout.safetensors", factors, {{"format", "pt"}});
+}
 
 void Dump(const std::string& path) {
   const ModelFolder folder = ReadModelFolder(path);
@@ -31,18 +71,26 @@ void Dump(const std::string& path) {
   config.model.context = inputs_bt.size(1);
   config.train.batch = inputs_bt.size(0);
   config.train.micro_batch = 2;
+  if (Exists(path + "/adapter")) config.lora = ReadAdapterConfig(path + "/adapter", config.model);
   const auto starts = stored.find("starts");
   const Batch batch = {inputs_bt, targets_bt,
                        starts == stored.end() ? at::Tensor() : starts->second,
-                       at::ge(targets_bt, 0).sum().item<int64_t>()};
+                       at::ge(targets_bt, 0).sum().item<int64_t>(), kFirstWindow};
   Stepper stepper(config, {c10::Device(c10::kCPU), at::kFloat, 2},
-                  ReadPretrained(path, config.model, at::TensorOptions(at::kFloat)));
+                  WeightsOf(path, config, MakeAdapterLayout(config)));
   const GradientResult result = stepper.Gradients(batch, [] { return false; });
   NamedTensors live, gradients;
-  AppendSlices(ParameterSpecs(config.model), stepper.CurrentGradients(), "", &live);
+  nlohmann::json facts = {{"loss", result.loss}, {"norm", result.norm}};
+  if (stepper.layout().adapted()) {
+    live = NameAdapter(stepper.layout(), stepper.CurrentGradients());
+    facts["merged"] = MergedLoss(path, config, batch);
+    facts["loss_without_dropout"] = stepper.SummedLossOf(batch) / static_cast<double>(batch.scored);
+    if (config.lora.dropout > 0) WriteDropout(path, config, batch);
+  } else {
+    AppendSlices(ParameterSpecs(config.model), stepper.CurrentGradients(), "", &live);
+  }
   for (const auto& [name, tensor] : live) gradients.emplace_back(name, tensor.clone());
   WriteSafetensors(path + "/gradients.safetensors", gradients, {{"format", "pt"}});
-  const nlohmann::json facts = {{"loss", result.loss}, {"norm", result.norm}};
   WriteFileDurably(path + "/loss.json", facts.dump());
 }
 

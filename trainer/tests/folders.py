@@ -126,11 +126,14 @@ class Decoder:
             weights[name] = values.to(dtype)
         return weights
 
+    def linear(self, w, x, name):
+        y = x @ w[name + ".weight"].T
+        return y + w[name + ".bias"] if name + ".bias" in w else y
+
     def logits(self, w, tokens_bt):
         """Returns the logits [B, T, V] by weights `w` in fp64."""
         def linear(x, name):
-            y = x @ w[name + ".weight"].T
-            return y + w[name + ".bias"] if name + ".bias" in w else y
+            return self.linear(w, x, name)
 
         def norm(x, name):
             unit = x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)

@@ -14,7 +14,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
-#include "trainer/model/matmul.h"
+#include "trainer/linear/matmul.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>

@@ -10,7 +10,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/philox.h"
 #include "trainer/data/corpus.h"
-#include "trainer/model/matmul.h"
+#include "trainer/linear/matmul.h"
 
 namespace gpuctl::trainer {
 namespace {

@@ -6,9 +6,14 @@
 #include "trainer/base/files.h"
 #include "trainer/base/text.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/config/adapter_config.h"
 #include "trainer/config/families.h"
 #include "trainer/data/corpus.h"
 #include "trainer/data/training_data.h"
+#include "trainer/lora/adapter_files.h"
+#include "trainer/lora/adapters.h"
+#include "trainer/lora/base_digest.h"
+#include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
 #include "trainer/model/pretrained.h"
 
@@ -65,11 +70,44 @@ void CheckFits(const ModelConfig& model, const Config& config, const std::string
   }
 }
 
+// Refuses a checkpoint of the other kind: adapters, or a whole model.
+void CheckKind(const Config& config, const std::string& checkpoint) {
+  const bool adapted = config.lora.rank > 0 || !config.lora.init.empty();
+  if (checkpoint.empty() || HoldsAdapter(checkpoint) == adapted) return;
+  throw ConfigError("resume from " + checkpoint +
+                        (adapted ? ": it holds a whole model, and this run trains "
+                                   "adapters"
+                                 : ": it holds adapters, and this run trains the whole "
+                                   "model"),
+                    adapted ? "set lora.rank to 0" : "set lora.rank as it was");
+}
+
+// Completes a source that has the model, for a run with adapters.
+void FindAdapters(const Config& config, ModelSource* source) {
+  const std::string& init = config.model.init;
+  source->lora = config.lora;
+  if (!config.lora.init.empty()) {
+    source->lora = ReadAdapterConfig(
+        source->checkpoint.empty() ? config.lora.init : source->checkpoint, source->model);
+    source->lora.init = config.lora.init;
+  }
+  Config resolved = config;
+  resolved.model = source->model;
+  resolved.lora = source->lora;
+  source->config = LoraToPeft(PeftNames(MakeAdapterLayout(resolved)), init);
+  const bool resumes = !source->checkpoint.empty();
+  if (!resumes && config.checkpoint.dir.empty()) return;
+  source->base_digest = std::async(resumes ? std::launch::deferred : std::launch::async,
+                                   [init] { return BaseDigest(init); });
+  if (resumes) CheckBase(source->checkpoint, init, source->base_digest.get());
+}
+
 }  // namespace
 
 ModelSource FindModel(const Config& config, const std::string& resume) {
   ModelSource source;
   FindCheckpoint(config.checkpoint.dir, resume, &source);
+  CheckKind(config, source.checkpoint);
   const std::string& init = config.model.init;
   if (init.empty()) {
     source.model = config.model;
@@ -77,25 +115,38 @@ ModelSource FindModel(const Config& config, const std::string& resume) {
     return source;
   }
   if (!source.checkpoint.empty() && resume != "auto") VerifyCheckpoint(source.checkpoint);
-  const std::string& path = source.checkpoint.empty() ? init : source.checkpoint;
+  const bool adapted = config.lora.rank > 0 || !config.lora.init.empty();
+  const std::string& path = source.checkpoint.empty() || adapted ? init : source.checkpoint;
   const ModelFolder folder = ReadModelFolder(path);
-  if (!source.checkpoint.empty()) CheckSameModel(init, folder);
+  if (!source.checkpoint.empty() && !adapted) CheckSameModel(init, folder);
   CheckFits(folder.model, config, path);
   source.model = folder.model;
   source.model.context = config.model.context;
   source.model.init = init;
   source.config = folder.config;
   source.files = ReadKeptFiles(path);
+  if (adapted) FindAdapters(config, &source);
   return source;
 }
 
-std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source) {
+std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source,
+                                     const Placement& placement) {
+  const at::TensorOptions wide(at::kFloat);
   if (config.model.init.empty()) {
     return InitializeWeights(config.model, static_cast<uint64_t>(config.train.seed));
   }
-  if (source.checkpoint.empty()) {
-    return ReadPretrained(config.model.init, config.model, at::TensorOptions(at::kFloat));
+  if (config.lora.rank > 0) {
+    const AdapterLayout layout = MakeAdapterLayout(config);
+    const at::TensorOptions frozen = wide.dtype(placement.dtype).device(placement.device);
+    std::vector<at::Tensor> flat =
+        ReadPretrained(config.model.init, config.model,
+                       [&](size_t spec) { return layout.frozen[spec] ? frozen : wide; });
+    AppendInitialAdapters(layout, static_cast<uint64_t>(config.train.seed), &flat);
+    const bool reads = !config.lora.init.empty() && source.checkpoint.empty();
+    if (reads) ReadAdapterInto(config.lora.init, layout, flat);
+    return flat;
   }
+  if (source.checkpoint.empty()) return ReadPretrained(config.model.init, config.model, wide);
   std::vector<at::Tensor> zeros;
   for (const ParameterSpec& spec : ParameterSpecs(config.model)) {
     zeros.push_back(at::zeros(spec.shape, at::kFloat));

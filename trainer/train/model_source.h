@@ -6,32 +6,42 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <future>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "trainer/checkpoint/model_folder.h"
 #include "trainer/config/config.h"
+#include "trainer/train/device.h"
 
 namespace gpuctl::trainer {
 
 struct ModelSource {
   ModelConfig model;
-  nlohmann::json config;             // config.json of the run's checkpoints, but for the dtype
-  std::vector<KeptFile> files;       // of the model, for the run's checkpoints
-  std::string checkpoint;            // to continue from, or ""
+  LoraConfig lora;
+  nlohmann::json config;        // config.json of the run's checkpoints, but for the dtype; of a
+                                // run with adapters adapter_config.json
+  std::vector<KeptFile> files;  // of the model, for the run's checkpoints
+  std::string checkpoint;       // to continue from, or ""
   std::vector<std::string> skipped;  // newer checkpoints that do not verify, with the reasons
+  std::shared_future<std::string> base_digest;  // of model.init, for checkpoints of adapters
 };
 
 // `resume` is "", "auto" or the path of a checkpoint. With model.init the model is that of the
 // checkpoint, if there is one, so that the folder may be gone by then; if it is still there, it
-// must hold the same model. Cleans up after interrupted writers in the checkpoint directory. Throws
+// must hold the same model. With adapters the model is always that of model.init, and lora.init, or
+// the checkpoint of such a run, decides what they are; the checkpoint must be of the same folder by
+// BaseDigest. A run that starts afresh computes this digest on a thread of its own, and only for
+// checkpoints. Cleans up after interrupted writers in the checkpoint directory. Throws
 // Error(kBadConfig), Error(kBadData) or Error(kIo).
 ModelSource FindModel(const Config& config, const std::string& resume);
 
 // Returns the weights at step 0, in fp32 on the CPU: those of model.init, or initial ones. Where a
-// checkpoint of a model folder will overwrite them, they are zeros.
-std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source);
+// checkpoint of a model folder will overwrite them, they are zeros. Beside adapters, frozen weights
+// have the dtype and device of `placement`, and the adapters follow, initial or those of lora.init.
+std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source,
+                                     const Placement& placement);
 
 }  // namespace gpuctl::trainer
 

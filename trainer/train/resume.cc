@@ -8,7 +8,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/sha256.h"
 #include "trainer/base/text.h"
-#include "trainer/model/matmul.h"
+#include "trainer/linear/matmul.h"
 #include "trainer/train/schedule.h"
 
 namespace gpuctl::trainer {
@@ -18,9 +18,9 @@ using nlohmann::json;
 
 // Keys that have no effect on the numbers of the run.
 const std::vector<std::string> kHarmless = {
-    "train.log_every", "train.eval_every", "train.peak_tflops", "train.threads",
-    "train.matmul",    "train.patience",   "data.paths",        "data.exclude",
-    "data.extensions", "data.max_bytes",   "train.eval_windows"};
+    "train.log_every", "train.eval_every", "train.peak_tflops",  "train.threads",
+    "train.matmul",    "train.patience",   "data.paths",         "data.exclude",
+    "data.extensions", "data.max_bytes",   "train.eval_windows", "lora.init"};
 
 bool Harmless(const std::string& name) {
   return name.rfind("checkpoint.", 0) == 0 || name.rfind("sample.", 0) == 0 ||
@@ -142,6 +142,9 @@ std::vector<std::string> CheckResumable(const json& state, const Config& config,
     if (name == "model.init" && MovedInit(state["config"], config)) continue;
     if (name == "train.freeze") {
       throw ConfigError("resume from " + path + ": other frozen weights: " + difference);
+    }
+    if (name.rfind("lora.", 0) == 0 && name != "lora.dropout" && name != "lora.init") {
+      throw ConfigError("resume from " + path + ": other adapters: " + difference);
     }
     if (name.rfind("model.", 0) == 0) {
       throw ConfigError("resume from " + path + ": another model: " + difference);

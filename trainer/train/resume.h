@@ -24,9 +24,9 @@ Progress ProgressFromJson(const nlohmann::json& state, const std::string& path);
 // then the one that memory allowed counts again.
 bool KeepsMicroBatch(const nlohmann::json& state, const Config& config);
 
-// Throws Error(kBadConfig) when the checkpoint has another model or frozen weights, Error(kBadData)
-// when it was trained on other data. Returns the other differences, one line each: the run then
-// continues, but not bit for bit as the first would have.
+// Throws Error(kBadConfig) when the checkpoint has another model, other frozen weights or adapters,
+// Error(kBadData) when it was trained on other data. Returns the other differences, one line each:
+// the run then continues, but not bit for bit as the first would have.
 std::vector<std::string> CheckResumable(const nlohmann::json& state, const Config& config,
                                         const Placement& placement, const std::string& data_digest,
                                         const std::string& path);

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/model/matmul.h"
+#include "trainer/linear/matmul.h"
 
 namespace gpuctl::trainer {
 namespace {

@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trainer/lora/adapter_files.h"
+#include "trainer/lora/adapters.h"
 #include "trainer/train/out_of_memory.h"
 
 namespace gpuctl::trainer {
@@ -44,7 +46,7 @@ std::vector<size_t> IndicesOf(const std::vector<bool>& flags, bool wanted) {
 Batch MakeBatch(int64_t rows, int64_t context, bool packed,
                 const std::function<int64_t(int64_t, const WindowSlot&)>& fill) {
   const auto numbers = [&] { return at::empty({rows, context}, at::kLong); };
-  Batch batch{numbers(), numbers(), packed ? numbers() : at::Tensor(), 0};
+  Batch batch{numbers(), numbers(), packed ? numbers() : at::Tensor(), 0, 0};
   for (int64_t row = 0; row < rows; ++row) {
     const auto row_of = [&](const at::Tensor& all_bt) {
       return all_bt.data_ptr<int64_t>() + row * context;
@@ -59,25 +61,38 @@ Stepper::Stepper(const Config& config, const Placement& placement,
                  const std::vector<at::Tensor>& weights)
     : config_(config),
       placement_(placement),
-      specs_(ParameterSpecs(config.model)),
-      frozen_(FrozenParameters(specs_, config.train.freeze)),
+      layout_(MakeAdapterLayout(config)),
+      specs_(layout_.specs),
+      frozen_(layout_.frozen),
       trained_(IndicesOf(frozen_, false)),
       team_(placement.workers),
       shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))),
       micro_batch_(MostAtOnce(config.train, placement.workers)) {
   shape_.recompute = config.train.recompute;
+  PlaceWeights(weights);
+  MakeWorkers();
+  MakeShards();
+}
+
+void Stepper::PlaceWeights(const std::vector<at::Tensor>& weights) {
   for (size_t i = 0; i < specs_.size(); ++i) {
+    const bool copy = !frozen_[i] || !layout_.adapted();
     if (frozen_[i] && wide()) {
       masters_.emplace_back();
-      compute_.push_back(weights[i].to(placement.device, placement.dtype, false, /*copy=*/true));
+      compute_.push_back(weights[i].to(placement_.device, placement_.dtype, false, copy));
     } else {
-      masters_.push_back(weights[i].to(placement.device, at::kFloat, false, /*copy=*/true));
-      compute_.push_back(masters_.back().to(placement.dtype));
+      masters_.push_back(weights[i].to(placement_.device, at::kFloat, false, copy));
+      compute_.push_back(specs_[i].stays_wide ? masters_.back()
+                                              : masters_.back().to(placement_.dtype));
     }
     exp_avg_.push_back(frozen_[i] ? at::Tensor() : at::zeros_like(masters_.back()));
     exp_avg_sq_.push_back(frozen_[i] ? at::Tensor() : at::zeros_like(masters_.back()));
   }
-  workers_.resize(static_cast<size_t>(placement.workers));
+}
+
+void Stepper::MakeWorkers() {
+  const std::vector<at::Tensor> lengths = BaseLengths(layout_, compute_);
+  workers_.resize(static_cast<size_t>(placement_.workers));
   for (Worker& worker : workers_) {
     worker.wide_gradients.resize(specs_.size());
     for (size_t i = 0; i < specs_.size(); ++i) {
@@ -86,9 +101,10 @@ Stepper::Stepper(const Config& config, const Placement& placement,
         worker.wide_gradients[i] = at::zeros_like(compute_[i], at::kFloat);
       }
     }
-    worker.weights = ArrangeWeights(worker.leaves, config.model);
+    worker.draw = std::make_shared<DropoutDraw>();
+    worker.weights = ArrangeWeights(worker.leaves, config_.model);
+    AttachAdapters(layout_, worker.leaves, lengths, worker.draw, &worker.weights);
   }
-  MakeShards();
 }
 
 // Cuts the sequence of all parameters into one equal range per member.
@@ -128,8 +144,11 @@ at::Tensor Stepper::MicroBatchLoss(const Worker& worker, const Batch& batch, int
 
 void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows) {
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, batch.scored));
+  *worker.draw = {config_.lora.dropout, static_cast<uint64_t>(config_.train.seed),
+                  batch.first_window + first, batch.inputs_bt.size(1)};
   const at::Tensor loss = MicroBatchLoss(worker, batch, first, rows, scale);
   loss.backward();
+  *worker.draw = {};
   const at::NoGradGuard no_grad;
   worker.loss.add_(loss.detach());
   if (!wide()) return;
@@ -280,6 +299,7 @@ double Stepper::SummedLossOf(const Batch& batch) {
 }
 
 NamedTensors Stepper::Weights() const {
+  if (layout_.adapted()) return NameAdapter(layout_, masters_);
   NamedTensors named;
   AppendSlices(specs_, compute_, "", &named);
   return named;
@@ -290,7 +310,7 @@ NamedTensors Stepper::OptimizerState() const {
   AppendSlices(specs_, exp_avg_, "exp_avg.", &named);
   AppendSlices(specs_, exp_avg_sq_, "exp_avg_sq.", &named);
   // In bf16 frozen weights have no master.
-  if (wide()) AppendSlices(specs_, masters_, "master.", &named);
+  if (wide() && !layout_.adapted()) AppendSlices(specs_, masters_, "master.", &named);
   return named;
 }
 
@@ -302,8 +322,10 @@ void Stepper::Load(const std::map<std::string, at::Tensor>& weights,
   for (size_t i = 0; i < specs_.size(); ++i) {
     (frozen_[i] ? frozen[i] : trained[i]) = frozen_[i] ? compute_[i] : masters_[i];
   }
-  LoadSlices(specs_, weights, "", what, frozen);
-  if (has_masters) {
+  if (!layout_.adapted()) LoadSlices(specs_, weights, "", what, frozen);
+  if (layout_.adapted()) {
+    LoadAdapter(layout_, weights, what, masters_);
+  } else if (has_masters) {
     LoadSlices(specs_, optimizer, "master.", what, trained);
   } else {
     LoadSlices(specs_, weights, "", what, trained);

@@ -13,11 +13,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/config.h"
 #include "trainer/data/windows.h"
+#include "trainer/lora/layout.h"
 #include "trainer/model/gpt.h"
 #include "trainer/train/adamw.h"
 #include "trainer/train/device.h"
@@ -31,6 +35,7 @@ struct Batch {
   at::Tensor targets_bt;
   at::Tensor starts_bt;  // where the documents of packed windows begin; undefined without packing
   int64_t scored = 0;
+  int64_t first_window = 0;  // the number of its first row since the run began, for dropout
 };
 
 // Makes it of `rows` windows. `fill` writes one of them and returns how many targets are scored.
@@ -45,9 +50,10 @@ struct GradientResult {
 
 class Stepper {
  public:
-  // Copies `weights`, as from InitializeWeights, to the device. Those that config.train.freeze
-  // names stay as they are: they have no gradients, no moments and, in bf16, no fp32 master. Throws
-  // Error(kBadConfig) like FrozenParameters.
+  // Copies `weights`, as from StartWeights, to the device. Frozen ones (see MakeAdapterLayout) stay
+  // as they are: they have no gradients, no moments and, in bf16, no fp32 master. Those beside
+  // adapters are shared with the caller where dtype and device allow. Throws Error(kBadConfig) like
+  // MakeAdapterLayout.
   Stepper(const Config& config, const Placement& placement, const std::vector<at::Tensor>& weights);
 
   // Runs forward and backward over the batch in micro-batches. Calls `stop` between them, from
@@ -70,22 +76,25 @@ class Stepper {
   const GptShape& shape() const { return shape_; }
   const GptWeights& weights() const { return workers_[0].weights; }
 
-  // Return views of the live tensors under their names on disk; valid until the next Apply.
+  // Return views of the live tensors under their names on disk; valid until the next Apply. With
+  // adapters Weights returns these alone, in fp32, and the state has no masters.
   NamedTensors Weights() const;
   NamedTensors OptimizerState() const;
   // Overwrites these tensors. Throws Error(kBadData).
   void Load(const std::map<std::string, at::Tensor>& weights,
             const std::map<std::string, at::Tensor>& optimizer, const std::string& what);
 
-  // Returns the gradient of each parameter after Gradients(), in the order of ParameterSpecs;
+  // Returns the gradient of each parameter after Gradients(), in the order of layout().specs;
   // undefined where it is frozen. For tests.
   std::vector<at::Tensor> CurrentGradients() const;
+  const AdapterLayout& layout() const { return layout_; }
   int workers() const { return team_.size(); }
 
  private:
   struct Worker {
     std::vector<at::Tensor> leaves;
     GptWeights weights;
+    std::shared_ptr<DropoutDraw> draw;
     std::vector<at::Tensor> wide_gradients;  // fp32 sums when the leaves are bf16
     at::Tensor loss;                         // 0-dimensional, on the device
     bool stopped = false;
@@ -97,6 +106,8 @@ class Stepper {
     int64_t end;
   };
 
+  void PlaceWeights(const std::vector<at::Tensor>& weights);
+  void MakeWorkers();
   void MakeShards();
   GradientResult TryGradients(const Batch& batch, const std::function<bool()>& stop);
   void Forget();
@@ -114,9 +125,10 @@ class Stepper {
 
   const Config config_;
   const Placement placement_;
-  const std::vector<ParameterSpec> specs_;
-  const std::vector<bool> frozen_;     // for each spec
-  const std::vector<size_t> trained_;  // the other specs
+  const AdapterLayout layout_;
+  const std::vector<ParameterSpec>& specs_;  // of layout_
+  const std::vector<bool>& frozen_;          // of layout_, for each spec
+  const std::vector<size_t> trained_;        // the other specs
   Team team_;
   GptShape shape_;
   // One for each spec. Frozen ones have no moments, and a master only where it is the weight

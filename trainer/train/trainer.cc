@@ -7,7 +7,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/sha256.h"
 #include "trainer/base/text.h"
-#include "trainer/model/matmul.h"
+#include "trainer/linear/matmul.h"
+#include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
 #include "trainer/train/generate.h"
 #include "trainer/train/resume.h"
@@ -26,8 +27,9 @@ Config WithModel(Config config, const ModelConfig& model) {
 }
 
 // Turns epochs and shares of the run into steps.
-RunOptions InSteps(RunOptions options, const ModelConfig& model, const TrainingData& data) {
-  options.config.model = model;
+RunOptions InSteps(RunOptions options, const ModelSource& source, const TrainingData& data) {
+  options.config.model = source.model;
+  options.config.lora = source.lora;
   TrainConfig& train = options.config.train;
   if (train.epochs > 0) {
     const double windows = train.epochs * static_cast<double>(data.windows_per_epoch());
@@ -63,12 +65,12 @@ constexpr int64_t kEvalRows = 64;
 Trainer::Trainer(RunOptions options)
     : source_(FindModel(options.config, options.resume)),
       data_(OpenTrainingData(WithModel(options.config, source_.model), TokenizerDigest(source_))),
-      options_(InSteps(std::move(options), source_.model, *data_)),
+      options_(InSteps(std::move(options), source_, *data_)),
       config_(options_.config),
       reporter_(options_.metrics_path),
       sgemm_gflops_(MeasureSgemm()),
       placement_(ChoosePlacement(config_.train)),
-      stepper_(config_, placement_, StartWeights(config_, source_)) {
+      stepper_(config_, placement_, StartWeights(config_, source_, placement_)) {
   Resume();
   if (!config_.checkpoint.dir.empty()) {
     checkpointer_ = std::make_unique<Checkpointer>(
@@ -109,6 +111,7 @@ void Trainer::Announce() {
              static_cast<long long>(m.kv_heads), static_cast<long long>(m.ffn),
              static_cast<long long>(m.context)));
   if (!m.init.empty()) reporter_.Say("init    from " + m.init);
+  AnnounceAdapters();
   reporter_.Say("data    " + data_->Describe());
   reporter_.Say(Format("device  %s; one core multiplies at %.0f GFLOP/s (%s)",
                        Describe(placement_).c_str(), sgemm_gflops_, MatMulLibrary().c_str()));
@@ -120,10 +123,12 @@ void Trainer::Announce() {
 }
 
 Batch Trainer::NextBatch() const {
-  return MakeBatch(config_.train.batch, config_.model.context, data_->packed(),
-                   [this](int64_t row, const WindowSlot& slot) {
-                     return data_->FillTraining(progress_.next_window + row, slot);
-                   });
+  Batch batch = MakeBatch(config_.train.batch, config_.model.context, data_->packed(),
+                          [this](int64_t row, const WindowSlot& slot) {
+                            return data_->FillTraining(progress_.next_window + row, slot);
+                          });
+  batch.first_window = progress_.next_window;
+  return batch;
 }
 
 GradientResult Trainer::StepGradients(const Batch& batch) {
@@ -180,8 +185,7 @@ void Trainer::ReportStep(const GradientResult& gradients, double lr) {
     peak_flops = sgemm_gflops_ * 1e9 * placement_.workers;
   }
   if (peak_flops > 0) {
-    event.mfu =
-        event.tokens_per_s * FlopsPerToken(config_.model, config_.train.freeze) / peak_flops;
+    event.mfu = event.tokens_per_s * TrainingFlopsPerToken(config_) / peak_flops;
   }
   reporter_.Step(event);
   interval_seconds_ = 0;

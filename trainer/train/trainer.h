@@ -45,6 +45,7 @@ class Trainer {
   void RefuseToOverwrite() const;
   void Restore(const LoadedCheckpoint& checkpoint);
   void Announce();
+  void AnnounceAdapters();
 
   Batch NextBatch() const;
   GradientResult StepGradients(const Batch& batch);

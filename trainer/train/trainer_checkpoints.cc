@@ -10,11 +10,15 @@ namespace gpuctl::trainer {
 Snapshot Trainer::TakeSnapshot() const {
   Snapshot snapshot;
   snapshot.step = progress_.step;
+  snapshot.adapter = stepper_.layout().adapted();
   snapshot.model_config = source_.config;
-  SetHuggingFaceDtype(placement_.dtype == at::kFloat ? "float32" : "bfloat16",
-                      &snapshot.model_config);
+  if (!snapshot.adapter) {
+    SetHuggingFaceDtype(placement_.dtype == at::kFloat ? "float32" : "bfloat16",
+                        &snapshot.model_config);
+  }
   snapshot.files = source_.files;
   snapshot.state = StateToJson(config_, placement_, data_->digest(), progress_);
+  if (snapshot.adapter) snapshot.state["base_digest"] = source_.base_digest.get();
   const auto copy = [](const NamedTensors& live) {
     NamedTensors copied;
     for (const auto& [name, tensor] : live) {
@@ -26,6 +30,20 @@ Snapshot Trainer::TakeSnapshot() const {
   snapshot.weights = copy(stepper_.Weights());
   snapshot.optimizer = copy(stepper_.OptimizerState());
   return snapshot;
+}
+
+void Trainer::AnnounceAdapters() {
+  const AdapterLayout& layout = stepper_.layout();
+  if (!layout.adapted()) return;
+  int64_t elements = 0, modules = 0;
+  for (const auto& [name, tensor] : stepper_.Weights()) elements += tensor.numel();
+  for (const AdaptedMatrix& matrix : layout.matrices) {
+    modules += static_cast<int64_t>(matrix.parts.size());
+  }
+  reporter_.Say(Format("lora    rank %lld on %lld linears%s; %.3f M parameters are trained",
+                       static_cast<long long>(layout.lora.rank), static_cast<long long>(modules),
+                       layout.lora.init.empty() ? "" : (", from " + layout.lora.init).c_str(),
+                       static_cast<double>(elements) * 1e-6));
 }
 
 void Trainer::Resume() {

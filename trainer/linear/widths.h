@@ -1,7 +1,7 @@
 // Chooses the arithmetic for a tensor.
 
-#ifndef TRAINER_MODEL_WIDTHS_H_
-#define TRAINER_MODEL_WIDTHS_H_
+#ifndef TRAINER_LINEAR_WIDTHS_H_
+#define TRAINER_LINEAR_WIDTHS_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -21,4 +21,4 @@ inline bool UsesCpuKernels(const at::Tensor& x) {
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_MODEL_WIDTHS_H_
+#endif  // TRAINER_LINEAR_WIDTHS_H_

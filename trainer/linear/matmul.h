@@ -7,8 +7,8 @@
 //
 // All functions are safe on any thread and use one thread. m, k, n and z name the extents.
 
-#ifndef TRAINER_MODEL_MATMUL_H_
-#define TRAINER_MODEL_MATMUL_H_
+#ifndef TRAINER_LINEAR_MATMUL_H_
+#define TRAINER_LINEAR_MATMUL_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -38,4 +38,4 @@ at::Tensor Linear(const at::Tensor& x_nd, const at::Tensor& weight_cd,
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_MODEL_MATMUL_H_
+#endif  // TRAINER_LINEAR_MATMUL_H_

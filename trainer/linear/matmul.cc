@@ -1,4 +1,4 @@
-#include "trainer/model/matmul.h"
+#include "trainer/linear/matmul.h"
 
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
@@ -11,7 +11,7 @@
 #include <algorithm>
 
 #include "trainer/base/error.h"
-#include "trainer/model/widths.h"
+#include "trainer/linear/widths.h"
 
 namespace gpuctl::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/model/matmul.h"
+#include "trainer/linear/matmul.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

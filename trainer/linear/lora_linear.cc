@@ -1,0 +1,228 @@
+#include "trainer/linear/lora_linear.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trainer/linear/matmul.h"
+#include "trainer/linear/widths.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr double kLeast = 1e-12;  // length of a row: one of zeros gives no NaN
+
+// What a pass needs beside the trained tensors; backward gets the same.
+struct LoraCall : torch::CustomClassHolder {
+  at::Tensor weight_cd;
+  at::Tensor bias_c;
+  at::Tensor base_length_c;
+  std::vector<LoraPart> parts;
+  double scale = 0;
+  DropoutDraw draw;
+  bool dora = false;
+  bool drops() const { return draw.share > 0; }
+};
+
+// One part's views of the tensors.
+struct PartView {
+  const LoraPart& part;
+  int64_t rank;
+  int64_t first_rank;  // row in the stacked A, column in h
+  int64_t first_b;     // row in the stacked B
+
+  at::Tensor OfA(const at::Tensor& a_rd) const { return a_rd.narrow(0, first_rank, rank); }
+  at::Tensor OfH(const at::Tensor& h_nr) const { return h_nr.narrow(1, first_rank, rank); }
+  at::Tensor OfB(const at::Tensor& b_cr) const { return b_cr.narrow(0, first_b, part.rows); }
+  at::Tensor OfY(const at::Tensor& y_nc) const { return y_nc.narrow(1, part.first_row, part.rows); }
+  at::Tensor OfV(const at::Tensor& v_nc) const { return v_nc.narrow(1, first_b, part.rows); }
+  at::Tensor OfWeight(const at::Tensor& weight_cd) const {
+    return weight_cd.narrow(0, part.first_row, part.rows);
+  }
+};
+
+std::vector<PartView> ViewsOf(const std::vector<LoraPart>& parts, int64_t rank) {
+  std::vector<PartView> views;
+  int64_t first_b = 0;
+  for (const LoraPart& part : parts) {
+    views.push_back({part, rank, static_cast<int64_t>(views.size()) * rank, first_b});
+    first_b += part.rows;
+  }
+  return views;
+}
+
+// Returns each row times the factors, rounded only at the end.
+at::Tensor Times(const at::Tensor& x_nc, const at::Tensor& factor_c) {
+  return at::mul(x_nc, factor_c).to(x_nc.scalar_type());
+}
+
+// Returns |W + scale B A| for the rows of all parts, fp32.
+at::Tensor LengthsOf(const LoraCall& call, const at::Tensor& a_rd, const at::Tensor& b_cr) {
+  const at::Tensor length_c = at::empty_like(call.base_length_c);
+  for (const PartView& view : ViewsOf(call.parts, b_cr.size(1))) {
+    view.OfB(length_c).copy_(AdaptedRowLengths(view.OfWeight(call.weight_cd),
+                                               view.OfB(call.base_length_c), view.OfA(a_rd),
+                                               view.OfB(b_cr), call.scale));
+  }
+  return length_c;
+}
+
+// Returns the factors in the places of their rows, and 1 for rows without an adapter.
+at::Tensor Spread(const LoraCall& call, const at::Tensor& factor_c) {
+  const at::Tensor all_c = at::ones({call.weight_cd.size(0)}, factor_c.options());
+  int64_t first = 0;
+  for (const LoraPart& part : call.parts) {
+    all_c.narrow(0, part.first_row, part.rows).copy_(factor_c.narrow(0, first, part.rows));
+    first += part.rows;
+  }
+  return all_c;
+}
+
+struct LoraFunction : torch::autograd::Function<LoraFunction> {
+  // The trained tensors are parameters of their own; `magnitude_c` is empty without DoRA.
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nd,
+                            const at::Tensor& a_rd, const at::Tensor& b_cr,
+                            const at::Tensor& magnitude_c, c10::intrusive_ptr<LoraCall> call) {
+    const std::vector<PartView> views = ViewsOf(call->parts, b_cr.size(1));
+    at::Tensor y_nc = MatMul(x_nd, call->weight_cd.t());
+    const at::Tensor h_nr = at::empty({x_nd.size(0), a_rd.size(0)}, x_nd.options());
+    at::Tensor length_c, factor_c;
+    if (call->dora) {
+      length_c = LengthsOf(*call, a_rd, b_cr);
+      factor_c = Widen(magnitude_c).div(length_c);
+    }
+    at::Tensor v_nc;  // DoRA: W x + scale B A x, of the rows with adapters
+    if (call->drops() && call->dora) v_nc = at::empty({x_nd.size(0), b_cr.size(0)}, x_nd.options());
+    if (!call->drops()) MatMulInto(x_nd, a_rd.t(), /*add=*/false, h_nr);
+    for (const PartView& view : views) {
+      if (!call->drops()) continue;
+      const at::Tensor dropped_nd = DropInputs(call->draw, view.part.module, x_nd);
+      MatMulInto(dropped_nd, view.OfA(a_rd).t(), /*add=*/false, view.OfH(h_nr));
+      if (!call->dora) continue;
+      MatMulInto(dropped_nd, view.OfWeight(call->weight_cd).t(), /*add=*/false, view.OfV(v_nc));
+      view.OfY(y_nc).sub_(view.OfV(v_nc));
+    }
+    h_nr.mul_(call->scale);
+    for (const PartView& view : views) {
+      MatMulInto(view.OfH(h_nr), view.OfB(b_cr).t(), /*add=*/true,
+                 v_nc.defined() ? view.OfV(v_nc) : view.OfY(y_nc));
+      if (v_nc.defined()) view.OfY(y_nc).add_(Times(view.OfV(v_nc), view.OfB(factor_c)));
+    }
+    if (call->dora && !call->drops()) {
+      v_nc = y_nc;
+      y_nc = Times(v_nc, Spread(*call, factor_c));
+    }
+    if (call->bias_c.defined()) y_nc.add_(call->bias_c);
+    context->save_for_backward({x_nd, a_rd, b_cr, h_nr, v_nc, length_c, magnitude_c});
+    context->saved_data["x"] = x_nd.requires_grad();
+    context->saved_data["call"] = c10::IValue::make_capsule(std::move(call));
+    return y_nc;
+  }
+
+  // With h = scale A x and y = W x + B h:  dB = dy^T h,  dh = scale dy B,  dA = dh^T x,
+  // dx = dy W + dh A. With DoRA, v = W x + B h and y = f v: dv = f dy takes the place of dy, and
+  // df = sum over the rows of dy v. With dropout, x of the adapters is the dropped one; then DoRA
+  // is y = W x - W x' + f (W x' + B h).
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x_nd = saved[0], &a_rd = saved[1], &b_cr = saved[2], &h_nr = saved[3];
+    const auto capsule = context->saved_data["call"].toCapsule();
+    const auto& call = static_cast<const LoraCall&>(*capsule);
+    const bool needs_x = context->saved_data["x"].toBool();
+    const at::Tensor dy_nc = gradients[0].contiguous();
+    at::Tensor dv_nc = dy_nc, d_magnitude_c;
+    if (call.dora) {
+      d_magnitude_c = MagnitudeGradient(call, saved, dy_nc);
+      dv_nc = Times(dy_nc, Spread(call, Widen(saved[6]).div(saved[5])));
+    }
+    const at::Tensor dh_nr = at::empty_like(h_nr), db_cr = at::empty_like(b_cr);
+    const std::vector<PartView> views = ViewsOf(call.parts, b_cr.size(1));
+    for (const PartView& view : views) {
+      MatMulInto(view.OfY(dv_nc), view.OfB(b_cr), /*add=*/false, view.OfH(dh_nr));
+      MatMulInto(view.OfY(dv_nc).t(), view.OfH(h_nr), /*add=*/false, view.OfB(db_cr));
+    }
+    dh_nr.mul_(call.scale);
+    at::Tensor dx_nd, da_rd = at::empty_like(a_rd);
+    if (call.drops()) {
+      if (needs_x) dx_nd = MatMul(dy_nc, call.weight_cd);
+      for (const PartView& view : views) {
+        MatMulInto(view.OfH(dh_nr).t(), DropInputs(call.draw, view.part.module, x_nd),
+                   /*add=*/false, view.OfA(da_rd));
+        if (needs_x) AddDropped(call, view, a_rd, dh_nr, dv_nc, dy_nc, dx_nd);
+      }
+    } else {
+      MatMulInto(dh_nr.t(), x_nd, /*add=*/false, da_rd);
+      if (needs_x) dx_nd = MatMul(dv_nc, call.weight_cd);
+      if (needs_x) MatMulInto(dh_nr, a_rd, /*add=*/true, dx_nd);
+    }
+    return {dx_nd, da_rd, db_cr, d_magnitude_c, at::Tensor()};
+  }
+
+  // Returns the gradient of the magnitudes m, where f = m / length.
+  static at::Tensor MagnitudeGradient(const LoraCall& call, const variable_list& saved,
+                                      const at::Tensor& dy_nc) {
+    const at::Tensor &v_nc = saved[4], &length_c = saved[5], &magnitude_c = saved[6];
+    const at::Tensor sum_c = at::empty_like(length_c);
+    for (const PartView& view : ViewsOf(call.parts, saved[2].size(1))) {
+      const at::Tensor v_part_nc = call.drops() ? view.OfV(v_nc) : view.OfY(v_nc);
+      view.OfB(sum_c).copy_(at::mul(Widen(view.OfY(dy_nc)), v_part_nc).sum(at::IntArrayRef({0})));
+    }
+    return sum_c.div_(length_c).to(magnitude_c.scalar_type());
+  }
+
+  // Adds what comes through a part's dropped inputs to dx.
+  static void AddDropped(const LoraCall& call, const PartView& view, const at::Tensor& a_rd,
+                         const at::Tensor& dh_nr, const at::Tensor& dv_nc, const at::Tensor& dy_nc,
+                         const at::Tensor& dx_nd) {
+    const at::Tensor part_nd = MatMul(view.OfH(dh_nr), view.OfA(a_rd));
+    if (call.dora) {
+      MatMulInto(view.OfY(dv_nc).sub(view.OfY(dy_nc)), view.OfWeight(call.weight_cd), /*add=*/true,
+                 part_nd);
+    }
+    dx_nd.add_(DropInputs(call.draw, view.part.module, part_nd));
+  }
+};
+
+}  // namespace
+
+at::Tensor LoraLinear(const at::Tensor& x_nd, const at::Tensor& weight_cd, const at::Tensor& bias_c,
+                      const LoraWeights& lora) {
+  if (!lora.a_rd.defined()) return Linear(x_nd, weight_cd, bias_c);
+  auto call = c10::make_intrusive<LoraCall>();
+  call->weight_cd = weight_cd;
+  call->bias_c = bias_c;
+  call->base_length_c = lora.base_length_c;
+  call->parts = lora.parts;
+  call->scale = lora.scale;
+  if (lora.draw != nullptr) call->draw = *lora.draw;
+  call->dora = lora.magnitude_c.defined();
+  return LoraFunction::apply(x_nd, lora.a_rd, lora.b_cr,
+                             call->dora ? lora.magnitude_c : at::empty({0}, lora.b_cr.options()),
+                             std::move(call));
+}
+
+at::Tensor RowLengths(const at::Tensor& weight_cd) {
+  return at::linalg_vector_norm(Widen(weight_cd), 2, at::IntArrayRef({1}));
+}
+
+// |w + s b A|^2 = |w|^2 + 2 s b (A w) + s^2 b (A A^T) b
+at::Tensor AdaptedRowLengths(const at::Tensor& weight_cd, const at::Tensor& length_c,
+                             const at::Tensor& a_rd, const at::Tensor& b_cr, double scale) {
+  const at::Tensor a_wide_rd = Widen(a_rd), b_wide_cr = Widen(b_cr);
+  const at::Tensor along_cr = Widen(MatMul(weight_cd, a_rd.t()));
+  const at::Tensor gram_cr = MatMul(b_wide_cr, MatMul(a_wide_rd, a_wide_rd.t()));
+  const at::Tensor more_c = at::mul(along_cr, 2 * scale)
+                                .add_(gram_cr, scale * scale)
+                                .mul_(b_wide_cr)
+                                .sum(at::IntArrayRef({1}));
+  return at::mul(length_c, length_c).add_(more_c).clamp_min_(kLeast * kLeast).sqrt_();
+}
+
+}  // namespace gpuctl::trainer
