@@ -66,7 +66,7 @@ std::vector<Field> TrainFields(TrainConfig& c) {
       {"steps", &c.steps, 1, 1e12, {}, "optimizer steps"},
       {"epochs", &c.epochs, 0, 1e9, {}, "passes over the data, instead of steps"},
       {"batch", &c.batch, 1, 1e9, {}, "windows an optimizer step"},
-      {"micro_batch", &c.micro_batch, 1, 1e6, {}, "windows a worker runs at once"},
+      {"micro_batch", &c.micro_batch, 0, 1e6, {}, "windows a worker runs at once; 0 = by memory"},
       {"seed", &c.seed, 0, kMax, {}, "weights and data order"},
       {"threads", &c.threads, 0, 4096, {}, "CPU workers; 0 = one a core"},
       {"device", &c.device, 0, 0, {"auto", "cpu", "cuda", "mps"}, "auto: CUDA, MPS, CPU"},

@@ -411,6 +411,15 @@ TEST(LinearCrossEntropyTest, OnlyWantedGradientsAreComputed) {
   }
 }
 
+TEST(LinearCrossEntropyTest, WithoutAScoredRowTheLossAndItsGradientsAreZero) {
+  const at::Tensor x = RandomTensor({0, 4}, at::kFloat, 1).requires_grad_(true);
+  const at::Tensor w = RandomTensor({7, 4}, at::kFloat, 2).requires_grad_(true);
+  const at::Tensor loss = LinearCrossEntropy(x, w, at::empty({0}, at::kLong), 1.0, 8);
+  EXPECT_EQ(loss.item<float>(), 0.0f);
+  loss.backward();
+  EXPECT_TRUE(at::equal(w.grad(), at::zeros_like(w)));
+}
+
 TEST(LinearCrossEntropyTest, ExtremeLogitsStayFinite) {
   const at::Tensor x = at::tensor({100.0f, -100.0f}).view({2, 1});
   const at::Tensor w = at::tensor({1.0f, -1.0f, 0.0f}).view({3, 1});

@@ -4,7 +4,10 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/nonzero.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +18,13 @@
 namespace gpuctl::trainer {
 namespace {
 
-// Approximate bytes of logits that exist at a time.
-constexpr int64_t kLogitBytes = 8 << 20;
+// Bytes of logits that stay in the caches of a CPU, and the fewest rows that multiply at full
+// speed.
+constexpr int64_t kCachedLogitBytes = 8 << 20;
+constexpr int64_t kCpuLogitRows = 256;
+constexpr int64_t kDeviceLogitRows = 2048;
+// Below this share of scored tokens, the others are left out of the head's products.
+constexpr double kMostlyScored = 0.9;
 
 AttentionShape AttentionOf(const ModelConfig& c, int64_t layer, const at::Tensor& tokens_bt,
                            const at::Tensor& starts_bt, const GptCache* cache) {
@@ -75,6 +83,11 @@ GptShape MakeGptShape(const ModelConfig& config, const at::TensorOptions& option
   return shape;
 }
 
+int64_t LogitRows(const ModelConfig& config, bool on_cpu) {
+  const int64_t cached = kCachedLogitBytes / 4 / config.vocab_size / 64 * 64;
+  return std::max(cached, on_cpu ? kCpuLogitRows : kDeviceLogitRows);
+}
+
 at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
                   const at::Tensor& starts_bt, GptCache* cache) {
   const ModelConfig& c = shape.config;
@@ -105,10 +118,15 @@ at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Te
 
 at::Tensor SummedLoss(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
                       const at::Tensor& targets_bt, double scale, const at::Tensor& starts_bt) {
-  const int64_t chunk_rows =
-      std::max<int64_t>(64, kLogitBytes / 4 / shape.config.vocab_size / 64 * 64);
-  return LinearCrossEntropy(Hidden(shape, weights, tokens_bt, starts_bt), weights.head_vd,
-                            targets_bt.reshape({-1}), scale, chunk_rows);
+  at::Tensor x_nd = Hidden(shape, weights, tokens_bt, starts_bt);
+  at::Tensor targets_n = targets_bt.reshape({-1});
+  const at::Tensor scored_n = at::nonzero(at::ge(targets_n, 0)).squeeze(1);
+  if (static_cast<double>(scored_n.numel()) < kMostlyScored * static_cast<double>(x_nd.size(0))) {
+    x_nd = at::index_select(x_nd, 0, scored_n.to(x_nd.device()));
+    targets_n = at::index_select(targets_n, 0, scored_n);
+  }
+  return LinearCrossEntropy(x_nd, weights.head_vd, targets_n.to(x_nd.device()), scale,
+                            LogitRows(shape.config, x_nd.is_cpu()));
 }
 
 }  // namespace gpuctl::trainer

@@ -34,6 +34,10 @@ struct GptCache {
   std::vector<KeyValues> layers;
 };
 
+// Returns how many rows of logits a chunk of the loss has. The head's weights pass through memory
+// several times for each chunk, so that few rows would make it wait for memory.
+int64_t LogitRows(const ModelConfig& config, bool on_cpu);
+
 // Returns the last hidden rows [B T, D], normed, for the head. `tokens_bt` is int64 with T <=
 // context. `starts_bt` tells where the documents of packed windows begin, as in AttentionShape.
 // With a cache (B = 1, one document) the tokens follow those of the cache, which gets them too;
@@ -42,6 +46,7 @@ at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Te
                   const at::Tensor& starts_bt = {}, GptCache* cache = nullptr);
 
 // Returns scale * the summed loss over the targets that are not -1; the inputs are int64 [B, T].
+// The targets stay on the CPU: which of them count is decided there, without waiting for a device.
 at::Tensor SummedLoss(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
                       const at::Tensor& targets_bt, double scale, const at::Tensor& starts_bt = {});
 

@@ -213,6 +213,9 @@ def write_case(directory, number, case):
     batch = {"inputs": inputs, "targets": targets}
     if packed:
         batch["starts"] = random_starts(rows, length, generator)
+        # Mostly not learned, as in conversations.
+        targets[torch.rand(rows, length, generator=generator) < 0.6] = -1
+        targets[0, 0] = 0
     write_safetensors(folder + "/batch.safetensors", batch)
     return folder, decoder, weights, inputs, targets, batch.get("starts")
 

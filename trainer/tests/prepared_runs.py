@@ -9,6 +9,7 @@ usage: prepared_runs.py TRAINER_PROGRAM [KILLS]
 import json
 import os
 import random
+import re
 import signal
 import struct
 import sys
@@ -160,7 +161,7 @@ def check_kills(test, data, kills):
     while True:
         process = test.start(*words, "--resume", "auto", GPUCTL_METRICS=metrics)
         if killed < kills:
-            time.sleep(chooser.uniform(0, 1.2 * seconds))
+            time.sleep(chooser.uniform(0, 0.6 * seconds))
             process.kill()
         _, error = process.communicate()
         if process.returncode == 0:
@@ -204,6 +205,28 @@ def check_term_while_evaluating(test, data):
                content(whole) == content(checkpoints))
 
 
+def check_memory(test, directory):
+    """The estimate against the highest resident memory of runs."""
+    context = 512
+    data = directory + "/long"
+    chooser = random.Random(3)
+    rows = [[chooser.randrange(250) | LEARNED for _ in range(context)] for _ in range(16)]
+    write_prepared(data, rows, rows[:2])
+    for more in ({}, {"train.recompute": True}):
+        words, _, _ = test.words(data, {
+            "model.layers": 6, "model.d_model": 384, "model.heads": 6, "model.kv_heads": 2,
+            "model.ffn": 1024, "model.context": context, "model.vocab_size": 8192,
+            "train.steps": 3, "train.eval_every": 0, "checkpoint.every": 1, **more})
+        process = test.start(*words)
+        out = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        estimate = re.search(r"memory  about ([0-9.]+) GB", out)
+        estimated, needed = float(estimate[1]) * 1e9 if estimate else 0, usage.ru_maxrss * 1024
+        test.check(f"a run {more} needs {needed * 1e-9:.2f} GB, estimated at "
+                   f"{estimated * 1e-9:.2f} GB", status == 0 and
+                   abs(estimated / needed - 1) < 0.15, out)
+
+
 def check_refusals(test, data):
     for key, value, words in (("train.epochs", 2, "train.steps and train.epochs"),
                               ("optimizer.warmup_steps", 3, "warmup_ratio")):
@@ -228,6 +251,7 @@ def main():
         check_recomputing(test, sums)
         check_term_while_evaluating(test, sums)
         check_refusals(test, sums)
+        check_memory(test, directory)
         check_kills(test, sums, kills)
         print(f"\n{test.failed} failed")
         sys.exit(1 if test.failed else 0)

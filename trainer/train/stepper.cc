@@ -30,7 +30,8 @@ std::pair<int64_t, int64_t> ShareOf(int member, int workers, int64_t rows) {
 
 // Returns the windows that a worker runs at once at most.
 int64_t MostAtOnce(const TrainConfig& train, int workers) {
-  return std::min(train.micro_batch, (train.batch + workers - 1) / workers);
+  const int64_t share = (train.batch + workers - 1) / workers;
+  return train.micro_batch > 0 ? std::min(train.micro_batch, share) : share;
 }
 
 std::vector<size_t> IndicesOf(const std::vector<bool>& flags, bool wanted) {
@@ -138,8 +139,8 @@ at::Tensor Stepper::MicroBatchLoss(const Worker& worker, const Batch& batch, int
   const auto there = [&](const at::Tensor& all_bt) {
     return all_bt.defined() ? all_bt.narrow(0, first, rows).to(placement_.device) : at::Tensor();
   };
-  return SummedLoss(shape_, worker.weights, there(batch.inputs_bt), there(batch.targets_bt), scale,
-                    there(batch.starts_bt));
+  return SummedLoss(shape_, worker.weights, there(batch.inputs_bt),
+                    batch.targets_bt.narrow(0, first, rows), scale, there(batch.starts_bt));
 }
 
 void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows) {

@@ -61,8 +61,8 @@ class Stepper {
   // throws what LibTorch does when it is one window already.
   GradientResult Gradients(const Batch& batch, const std::function<bool()>& stop);
 
-  // Windows that a worker runs at once: at first train.micro_batch. The sums of a step depend on it
-  // in their last bits.
+  // Windows that a worker runs at once: at first train.micro_batch, or with 0 its share of the
+  // batch. The sums of a step depend on it in their last bits.
   int64_t micro_batch() const { return micro_batch_; }
   void SetMicroBatch(int64_t windows) { micro_batch_ = windows; }
 

@@ -52,6 +52,11 @@ std::string TokenizerDigest(const ModelSource& source) {
   return "";
 }
 
+MemoryPlan PlanRun(const Config& config) {
+  const Placement placement = ChoosePlacement(config.train);
+  return PlanMemory(config, placement, AvailableMemory(placement), ResidentBytes());
+}
+
 // A run that ends early would be of no use without its best checkpoint.
 int64_t BestOnesToKeep(const Config& config) {
   return std::max<int64_t>(config.checkpoint.keep_best, config.train.patience > 0 ? 1 : 0);
@@ -69,8 +74,10 @@ Trainer::Trainer(RunOptions options)
       config_(options_.config),
       reporter_(options_.metrics_path),
       sgemm_gflops_(MeasureSgemm()),
-      placement_(ChoosePlacement(config_.train)),
+      memory_(PlanRun(config_)),
+      placement_(memory_.placement),
       stepper_(config_, placement_, StartWeights(config_, source_, placement_)) {
+  stepper_.SetMicroBatch(memory_.micro_batch);
   Resume();
   if (!config_.checkpoint.dir.empty()) {
     checkpointer_ = std::make_unique<Checkpointer>(
@@ -115,6 +122,7 @@ void Trainer::Announce() {
   reporter_.Say("data    " + data_->Describe());
   reporter_.Say(Format("device  %s; one core multiplies at %.0f GFLOP/s (%s)",
                        Describe(placement_).c_str(), sgemm_gflops_, MatMulLibrary().c_str()));
+  reporter_.Say("memory  " + Describe(memory_));
   const std::string slow = SlowBlasWarning(sgemm_gflops_);
   if (placement_.device.is_cpu() && !slow.empty()) reporter_.Warn(slow);
   if (!checkpointer_) {

@@ -13,6 +13,7 @@
 #include "trainer/config/config.h"
 #include "trainer/data/training_data.h"
 #include "trainer/train/device.h"
+#include "trainer/train/memory.h"
 #include "trainer/train/model_source.h"
 #include "trainer/train/progress.h"
 #include "trainer/train/report.h"
@@ -71,6 +72,7 @@ class Trainer {
   const Config& config_;
   Reporter reporter_;
   const double sgemm_gflops_;
+  const MemoryPlan memory_;
   const Placement placement_;
   Stepper stepper_;
   std::unique_ptr<Checkpointer> checkpointer_;  // null without a checkpoint directory

@@ -1,0 +1,348 @@
+#include "trainer/train/memory.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <vector>
+
+#include "trainer/base/error.h"
+#include "trainer/base/text.h"
+#include "trainer/lora/layout.h"
+#include "trainer/model/gpt.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+constexpr int64_t kFloatBytes = 4;
+// More windows at once are no faster: on a CPU the products are large enough with these, on a GPU
+// with this many tokens.
+constexpr int64_t kCpuWindows = 4;
+constexpr int64_t kDeviceTokens = 32768;
+
+int64_t Elements(const ParameterSpec& spec) {
+  int64_t count = 1;
+  for (const int64_t extent : spec.shape) count *= extent;
+  return count;
+}
+
+// Elements of the weights of a run.
+struct Counts {
+  int64_t all = 0;
+  int64_t trained = 0;
+  int64_t wide = 0;  // fp32 on each device
+  int64_t frozen = 0;
+  int64_t embedding = 0;  // its elements, if it is trained
+  bool matrices_trained = false;
+  int64_t adapter_ranks = 0;  // of the adapters of one block, together
+  int64_t first_block = 0;    // with a trained weight; those before it keep nothing
+};
+
+// Returns the block that a weight is in, or -1.
+int64_t BlockOf(const ParameterSpec& spec) {
+  long long block = -1;
+  if (std::sscanf(spec.slices.front().name.c_str(), "model.layers.%lld.", &block) != 1) return -1;
+  return block;
+}
+
+// Returns the lowest block whose output depends on a trained weight, or how many there are.
+int64_t FirstTrainedBlock(const AdapterLayout& layout, int64_t layers) {
+  if (!layout.frozen[0]) return 0;
+  int64_t first = layers;
+  for (size_t i = 0; i < layout.specs.size(); ++i) {
+    if (layout.frozen[i]) continue;
+    const int64_t block = BlockOf(layout.specs[i]);
+    if (block >= 0) first = std::min(first, block);
+  }
+  return first;
+}
+
+Counts CountWeights(const Config& config, const AdapterLayout& layout) {
+  Counts counts;
+  for (size_t i = 0; i < layout.specs.size(); ++i) {
+    const int64_t elements = Elements(layout.specs[i]);
+    counts.all += elements;
+    (layout.frozen[i] ? counts.frozen : counts.trained) += elements;
+    if (layout.specs[i].stays_wide) counts.wide += elements;
+    if (!layout.frozen[i] && i < layout.model_specs && layout.specs[i].shape.size() == 2) {
+      counts.matrices_trained = true;
+    }
+  }
+  if (!layout.frozen[0]) counts.embedding = Elements(layout.specs[0]);
+  counts.first_block = FirstTrainedBlock(layout, config.model.layers);
+  for (const AdaptedMatrix& matrix : layout.matrices) {
+    if (matrix.block == 0) {
+      counts.adapter_ranks += static_cast<int64_t>(matrix.parts.size()) * config.lora.rank;
+    }
+  }
+  return counts;
+}
+
+// Elements of the softmax that attention keeps for one window and layer: a block of 128 queries
+// has the keys up to its last one.
+int64_t SoftmaxElements(const ModelConfig& m, bool windowed) {
+  constexpr int64_t kBlock = 128;
+  int64_t elements = 0;
+  for (int64_t first = 0; first < m.context; first += kBlock) {
+    const int64_t rows = std::min(kBlock, m.context - first);
+    int64_t keys = first + rows;
+    if (windowed) keys = std::min(keys, m.window + rows - 1);
+    elements += m.heads * rows * keys;
+  }
+  return elements;
+}
+
+// What a block keeps of one token, in elements, without the softmax.
+int64_t KeptOfToken(const ModelConfig& m, const Counts& counts) {
+  const int64_t heads = m.heads * m.head_dim(), keys = m.kv_heads * m.head_dim();
+  // Its input and that of the feed-forward; q, k and v; gate and up.
+  int64_t kept = 2 * m.d_model + heads + 2 * keys + 2 * m.ffn;
+  // The inputs of its four linears.
+  if (counts.matrices_trained || counts.adapter_ranks > 0) kept += 2 * m.d_model + heads + m.ffn;
+  if (m.qk_norm) kept += heads + 2 * keys;
+  if (m.sandwich_norms) kept += 2 * m.d_model;
+  return kept + counts.adapter_ranks;
+}
+
+// What the backward pass of a block needs beside what is kept, in elements of one token.
+int64_t PassingOfToken(const ModelConfig& m) {
+  return 3 * m.d_model + std::max(4 * m.ffn, 3 * (m.heads + 2 * m.kv_heads) * m.head_dim());
+}
+
+struct WorkerNeed {
+  int64_t activations = 0;
+  int64_t gradients = 0;
+};
+
+WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placement& placement,
+                        int64_t micro_batch) {
+  const ModelConfig& m = config.model;
+  const bool wide = placement.dtype != c10::kFloat, on_cpu = placement.device.is_cpu();
+  const int64_t width = wide ? 2 : kFloatBytes;
+  const int64_t tokens = micro_batch * m.context;
+  int64_t blocks = 0, largest = 0;
+  for (int64_t layer = 0; layer < m.layers; ++layer) {
+    const int64_t block =
+        tokens * KeptOfToken(m, counts) + micro_batch * SoftmaxElements(m, m.HasWindow(layer));
+    largest = std::max(largest, block);
+    if (layer >= counts.first_block) blocks += config.train.recompute ? tokens * m.d_model : block;
+  }
+  if (config.train.recompute) blocks += largest;
+  const int64_t softmax = micro_batch * SoftmaxElements(m, false) /
+                          std::max<int64_t>(1, m.context) * std::min<int64_t>(128, m.context);
+  const int64_t passing = tokens * PassingOfToken(m) + 2 * softmax;
+  const int64_t logits = std::min(tokens, LogitRows(m, on_cpu)) * m.vocab_size * kFloatBytes;
+  // The last hidden rows, normed, and their gradients.
+  const int64_t ends = 4 * tokens * m.d_model;
+  WorkerNeed need;
+  need.activations = width * (blocks + ends) + std::max(logits, width * passing);
+  // bf16 gradients are added to fp32 ones after each micro-batch.
+  need.gradients = counts.trained * (wide ? width + kFloatBytes : kFloatBytes);
+  // The gradient of the lookup, before it is added to that of the head.
+  need.gradients += counts.embedding * width;
+  return need;
+}
+
+int64_t ReadNumber(const std::string& path) {
+  std::ifstream file(path);
+  int64_t number = -1;
+  file >> number;
+  return file ? number : -1;
+}
+
+// Returns what the control group of this process leaves, or nothing without a limit.
+std::optional<int64_t> AvailableInGroup() {
+  for (const auto& [most, now] :
+       {std::make_pair("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        std::make_pair("/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                       "/sys/fs/cgroup/memory/memory.usage_in_bytes")}) {
+    const int64_t limit = ReadNumber(most), used = ReadNumber(now);
+    if (limit > 0 && used >= 0) return std::max<int64_t>(0, limit - used);
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> AvailableOnCpu() {
+  std::optional<int64_t> available;
+  std::ifstream file("/proc/meminfo");
+  for (std::string key; file >> key;) {
+    int64_t kib = 0;
+    if (key == "MemAvailable:" && file >> kib) available = kib * 1024;
+    file.ignore(1 << 20, '\n');
+  }
+  if (!available) {
+    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
+    if (pages > 0 && size > 0) available = int64_t{pages} * size;
+  }
+  const std::optional<int64_t> in_group = AvailableInGroup();
+  if (in_group && available) return std::min(*available, *in_group);
+  return available;
+}
+
+// LibTorch has CUDA's library loaded; the trainer itself is not linked with it.
+std::optional<int64_t> AvailableOnCuda() {
+  using GetInfo = int (*)(size_t*, size_t*);
+  const auto get_info = reinterpret_cast<GetInfo>(dlsym(RTLD_DEFAULT, "cudaMemGetInfo"));
+  size_t available = 0, total = 0;
+  if (get_info == nullptr || get_info(&available, &total) != 0) return std::nullopt;
+  return static_cast<int64_t>(available);
+}
+
+std::string Gigabytes(int64_t bytes) {
+  return Format(bytes < 10'000'000'000 ? "%.2f GB" : "%.1f GB", static_cast<double>(bytes) * 1e-9);
+}
+
+// The windows of a worker's share of the batch.
+int64_t ShareOfWorker(const Config& config, int workers) {
+  return (config.train.batch + workers - 1) / workers;
+}
+
+// The micro-batches to try, the largest first.
+std::vector<int64_t> MicroBatches(const Config& config, const Placement& placement) {
+  const int64_t share = ShareOfWorker(config, placement.workers);
+  if (config.train.micro_batch > 0) return {std::min(config.train.micro_batch, share)};
+  int64_t most = placement.device.is_cpu()
+                     ? kCpuWindows
+                     : std::max<int64_t>(1, kDeviceTokens / config.model.context);
+  most = std::min(most, share);
+  std::vector<int64_t> tried;
+  for (int64_t windows = most; windows > 1; windows = (windows + 1) / 2) tried.push_back(windows);
+  tried.push_back(1);
+  return tried;
+}
+
+class Planner {
+ public:
+  Planner(const Config& config, std::optional<int64_t> available, int64_t base)
+      : config_(config), available_(available), base_(base) {}
+
+  bool Fits(const MemoryEstimate& estimate) const {
+    return !available_ || estimate.total - base_ <= *available_;
+  }
+
+  // Returns the first plan that fits, or else the last.
+  MemoryPlan First(const Placement& placement) const {
+    MemoryPlan plan;
+    plan.available = available_;
+    for (const int64_t micro_batch : MicroBatches(config_, placement)) {
+      plan.placement = placement;
+      plan.micro_batch = micro_batch;
+      plan.estimate =
+          EstimateMemory(config_, placement, micro_batch, !config_.checkpoint.dir.empty(), base_);
+      if (Fits(plan.estimate)) break;
+    }
+    return plan;
+  }
+
+  // Does the same with fewer and fewer workers, if the configuration leaves them open.
+  MemoryPlan FirstOfWorkers(Placement placement) const {
+    for (;; --placement.workers) {
+      MemoryPlan plan = First(placement);
+      if (Fits(plan.estimate) || placement.workers == 1 || config_.train.threads > 0) return plan;
+    }
+  }
+
+ private:
+  const Config& config_;
+  const std::optional<int64_t> available_;
+  const int64_t base_;
+};
+
+// Returns words for a change of the configuration with which the run fits, or "".
+std::string FindFittingChange(const Config& config, const Placement& placement,
+                              std::optional<int64_t> available, int64_t base) {
+  struct Change {
+    std::string words;
+    Config config;
+  };
+  std::vector<Change> changes;
+  const auto add = [&](const std::string& words, const Config& from, const auto& change) {
+    changes.push_back({words, from});
+    change(changes.back().config);
+  };
+  add("train.micro_batch=1", config, [](Config& c) { c.train.micro_batch = 1; });
+  const Config one = changes.back().config;
+  add("train.micro_batch=1 and train.recompute=true", one,
+      [](Config& c) { c.train.recompute = true; });
+  const Config again = changes.back().config;
+  if (placement.device.is_cpu() && placement.workers > 1) {
+    add("train.micro_batch=1, train.recompute=true and train.threads=1", again,
+        [](Config& c) { c.train.threads = 1; });
+  }
+  if (config.lora.rank == 0 && !config.model.init.empty()) {
+    add("lora.rank=16, train.micro_batch=1 and train.recompute=true", again, [](Config& c) {
+      c.lora.rank = 16;
+      c.lora.targets = {"all-linear"};
+      c.train.freeze.clear();
+    });
+  }
+  for (const Change& change : changes) {
+    Placement other = placement;
+    if (change.config.train.threads == 1) other.workers = 1;
+    const Planner planner(change.config, available, base);
+    if (planner.Fits(planner.FirstOfWorkers(other).estimate)) return change.words;
+  }
+  return "";
+}
+
+}  // namespace
+
+MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, int64_t micro_batch,
+                              bool checkpoints, int64_t base) {
+  const AdapterLayout layout = MakeAdapterLayout(config);
+  const Counts counts = CountWeights(config, layout);
+  const bool wide = placement.dtype != c10::kFloat;
+  const int64_t width = wide ? 2 : kFloatBytes;
+  MemoryEstimate estimate;
+  estimate.weights = wide ? width * (counts.all - counts.wide) + kFloatBytes * counts.wide +
+                                kFloatBytes * counts.trained
+                          : kFloatBytes * counts.all;
+  estimate.moments = 2 * kFloatBytes * counts.trained;
+  const WorkerNeed worker = NeedOfWorker(config, counts, placement, micro_batch);
+  estimate.gradients = placement.workers * worker.gradients;
+  estimate.activations = placement.workers * worker.activations;
+  if (checkpoints) {
+    const int64_t saved = layout.adapted() ? counts.trained : counts.all;
+    estimate.snapshot = width * saved + 2 * kFloatBytes * counts.trained +
+                        (wide ? kFloatBytes * counts.trained : 0);
+  }
+  estimate.total = estimate.weights + estimate.moments + estimate.gradients + estimate.activations;
+  if (placement.device.is_cpu()) {
+    estimate.base = base;
+    estimate.total += estimate.snapshot + base;
+  }
+  return estimate;
+}
+
+std::optional<int64_t> AvailableMemory(const Placement& placement) {
+  if (placement.device.is_cuda()) return AvailableOnCuda();
+  return AvailableOnCpu();
+}
+
+MemoryPlan PlanMemory(const Config& config, const Placement& placement,
+                      std::optional<int64_t> available, int64_t base) {
+  const Planner planner(config, available, base);
+  MemoryPlan plan = planner.FirstOfWorkers(placement);
+  if (planner.Fits(plan.estimate)) return plan;
+  const std::string change = FindFittingChange(config, placement, available, base);
+  throw ConfigError("plan memory: there is too little: " + Describe(plan),
+                    change.empty() ? "take a smaller model, shorter windows (model.context) or a "
+                                     "larger machine"
+                                   : "it fits with " + change);
+}
+
+std::string Describe(const MemoryPlan& plan) {
+  const MemoryEstimate& e = plan.estimate;
+  std::string line = "about " + Gigabytes(e.total);
+  if (plan.available) line += " of " + Gigabytes(*plan.available + e.base);
+  line += Format(": weights %s, moments %s, gradients %s, activations %s",
+                 Gigabytes(e.weights).c_str(), Gigabytes(e.moments).c_str(),
+                 Gigabytes(e.gradients).c_str(), Gigabytes(e.activations).c_str());
+  if (e.snapshot > 0) line += ", a checkpoint's copy " + Gigabytes(e.snapshot);
+  if (e.base > 0) line += ", the program " + Gigabytes(e.base);
+  return line + Format("; %lld windows at once", static_cast<long long>(plan.micro_batch));
+}
+
+}  // namespace gpuctl::trainer

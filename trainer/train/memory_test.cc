@@ -1,0 +1,113 @@
+// The comparison with real runs is in tests/prepared_runs.py.
+
+#include "trainer/train/memory.h"
+
+#include <gtest/gtest.h>
+
+#include "trainer/tests/expect_error.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+Config RunConfig() {
+  Config config;
+  config.model = {6, 384, 6, 2, 1024, 512, 8192, 10000.0, 1e-5};
+  config.train.batch = 16;
+  config.train.micro_batch = 0;
+  return config;
+}
+
+Placement OnCores(int workers) { return {c10::Device(c10::kCPU), c10::kFloat, workers}; }
+
+MemoryPlan PlanFor(const Config& config, int64_t available, int workers = 2) {
+  return PlanMemory(config, OnCores(workers), available, /*base=*/100 * kMiB);
+}
+
+int64_t TotalOf(const Config& config, int64_t micro_batch, int workers = 2) {
+  return EstimateMemory(config, OnCores(workers), micro_batch, false, 0).total;
+}
+
+TEST(MemoryTest, EachPartGrowsWithWhatItIsFor) {
+  const Config config = RunConfig();
+  const MemoryEstimate one = EstimateMemory(config, OnCores(1), 1, true, kMiB);
+  const MemoryEstimate two = EstimateMemory(config, OnCores(2), 1, true, kMiB);
+  const MemoryEstimate wide = EstimateMemory(config, OnCores(2), 4, true, kMiB);
+  EXPECT_EQ(one.weights, two.weights);
+  EXPECT_EQ(one.moments, 2 * one.weights);
+  EXPECT_EQ(two.gradients, 2 * one.gradients);
+  EXPECT_EQ(two.activations, 2 * one.activations);
+  EXPECT_GT(wide.activations, 3 * two.activations);
+  EXPECT_EQ(one.snapshot, 3 * one.weights);
+  EXPECT_EQ(one.total,
+            one.weights + one.moments + one.gradients + one.activations + one.snapshot + one.base);
+  EXPECT_EQ(EstimateMemory(config, OnCores(1), 1, false, 0).snapshot, 0);
+}
+
+TEST(MemoryTest, RecomputingFreezingAndAdaptersNeedLess) {
+  const Config config = RunConfig();
+  Config again = config;
+  again.train.recompute = true;
+  EXPECT_LT(TotalOf(again, 4), TotalOf(config, 4));
+  Config frozen = config;
+  frozen.train.freeze = {"model.embed_tokens.weight", "model.layers.0.*", "model.layers.1.*"};
+  EXPECT_LT(TotalOf(frozen, 4), TotalOf(config, 4));
+  Config adapted = config;
+  adapted.model.init = "base";
+  adapted.lora.rank = 8;
+  const MemoryEstimate estimate = EstimateMemory(adapted, OnCores(2), 1, true, 0);
+  EXPECT_LT(estimate.moments, estimate.weights / 5);
+  EXPECT_LT(estimate.snapshot, estimate.weights / 5);
+}
+
+TEST(MemoryTest, TheMicroBatchIsTheLargestThatFits) {
+  const Config config = RunConfig();
+  EXPECT_EQ(PlanFor(config, TotalOf(config, 4)).micro_batch, 4);
+  EXPECT_EQ(PlanFor(config, TotalOf(config, 4) - 1).micro_batch, 2);
+  EXPECT_EQ(PlanFor(config, TotalOf(config, 2) - 1).micro_batch, 1);
+  const MemoryPlan plan = PlanFor(config, TotalOf(config, 1) - 1);
+  EXPECT_EQ(plan.placement.workers, 1);
+  Config given = config;
+  given.train.micro_batch = 3;
+  EXPECT_EQ(PlanFor(given, int64_t{64} << 30).micro_batch, 3);
+  given.train.batch = 2;
+  EXPECT_EQ(PlanFor(given, int64_t{64} << 30).micro_batch, 1);
+}
+
+TEST(MemoryTest, WorkersThatAreGivenAreNotTaken) {
+  Config config = RunConfig();
+  config.train.threads = 2;
+  EXPECT_ERROR(PlanFor(config, TotalOf(config, 1) - 1), ExitCode::kBadConfig, "plan memory");
+}
+
+std::string HintFor(const Config& config, int64_t available) {
+  try {
+    PlanFor(config, available);
+  } catch (const Error& error) {
+    return error.hint();
+  }
+  return "it fits";
+}
+
+TEST(MemoryTest, ARunThatDoesNotFitIsToldWhatWould) {
+  Config config = RunConfig();
+  config.train.micro_batch = 4;
+  config.train.threads = 2;
+  EXPECT_EQ(HintFor(config, TotalOf(config, 4)), "it fits");
+  EXPECT_EQ(HintFor(config, TotalOf(config, 4) - 1), "it fits with train.micro_batch=1");
+  EXPECT_EQ(HintFor(config, TotalOf(config, 1) - 1),
+            "it fits with train.micro_batch=1 and train.recompute=true");
+  Config again = config;
+  again.train.recompute = true;
+  EXPECT_EQ(HintFor(config, TotalOf(again, 1) - 1),
+            "it fits with train.micro_batch=1, train.recompute=true and train.threads=1");
+  EXPECT_NE(HintFor(config, 10 * kMiB).find("smaller model"), std::string::npos);
+  config.model.init = "base";
+  again.model.init = "base";
+  EXPECT_EQ(HintFor(config, TotalOf(again, 1, 1) - 1),
+            "it fits with lora.rank=16, train.micro_batch=1 and train.recompute=true");
+}
+
+}  // namespace
+}  // namespace gpuctl::trainer
