@@ -5,13 +5,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "trainer/checkpoint/safetensors_header.h"
+#include "trainer/checkpoint/stored_file.h"
 
 namespace gpuctl::trainer {
 
@@ -24,27 +24,9 @@ void WriteSafetensors(const std::string& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata,
                       std::string* sha256 = nullptr);
 
-// A file that is open for reading; the header has been checked. Not thread-safe. Throws Error(kIo)
-// or, for an invalid file, Error(kBadData).
-class SafetensorsFile {
- public:
-  explicit SafetensorsFile(const std::string& path);
-
-  const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
-  // Returns one of them in memory of its own, on the CPU.
-  at::Tensor Read(const StoredTensor& stored);
-  // Copies one of them into `target`, of the same shape and contiguous; converts dtype and device,
-  // by pieces of a few MiB.
-  void ReadInto(const StoredTensor& stored, const at::Tensor& target);
-
- private:
-  // Reads `size` bytes of the data from byte `begin` on.
-  void ReadBytes(uint64_t begin, uint64_t size, void* into);
-
-  const std::string path_;
-  std::ifstream file_;
-  SafetensorsHeader header_;
-};
+// Copies a tensor of `file` into `target`, of the same shape and contiguous; converts dtype and
+// device, by pieces of a few MiB. Throws Error(kIo), Error(kBadData).
+void ReadInto(const StoredFile& file, const StoredTensor& stored, const at::Tensor& target);
 
 // Reads all tensors into separate memory, on the CPU. Throws Error(kIo) or, for an invalid file,
 // Error(kBadData).

@@ -11,7 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kLargestHeader = 100'000'000;
 constexpr size_t kDeepest = 4;  // {name: {"shape": [..]}} needs three
 
 [[noreturn]] void Refuse(const std::string& what, const std::string& why) {
@@ -114,7 +113,7 @@ SafetensorsHeader ParseSafetensorsHeader(const std::string& bytes, uint64_t file
   if (file_size < 8 || bytes.size() < 8) Refuse(what, "shorter than 8 bytes");
   uint64_t length = 0;
   for (size_t i = 8; i-- > 0;) length = (length << 8) | static_cast<unsigned char>(bytes[i]);
-  if (length > kLargestHeader) Refuse(what, "the header claims more than 100 MB");
+  if (length > kLargestSafetensorsHeader) Refuse(what, "the header claims more than 100 MB");
   if (length > file_size - 8 || length > bytes.size() - 8) {
     Refuse(what, "the header claims more bytes than the file has");
   }

@@ -14,6 +14,9 @@
 
 namespace gpuctl::trainer {
 
+// The largest header in bytes, without the 8 before it.
+constexpr uint64_t kLargestSafetensorsHeader = 100'000'000;
+
 struct StoredTensor {
   std::string name;
   std::string dtype;  // "F32", "BF16", "I64", …

@@ -241,7 +241,8 @@ int RunInspect(const std::vector<std::string>& words) {
 }
 
 int RunCommand(const std::vector<std::string>& words) {
-  const std::vector<std::string> known = {"train", "generate", "inspect", "bench", "help"};
+  const std::vector<std::string> known = {"train",   "generate", "export",
+                                          "inspect", "bench",    "help"};
   const std::string command = words.empty() ? "" : words.front();
   const std::vector<std::string> rest(words.begin() + (words.empty() ? 0 : 1), words.end());
   for (const std::string& word : words) {
@@ -252,6 +253,8 @@ int RunCommand(const std::vector<std::string>& words) {
   }
   if (command == "train") return RunTrain(rest);
   if (command == "generate") return RunGenerate(rest);
+  if (command == "export") return RunExport(rest);
+  if (command == "merge") return RunMerge(rest);
   if (command == "inspect") return RunInspect(rest);
   if (command == "bench") return RunBench(rest);
   throw ConfigError(command.empty() ? "read the command line: no command"
@@ -269,6 +272,9 @@ std::string HelpText() {
                        --prompt TEXT|--chat MESSAGE [--system TEXT]|--prompt-ids 1,2,…
                        [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S]
                        [--stop-ids 1,2,…] [--device cpu|cuda|mps|auto]
+  gpuctl-trainer export --model DIR --to gguf --out FILE [--type f32|f16|bf16|q8_0] [--pre NAME]
+  gpuctl-trainer export --adapter DIR [--model DIR] --to gguf-lora|mlx --out FILE|DIR
+  gpuctl-trainer merge --model DIR --adapter DIR --out DIR [--shard-gb GB]
   gpuctl-trainer inspect DIR        verifies a checkpoint and lists its tensors
   gpuctl-trainer bench [--set section.key=value]… [--steps N] [--warmup N]
                        times optimizer steps on random tokens; prints one JSON line
@@ -296,6 +302,18 @@ generate
   --temperature T        0 takes the likeliest token; default 0.8
   --top-k K, --top-p P   draw only from the K likeliest; from the likeliest that have P together
   --stop-ids LIST        tokens that end the text; default eos_token_id of the model; "" is none
+
+export
+  --to gguf              the whole model as one file for llama.cpp, with tokenizer and chat template
+  --type TYPE            of the matrices; default: as they are stored. Norms and biases are f32.
+  --pre NAME             llama.cpp's way to split texts, where export does not find it
+  --to gguf-lora         an adapter of PEFT's as a file for llama.cpp
+  --to mlx               an adapter of PEFT's as a folder for mlx_lm
+  --model DIR            the base model of an adapter; default: as adapter_config.json says
+
+merge
+  --adapter DIR          an adapter of PEFT's; its product is added to the weights in fp32
+  --out DIR              a new model folder, in files of at most 4 GB (--shard-gb)
 
 exit codes
   0 done   64 bad configuration   65 bad data   70 a bug   74 input or output failed

@@ -3,12 +3,15 @@
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/text.h"
-#include "trainer/checkpoint/model_folder.h"
+#include "trainer/checkpoint/folder_files.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/stored_file.h"
 #include "trainer/config/adapter_config.h"
 #include "trainer/model/pretrained.h"
 
@@ -27,18 +30,14 @@ std::string ConfigPath(const std::string& folder) { return folder + "/adapter_co
 std::string TensorsPath(const std::string& folder) { return folder + "/adapter_model.safetensors"; }
 
 // Opens the tensors, of the dtypes that weights have.
-SafetensorsFile OpenTensors(const std::string& folder) {
+std::unique_ptr<const StoredFile> OpenTensors(const std::string& folder) {
   const std::string path = TensorsPath(folder);
   if (!Exists(path)) {
     throw DataError("read adapter " + path + ": no such file",
                     "adapters of other formats (.bin) cannot be read");
   }
-  SafetensorsFile file(path);
-  for (const StoredTensor& tensor : file.tensors()) {
-    if (tensor.dtype == "F32" || tensor.dtype == "F16" || tensor.dtype == "BF16") continue;
-    throw DataError("read adapter " + path + ": " + Printable(tensor.name) + ": dtype " +
-                    tensor.dtype + " cannot be read; F32, F16 and BF16 can");
-  }
+  auto file = std::make_unique<const StoredFile>(path);
+  CheckFloats(*file);
   return file;
 }
 
@@ -67,8 +66,7 @@ std::vector<ParameterSpec> TrainedSpecs(const AdapterLayout& layout) {
 }
 
 // Throws unless the file has just the tensors of the layout.
-void CheckTensors(const SafetensorsFile& file, const AdapterLayout& layout,
-                  const std::string& folder) {
+void CheckTensors(const StoredFile& file, const AdapterLayout& layout, const std::string& folder) {
   Shapes shapes;
   for (const auto& [name, shape] : StoredShapes(TrainedSpecs(layout))) {
     shapes[kPrefix + name] = shape;
@@ -82,7 +80,7 @@ void CheckTensors(const SafetensorsFile& file, const AdapterLayout& layout,
 }
 
 // Sets targets and modules_to_save to the modules of the tensors.
-void NameModules(const SafetensorsFile& file, const ModelConfig& model, const std::string& path,
+void NameModules(const StoredFile& file, const ModelConfig& model, const std::string& path,
                  LoraConfig* lora) {
   std::set<std::string> weights, targets, saved;
   for (const auto& [name, shape] : StoredShapes(ParameterSpecs(model))) weights.insert(name);
@@ -116,11 +114,11 @@ LoraConfig ReadAdapterConfig(const std::string& folder, const ModelConfig& model
   Config config;
   config.model = model;
   config.lora = LoraFromPeft(ReadJsonObject(ConfigPath(folder)), ConfigPath(folder));
-  const SafetensorsFile file = OpenTensors(folder);
-  NameModules(file, model, TensorsPath(folder), &config.lora);
+  const std::unique_ptr<const StoredFile> file = OpenTensors(folder);
+  NameModules(*file, model, TensorsPath(folder), &config.lora);
   try {
     const AdapterLayout layout = MakeAdapterLayout(config);
-    CheckTensors(file, layout, folder);
+    CheckTensors(*file, layout, folder);
     return PeftNames(layout);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kBadConfig) throw;
@@ -130,11 +128,8 @@ LoraConfig ReadAdapterConfig(const std::string& folder, const ModelConfig& model
 
 void ReadAdapterInto(const std::string& folder, const AdapterLayout& layout,
                      const std::vector<at::Tensor>& flat) {
-  SafetensorsFile file = OpenTensors(folder);
-  CheckTensors(file, layout, folder);
-  std::map<std::string, at::Tensor> stored;
-  for (const StoredTensor& tensor : file.tensors()) stored.emplace(tensor.name, file.Read(tensor));
-  LoadAdapter(layout, stored, "adapter " + TensorsPath(folder), flat);
+  CheckTensors(*OpenTensors(folder), layout, folder);
+  LoadAdapter(layout, ReadSafetensors(TensorsPath(folder)), "adapter " + TensorsPath(folder), flat);
 }
 
 NamedTensors NameAdapter(const AdapterLayout& layout, const std::vector<at::Tensor>& flat) {

@@ -1,21 +1,20 @@
 #include "trainer/lora/base_digest.h"
 
-#include <algorithm>
-#include <vector>
+#include <set>
 
 #include "trainer/base/error.h"
 #include "trainer/base/sha256.h"
-#include "trainer/checkpoint/model_folder.h"
+#include "trainer/checkpoint/folder_files.h"
+#include "trainer/checkpoint/stored_file.h"
 
 namespace gpuctl::trainer {
 
 std::string BaseDigest(const std::string& folder) {
-  std::vector<std::string> names = StoredWeights(folder).file_names();
-  names.emplace_back("config.json");
-  std::sort(names.begin(), names.end());
+  std::set<std::string> paths = {folder + "/config.json"};
+  for (const auto& [name, place] : OpenWeights(folder)) paths.insert(place.file->path());
   std::string lines;
-  for (const std::string& name : names) {
-    lines += Sha256HexOfFile(folder + "/" + name) + " " + name + "\n";
+  for (const std::string& path : paths) {
+    lines += Sha256HexOfFile(path) + " " + path.substr(folder.size() + 1) + "\n";
   }
   return Sha256Hex(lines);
 }

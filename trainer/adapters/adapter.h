@@ -1,0 +1,76 @@
+// Reads an adapter as PEFT writes it: adapter_config.json and adapter_model.safetensors.
+//
+// Sources: LoRA (Hu et al., arXiv 2106.09685), rank-stabilised (Kalajdzievski, arXiv 2312.03732),
+// DoRA (Liu et al., arXiv 2402.09353); the keys and names are those of PEFT's LoraConfig and
+// get_peft_model_state_dict.
+
+#ifndef TRAINER_ADAPTERS_ADAPTER_H_
+#define TRAINER_ADAPTERS_ADAPTER_H_
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/adapters/name_pattern.h"
+#include "trainer/checkpoint/stored_file.h"
+
+namespace gpuctl::trainer {
+
+// What adapter_config.json says.
+struct AdapterConfig {
+  int64_t rank = 0;
+  double alpha = 0;
+  std::vector<std::pair<NamePattern, int64_t>> ranks;  // of some modules
+  std::vector<std::pair<NamePattern, double>> alphas;
+  double dropout = 0;
+  bool rank_stabilised = false;
+  bool dora = false;
+  std::vector<std::string> targets;  // empty: given by a regular expression
+  std::vector<std::string> saved;    // modules that are stored whole
+  std::string base;                  // base_model_name_or_path, or ""
+};
+
+// Throws Error(kBadData) that names the key: missing, of another type, or something that changes
+// the result and is not computed here. A key that is not known here is refused unless its value is
+// false, null, 0 or empty.
+AdapterConfig ParseAdapterConfig(const nlohmann::json& json, const std::string& path);
+
+// One matrix that the adapter changes: W + scale B A; with DoRA, each row of that gets the length
+// `magnitude`.
+struct AdapterModule {
+  std::string name;  // model.layers.0.self_attn.q_proj
+  StoredPlace a;     // [rank, columns]
+  StoredPlace b;     // [rows, rank]
+  std::optional<StoredPlace> magnitude;
+  int64_t rank = 0;
+  double scale = 0;
+
+  int64_t rows() const { return b.tensor.shape[0]; }
+  int64_t columns() const { return a.tensor.shape[1]; }
+};
+
+struct Adapter {
+  std::string path;
+  AdapterConfig config;
+  std::vector<AdapterModule> modules;           // by name
+  std::map<std::string, StoredPlace> replaced;  // weights that are stored whole, by name
+};
+
+// Sorts the tensors of an adapter into modules, and checks their shapes. Throws Error(kBadData)
+// that names the tensor.
+Adapter ArrangeAdapter(const std::string& path, AdapterConfig config,
+                       const std::map<std::string, StoredPlace>& places);
+
+// Reads the folder of an adapter. Throws Error(kBadData), Error(kIo).
+Adapter ReadAdapter(const std::string& folder);
+
+// Returns all numbers of a tensor.
+std::vector<float> ReadNumbers(const StoredPlace& place);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_ADAPTERS_ADAPTER_H_

@@ -1,0 +1,217 @@
+#include "trainer/adapters/merge.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "trainer/adapters/adapter.h"
+#include "trainer/adapters/low_rank.h"
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/text.h"
+#include "trainer/checkpoint/folder_files.h"
+#include "trainer/checkpoint/stored_file.h"
+#include "trainer/interchange/documents.h"
+#include "trainer/interchange/numbers.h"
+#include "trainer/interchange/pieces.h"
+#include "trainer/interchange/publish.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kLargestModelConfig = 16 << 20;
+
+// One weight of the merged model.
+struct Weight {
+  StoredPlace base;
+  const AdapterModule* module = nullptr;     // what is added
+  const StoredPlace* replacement = nullptr;  // what takes its place
+};
+
+[[noreturn]] void RefuseAdapter(const Adapter& adapter, const std::string& why) {
+  throw DataError(
+      Printable("merge " + adapter.path + ": " + why),
+      "adapter_config.json names the base model: \"" + Printable(adapter.config.base) + "\"");
+}
+
+// Refuses changes of a matrix that is used twice, as embedding and as head: they would change both.
+void CheckTied(const Adapter& adapter, const std::map<std::string, StoredPlace>& places,
+               const json& config) {
+  const auto found = config.find("tie_word_embeddings");
+  const bool tied = places.count("lm_head.weight") == 0 ||
+                    (found != config.end() && found->is_boolean() && found->get<bool>());
+  if (!tied) return;
+  const auto refuse = [&](const std::string& name) {
+    if (name == "lm_head" || name == "lm_head.weight" || name == "model.embed_tokens" ||
+        name == "model.embed_tokens.weight") {
+      RefuseAdapter(adapter, name + " cannot change alone: the embedding is also the head");
+    }
+  };
+  for (const AdapterModule& module : adapter.modules) refuse(module.name);
+  for (const auto& [name, place] : adapter.replaced) refuse(name);
+}
+
+// Returns all weights in the order of the base model's files.
+std::vector<Weight> WeightsOf(const Adapter& adapter,
+                              const std::map<std::string, StoredPlace>& places) {
+  std::map<std::string, const AdapterModule*> modules;
+  for (const AdapterModule& module : adapter.modules) {
+    const auto found = places.find(module.name + ".weight");
+    if (found == places.end()) RefuseAdapter(adapter, "the model has no " + module.name);
+    if (found->second.tensor.shape != std::vector<int64_t>{module.rows(), module.columns()}) {
+      RefuseAdapter(adapter, module.name + " has another shape in the model");
+    }
+    modules[found->first] = &module;
+  }
+  for (const auto& [name, place] : adapter.replaced) {
+    const auto found = places.find(name);
+    if (found == places.end()) RefuseAdapter(adapter, "the model has no " + name);
+    if (found->second.tensor.shape != place.tensor.shape) {
+      RefuseAdapter(adapter, name + " has another shape in the model");
+    }
+    if (modules.count(name) > 0) RefuseAdapter(adapter, name + " is stored whole and as LoRA");
+  }
+  std::vector<Weight> weights;
+  for (const auto& [name, place] : places) {
+    const auto module = modules.find(name);
+    const auto whole = adapter.replaced.find(name);
+    weights.push_back({place, module == modules.end() ? nullptr : module->second,
+                       whole == adapter.replaced.end() ? nullptr : &whole->second});
+  }
+  std::stable_sort(weights.begin(), weights.end(), [](const Weight& a, const Weight& b) {
+    return std::make_pair(a.base.file->path(), a.base.tensor.begin) <
+           std::make_pair(b.base.file->path(), b.base.tensor.begin);
+  });
+  return weights;
+}
+
+// The rows of a weight as they lie in a file: [rows, width].
+struct Layout {
+  int64_t rows;
+  int64_t width;
+};
+
+Layout LayoutOf(const StoredTensor& tensor) {
+  Layout layout{1, 1};
+  for (size_t i = 0; i < tensor.shape.size(); ++i) {
+    (i == 0 ? layout.rows : layout.width) *= tensor.shape[i];
+  }
+  if (layout.width == 0) layout.rows = 0;
+  return layout;
+}
+
+// Writes the bytes of one weight.
+void WriteWeight(const Weight& weight, OutputFile* file) {
+  const StoredPlace& source = weight.replacement != nullptr ? *weight.replacement : weight.base;
+  const NumberType from = TypeOfDtype(source.tensor.dtype);
+  const NumberType to = TypeOfDtype(weight.base.tensor.dtype);
+  const Layout layout = LayoutOf(weight.base.tensor);
+  const AdapterModule* module = weight.module;
+  std::vector<float> a, b, magnitudes;
+  if (module != nullptr) {
+    a = ReadNumbers(module->a);
+    b = ReadNumbers(module->b);
+    if (module->magnitude) magnitudes = ReadNumbers(*module->magnitude);
+  }
+  const uint64_t row_bytes = BytesOf(from, static_cast<uint64_t>(layout.width));
+  const auto make = [&](int64_t first, int64_t rows, std::string* bytes) {
+    const auto size = static_cast<size_t>(rows * layout.width);
+    std::string stored(BytesOf(from, size), '\0');
+    source.file->Read(source.tensor, static_cast<uint64_t>(first) * row_bytes, stored.size(),
+                      stored.data());
+    if (module == nullptr && from == to) {
+      bytes->swap(stored);
+      return;
+    }
+    std::vector<float> numbers(size);
+    ToFloats(from, stored.data(), size, numbers.data());
+    if (module != nullptr) {
+      AddLowRank(b.data() + first * module->rank, a.data(), rows, module->rank, layout.width,
+                 static_cast<float>(module->scale), numbers.data());
+    }
+    if (!magnitudes.empty()) {
+      SetLengths(magnitudes.data() + first, rows, layout.width, numbers.data());
+    }
+    bytes->resize(BytesOf(to, size));
+    if (!FromFloats(to, numbers.data(), size, bytes->data())) {
+      throw DataError("merge: " + weight.base.tensor.name + " no longer fits into " +
+                      weight.base.tensor.dtype);
+    }
+  };
+  ForPieces(layout.rows, row_bytes, make,
+            [&](const std::string& bytes) { file->Write(bytes.data(), bytes.size()); });
+}
+
+// Returns where each shard ends.
+std::vector<size_t> ShardEnds(const std::vector<Weight>& weights, uint64_t most) {
+  std::vector<size_t> ends;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const uint64_t size = weights[i].base.tensor.end - weights[i].base.tensor.begin;
+    if (bytes > 0 && bytes + size > most) {
+      ends.push_back(i);
+      bytes = 0;
+    }
+    bytes += size;
+  }
+  ends.push_back(weights.size());
+  return ends;
+}
+
+// Writes all shards and their index.
+void WriteShards(const std::string& folder, const std::vector<Weight>& weights,
+                 uint64_t shard_bytes, MergeResult* result) {
+  const std::vector<size_t> ends = ShardEnds(weights, shard_bytes);
+  json where = json::object();
+  size_t at = 0;
+  for (size_t shard = 0; shard < ends.size(); ++shard) {
+    const std::string name =
+        ends.size() == 1 ? "model.safetensors"
+                         : Format("model-%05zu-of-%05zu.safetensors", shard + 1, ends.size());
+    std::vector<StoredTensor> tensors;
+    for (size_t i = at; i < ends[shard]; ++i) tensors.push_back(weights[i].base.tensor);
+    const std::string header = BuildSafetensorsHeader(&tensors, {{"format", "pt"}});
+    OutputFile file(folder + "/" + name);
+    file.Write(header.data(), header.size());
+    for (; at < ends[shard]; ++at) {
+      WriteWeight(weights[at], &file);
+      const StoredTensor& tensor = weights[at].base.tensor;
+      where[tensor.name] = name;
+      result->bytes += tensor.end - tensor.begin;
+      const bool changed = weights[at].module != nullptr || weights[at].replacement != nullptr;
+      result->changed += changed ? 1 : 0;
+    }
+    file.Close();
+  }
+  result->shards = ends.size();
+  if (ends.size() == 1) return;
+  const json index = {{"metadata", {{"total_size", result->bytes}}}, {"weight_map", where}};
+  WriteFileDurably(folder + "/model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+}  // namespace
+
+MergeResult MergeAdapter(const MergeRequest& request) {
+  const std::string config_path = request.model + "/config.json";
+  const json config = ReadDocument(config_path, kLargestModelConfig);
+  const std::map<std::string, StoredPlace> places = OpenWeights(request.model);
+  const Adapter adapter = ReadAdapter(request.adapter);
+  CheckTied(adapter, places, config);
+  const std::vector<Weight> weights = WeightsOf(adapter, places);
+  NewFolder folder(request.out);
+  MergeResult result;
+  WriteShards(folder.temporary(), weights, request.shard_bytes, &result);
+  WriteFileDurably(folder.temporary() + "/config.json", ReadWholeFile(config_path));
+  for (const KeptFile& file : ReadKeptFiles(request.model)) {
+    WriteFileDurably(folder.temporary() + "/" + file.name, *file.bytes);
+  }
+  folder.Publish();
+  return result;
+}
+
+}  // namespace gpuctl::trainer

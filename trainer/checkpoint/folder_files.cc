@@ -1,0 +1,63 @@
+#include "trainer/checkpoint/folder_files.h"
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/config/families.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kLargestText = 512 << 20;
+
+constexpr const char* kKeptFiles[] = {
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+};
+
+std::string ReadText(const std::string& path) {
+  if (!IsFile(path)) throw DataError("read model " + path + ": no such file");
+  if (FileSize(path) > kLargestText) throw DataError("read model " + path + ": above 512 MiB");
+  return ReadWholeFile(path);
+}
+
+}  // namespace
+
+json ReadJsonObject(const std::string& path) {
+  json parsed = json::parse(ReadText(path), nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object()) throw DataError("read model " + path + ": not a JSON object");
+  return parsed;
+}
+
+ModelFolder ReadModelFolder(const std::string& path) {
+  if (!IsDirectory(path)) throw DataError("read model " + path + ": no such directory");
+  ModelFolder folder;
+  folder.path = path;
+  folder.config = ReadJsonObject(path + "/config.json");
+  folder.model = ModelFromHuggingFace(folder.config, path + "/config.json");
+  if (IsFile(path + "/generation_config.json")) {
+    folder.generation_config = ReadJsonObject(path + "/generation_config.json");
+  }
+  return folder;
+}
+
+std::vector<KeptFile> ReadKeptFiles(const std::string& path) {
+  std::vector<KeptFile> kept;
+  for (const char* name : kKeptFiles) {
+    const std::string file = path + "/" + name;
+    if (IsFile(file)) kept.push_back({name, std::make_shared<const std::string>(ReadText(file))});
+  }
+  return kept;
+}
+
+}  // namespace gpuctl::trainer

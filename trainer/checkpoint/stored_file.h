@@ -1,0 +1,56 @@
+// A safetensors file that is open for reading, and the folder of a model that has several. Uses no
+// LibTorch.
+
+#ifndef TRAINER_CHECKPOINT_STORED_FILE_H_
+#define TRAINER_CHECKPOINT_STORED_FILE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/safetensors_header.h"
+
+namespace gpuctl::trainer {
+
+// The header has been checked. Immutable: threads may read at the same time.
+class StoredFile {
+ public:
+  // Throws Error(kIo) or, for an invalid file, Error(kBadData).
+  explicit StoredFile(const std::string& path);
+  ~StoredFile();
+  StoredFile(const StoredFile&) = delete;
+  StoredFile& operator=(const StoredFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
+  const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
+  // Copies `size` bytes of a tensor, from its byte `first` on. Throws Error(kIo), or
+  // Error(kBadData) when the file has become shorter.
+  void Read(const StoredTensor& tensor, uint64_t first, uint64_t size, void* into) const;
+
+ private:
+  const std::string path_;
+  int fd_ = -1;
+  SafetensorsHeader header_;
+};
+
+// One tensor and the file that has it.
+struct StoredPlace {
+  StoredTensor tensor;
+  std::shared_ptr<const StoredFile> file;
+};
+
+// Throws Error(kBadData) for a tensor that is not F32, F16 or BF16.
+void CheckFloats(const StoredFile& file);
+
+// Returns the weights of a model folder, by name: those of model.safetensors, or of the shards that
+// model.safetensors.index.json lists; only F32, F16 and BF16 are there. Refuses an index that names
+// files outside of the folder, that are missing, or that hold other tensors than it says. Throws
+// Error(kBadData) that names file and tensor, or Error(kIo).
+std::map<std::string, StoredPlace> OpenWeights(const std::string& folder);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_CHECKPOINT_STORED_FILE_H_
