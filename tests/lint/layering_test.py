@@ -51,7 +51,7 @@ ROOMS = {
     "trainer/data": ("batches of text; needs no LibTorch", ["trainer/base", "trainer/config"]),
     "trainer/checkpoint": ("checkpoints and model folders: writing and reading",
                            ["trainer/base", "trainer/config"]),
-    "trainer/linear": ("matrix products; matrices with adapters beside them", ["trainer/base"]),
+    "trainer/linear": ("matrix products; matrices with adapters beside them, or in 4 bits", ["trainer/base"]),
     "trainer/model": ("the model and its kernels",
                       ["trainer/base", "trainer/config", "trainer/checkpoint", "trainer/linear"]),
     "trainer/lora": ("adapters beside frozen weights: where they are, PEFT's files",
