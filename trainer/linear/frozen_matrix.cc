@@ -13,7 +13,10 @@
 namespace gpuctl::trainer {
 namespace {
 
-constexpr int64_t kPieceValues = 1 << 18;  // 1 MiB in fp32: it stays in a core's cache
+// Values that are dense at a time. In fp32 1 MiB, which stays in a core's cache; an accelerator
+// needs larger pieces to be busy.
+constexpr int64_t kPieceValues = 1 << 18;
+constexpr int64_t kPieceOnDevice = 1 << 24;
 
 }  // namespace
 
@@ -50,7 +53,8 @@ void FrozenMatrix::ForEachPiece(
     int64_t first_row, int64_t rows, at::ScalarType dtype,
     const std::function<void(const at::Tensor&, int64_t)>& visit) const {
   if (parts_.empty()) return visit(stored_.narrow(0, first_row, rows), 0);
-  const int64_t most = std::max<int64_t>(1, kPieceValues / columns_);
+  const int64_t values = stored_.is_cpu() ? kPieceValues : kPieceOnDevice;
+  const int64_t most = std::max<int64_t>(1, values / columns_);
   for (const Part& part : parts_) {
     const int64_t end = std::min(first_row + rows, part.first_row + part.rows);
     const at::Tensor packed = stored_.narrow(0, part.first_byte, Nf4Bytes(part.rows * columns_));

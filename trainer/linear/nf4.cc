@@ -175,6 +175,9 @@ at::Tensor DequantizeNf4ByTensors(const at::Tensor& packed, int64_t values, int6
       at::stack({pairs.bitwise_right_shift(4), pairs.bitwise_and(15)}, 1).view({-1});
   const at::Tensor unit =
       table(kValues.data(), 16).index_select(0, codes.narrow(0, first % 2, count).to(at::kInt));
+  if (first % kBlock == 0 && count % kBlock == 0) {
+    return unit.view({-1, kBlock}).mul(magnitude.unsqueeze(1)).view({-1});
+  }
   const at::Tensor place = at::arange(first % kBlock, first % kBlock + count, block.options());
   return unit.mul(magnitude.index_select(0, place.floor_divide(kBlock)));
 }
