@@ -150,6 +150,7 @@ def check_generation(test, folder, runs, decoder, weights):
             "--adapter", made)
     refused("a model as an adapter", "adapter_config.json", "--model", folder, "--adapter", merged,
             code=BAD_DATA)
+    refused("an empty name", "names no folder", "--model", folder, "--adapter", "")
     refused("no folder", "no such directory", "--model", folder, "--adapter", made + "/none",
             code=BAD_DATA)
     return made

@@ -71,6 +71,7 @@ void CheckFits(const ModelConfig& model, const Config& config, const std::string
 void CheckKind(const Config& config, const std::string& checkpoint) {
   const bool adapted = config.lora.rank > 0 || !config.lora.init.empty();
   if (checkpoint.empty() || HoldsAdapter(checkpoint) == adapted) return;
+  VerifyCheckpoint(checkpoint);  // a damaged one is called so
   throw ConfigError("resume from " + checkpoint +
                         (adapted ? ": it holds a whole model, and this run trains "
                                    "adapters"
