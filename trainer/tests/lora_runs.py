@@ -260,6 +260,26 @@ def check_start_from_adapter(test, folder, made, weights):
                config["target_modules"] == ["model.layers.1.mlp.up_proj"], config, ended.stderr)
 
 
+def check_dropout_changes(test, folder, made):
+    """Where all windows are alike and nothing is learned, only dropout tells steps apart."""
+    text = test.directory + "/alike.txt"
+    with open(text, "w") as file:
+        file.write("a" * 20000)
+
+    def losses(adapter):
+        ended = test.run("train", "--config", test.config, "--init", folder, "--data", text,
+                         "--set", "data.tokens=bytes", "--set", "lora.init=" + adapter,
+                         "--set", "optimizer.lr=0")
+        return {line.split()[3] for line in ended.stdout.splitlines() if line.startswith("step ")}
+
+    without = test.directory + "/without-dropout"
+    shutil.copytree(made, without)
+    with open(without + "/adapter_config.json", "w") as file:
+        json.dump(dict(read_json(made + "/adapter_config.json"), lora_dropout=0), file)
+    test.check("without dropout all steps are alike", len(losses(without)) == 1, losses(without))
+    test.check("with it no two steps are", len(losses(made)) == 6, losses(made))
+
+
 def check_bad_adapters(test, folder, made):
     def case(what, part, change=None, keys=None, break_it=None, base=folder):
         bad = test.directory + "/bad-adapter"
@@ -403,6 +423,7 @@ def main():
         made = check_generation(test, folder, runs, decoder, weights)
         check_resume(test, folder, runs)
         check_start_from_adapter(test, folder, made, weights)
+        check_dropout_changes(test, folder, made)
         check_bad_adapters(test, folder, made)
         check_bad_settings(test, folder)
         check_packed(test, folder)
