@@ -74,6 +74,22 @@ TEST_F(CheckpointTest, ManifestIsAsAgreed) {
                                              "optimizer.safetensors", "state.json"}));
 }
 
+TEST_F(CheckpointTest, AdaptersHaveFilesOfTheirOwn) {
+  Snapshot snapshot = SomeSnapshot(3);
+  snapshot.adapter = true;
+  const std::string path = WriteCheckpoint(root_, snapshot);
+  EXPECT_TRUE(HoldsAdapter(path));
+  EXPECT_FALSE(Exists(path + "/config.json") || Exists(path + "/model.safetensors"));
+  const LoadedCheckpoint loaded = LoadCheckpoint(path);
+  EXPECT_TRUE(loaded.adapter);
+  EXPECT_EQ(loaded.model_config, snapshot.model_config);
+  EXPECT_TRUE(at::equal(loaded.weights.at("w"), snapshot.weights[0].second));
+  FlipByte(path + "/adapter_model.safetensors", 200);
+  EXPECT_ERROR(VerifyCheckpoint(path), ExitCode::kBadData, "adapter_model.safetensors");
+  RemoveTree(path + "/adapter_config.json");
+  EXPECT_ERROR(VerifyCheckpoint(path), ExitCode::kBadData, "adapter_config.json is missing");
+}
+
 TEST_F(CheckpointTest, NamesAreStrict) {
   EXPECT_EQ(CheckpointName(20), "step-00000020");
   EXPECT_EQ(StepOfCheckpointName("step-00000020"), 20);

@@ -127,6 +127,9 @@ ModelPaths PathsOf(const Args& args) {
   if (args.Has("checkpoint") && args.Has("adapter")) {
     throw ConfigError("generate: --adapter belongs to --model, not to --checkpoint");
   }
+  if (args.Has("adapter") && args.Get("adapter").empty()) {
+    throw ConfigError("generate: --adapter names no folder");
+  }
   if (adapted && !args.Has("model")) {
     throw ConfigError("generate: " + checkpoint + " holds adapters and not their model",
                       "give the model's folder as --model, too");

@@ -110,6 +110,7 @@ std::vector<Field> LoraFields(LoraConfig& c) {
       {"rank_scaled", &c.rank_scaled, 0, 0, {}, "alpha / sqrt(rank) instead (rsLoRA)"},
       {"dora", &c.dora, 0, 0, {}, "also train the length of each row (DoRA)"},
       {"init", &c.init, 0, 0, {}, "PEFT adapter to start from; it decides the other keys"},
+      {"base_dtype", &c.base_dtype, 0, 0, {"auto", "nf4"}, "of frozen matrices; nf4: 4 bits"},
   };
 }
 
@@ -285,7 +286,9 @@ void CheckLora(const Config& config) {
     Config given = config, defaults;
     const std::vector<Field> fields = LoraFields(given.lora), others = LoraFields(defaults.lora);
     for (size_t i = 0; i < fields.size(); ++i) {
-      if (fields[i].key == "init" || ValueOf(fields[i]) == ValueOf(others[i])) continue;
+      const bool beside_init = fields[i].key == "base_dtype" && !lora.init.empty();
+      if (fields[i].key == "init" || beside_init || ValueOf(fields[i]) == ValueOf(others[i]))
+        continue;
       throw ConfigError("check lora: lora." + fields[i].key +
                             " is given, but lora.rank is 0, so there are no adapters",
                         "set lora.rank, or leave lora." + fields[i].key + " out");

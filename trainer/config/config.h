@@ -127,7 +127,9 @@ struct LoraConfig {
   bool rank_scaled = false;
   bool dora = false;
   std::string init = "";  // an adapter folder to start from, or ""
+  std::string base_dtype = "auto";
 
+  bool PacksBase() const { return base_dtype == "nf4"; }
   // Returns the factor of B A x: alpha / rank, or alpha / sqrt(rank) with rank_scaled
   // (Kalajdzievski, arXiv 2312.03732).
   double Scale() const {

@@ -21,13 +21,13 @@ struct DropoutDraw {
 };
 
 // Returns the factors of the elements [rows of whole windows, columns]: 0 with the probability
-// share, else 1 / (1 - share), in fp32 on `device`. `module` tells adapters apart. The result is
-// the same on every device.
+// share, else 1 / (1 - share), in fp32 on `device`. `module` tells adapters apart. All CPUs give
+// the same; an accelerator has a generator of its own, which gets the same key for each window.
 at::Tensor DropoutFactors(const DropoutDraw& draw, uint32_t module, int64_t rows, int64_t columns,
                           const at::Device& device);
-// Does the same with operations on tensors, as devices other than the CPU need it.
-at::Tensor DropoutFactorsByTensors(const DropoutDraw& draw, uint32_t module, int64_t rows,
-                                   int64_t columns, const at::Device& device);
+// Does it as an accelerator does, on any device. Seeds LibTorch's generator of the device.
+at::Tensor DropoutFactorsByGenerator(const DropoutDraw& draw, uint32_t module, int64_t rows,
+                                     int64_t columns, const at::Device& device);
 
 // Returns x [rows, columns] times the factors, in the dtype of x.
 at::Tensor DropInputs(const DropoutDraw& draw, uint32_t module, const at::Tensor& x_nd);

@@ -3,7 +3,6 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -21,7 +20,7 @@ constexpr double kLeast = 1e-12;  // length of a row: one of zeros gives no NaN
 
 // What a pass needs beside the trained tensors; backward gets the same.
 struct LoraCall : torch::CustomClassHolder {
-  at::Tensor weight_cd;
+  FrozenMatrix weight;
   at::Tensor bias_c;
   at::Tensor base_length_c;
   std::vector<LoraPart> parts;
@@ -43,9 +42,6 @@ struct PartView {
   at::Tensor OfB(const at::Tensor& b_cr) const { return b_cr.narrow(0, first_b, part.rows); }
   at::Tensor OfY(const at::Tensor& y_nc) const { return y_nc.narrow(1, part.first_row, part.rows); }
   at::Tensor OfV(const at::Tensor& v_nc) const { return v_nc.narrow(1, first_b, part.rows); }
-  at::Tensor OfWeight(const at::Tensor& weight_cd) const {
-    return weight_cd.narrow(0, part.first_row, part.rows);
-  }
 };
 
 std::vector<PartView> ViewsOf(const std::vector<LoraPart>& parts, int64_t rank) {
@@ -67,16 +63,15 @@ at::Tensor Times(const at::Tensor& x_nc, const at::Tensor& factor_c) {
 at::Tensor LengthsOf(const LoraCall& call, const at::Tensor& a_rd, const at::Tensor& b_cr) {
   const at::Tensor length_c = at::empty_like(call.base_length_c);
   for (const PartView& view : ViewsOf(call.parts, b_cr.size(1))) {
-    view.OfB(length_c).copy_(AdaptedRowLengths(view.OfWeight(call.weight_cd),
-                                               view.OfB(call.base_length_c), view.OfA(a_rd),
-                                               view.OfB(b_cr), call.scale));
+    view.OfB(length_c).copy_(AdaptedRowLengths(call.weight, view.part, view.OfB(call.base_length_c),
+                                               view.OfA(a_rd), view.OfB(b_cr), call.scale));
   }
   return length_c;
 }
 
 // Returns the factors in the places of their rows, and 1 for rows without an adapter.
 at::Tensor Spread(const LoraCall& call, const at::Tensor& factor_c) {
-  const at::Tensor all_c = at::ones({call.weight_cd.size(0)}, factor_c.options());
+  const at::Tensor all_c = at::ones({call.weight.rows()}, factor_c.options());
   int64_t first = 0;
   for (const LoraPart& part : call.parts) {
     all_c.narrow(0, part.first_row, part.rows).copy_(factor_c.narrow(0, first, part.rows));
@@ -91,7 +86,8 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
                             const at::Tensor& a_rd, const at::Tensor& b_cr,
                             const at::Tensor& magnitude_c, c10::intrusive_ptr<LoraCall> call) {
     const std::vector<PartView> views = ViewsOf(call->parts, b_cr.size(1));
-    at::Tensor y_nc = MatMul(x_nd, call->weight_cd.t());
+    at::Tensor y_nc = at::empty({x_nd.size(0), call->weight.rows()}, x_nd.options());
+    call->weight.TimesTransposed(x_nd, 0, y_nc.size(1), /*add=*/false, y_nc);
     const at::Tensor h_nr = at::empty({x_nd.size(0), a_rd.size(0)}, x_nd.options());
     at::Tensor length_c, factor_c;
     if (call->dora) {
@@ -100,13 +96,14 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     }
     at::Tensor v_nc;  // DoRA: W x + scale B A x, of the rows with adapters
     if (call->drops() && call->dora) v_nc = at::empty({x_nd.size(0), b_cr.size(0)}, x_nd.options());
-    if (!call->drops()) MatMulInto(x_nd, a_rd.t(), /*add=*/false, h_nr);
+    if (!call->drops() && !views.empty()) MatMulInto(x_nd, a_rd.t(), /*add=*/false, h_nr);
     for (const PartView& view : views) {
       if (!call->drops()) continue;
       const at::Tensor dropped_nd = DropInputs(call->draw, view.part.module, x_nd);
       MatMulInto(dropped_nd, view.OfA(a_rd).t(), /*add=*/false, view.OfH(h_nr));
       if (!call->dora) continue;
-      MatMulInto(dropped_nd, view.OfWeight(call->weight_cd).t(), /*add=*/false, view.OfV(v_nc));
+      call->weight.TimesTransposed(dropped_nd, view.part.first_row, view.part.rows, /*add=*/false,
+                                   view.OfV(v_nc));
       view.OfY(y_nc).sub_(view.OfV(v_nc));
     }
     h_nr.mul_(call->scale);
@@ -150,16 +147,19 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     }
     dh_nr.mul_(call.scale);
     at::Tensor dx_nd, da_rd = at::empty_like(a_rd);
+    if (needs_x) {
+      // With dropout, what DoRA changes goes through the dropped inputs.
+      dx_nd = at::empty_like(x_nd);
+      call.weight.Times(call.drops() ? dy_nc : dv_nc, 0, dy_nc.size(1), /*add=*/false, dx_nd);
+    }
     if (call.drops()) {
-      if (needs_x) dx_nd = MatMul(dy_nc, call.weight_cd);
       for (const PartView& view : views) {
         MatMulInto(view.OfH(dh_nr).t(), DropInputs(call.draw, view.part.module, x_nd),
                    /*add=*/false, view.OfA(da_rd));
         if (needs_x) AddDropped(call, view, a_rd, dh_nr, dv_nc, dy_nc, dx_nd);
       }
-    } else {
+    } else if (!views.empty()) {
       MatMulInto(dh_nr.t(), x_nd, /*add=*/false, da_rd);
-      if (needs_x) dx_nd = MatMul(dv_nc, call.weight_cd);
       if (needs_x) MatMulInto(dh_nr, a_rd, /*add=*/true, dx_nd);
     }
     return {dx_nd, da_rd, db_cr, d_magnitude_c, at::Tensor()};
@@ -183,8 +183,8 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
                          const at::Tensor& dx_nd) {
     const at::Tensor part_nd = MatMul(view.OfH(dh_nr), view.OfA(a_rd));
     if (call.dora) {
-      MatMulInto(view.OfY(dv_nc).sub(view.OfY(dy_nc)), view.OfWeight(call.weight_cd), /*add=*/true,
-                 part_nd);
+      call.weight.Times(view.OfY(dv_nc).sub(view.OfY(dy_nc)), view.part.first_row, view.part.rows,
+                        /*add=*/true, part_nd);
     }
     dx_nd.add_(DropInputs(call.draw, view.part.module, part_nd));
   }
@@ -194,31 +194,32 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
 
 at::Tensor LoraLinear(const at::Tensor& x_nd, const at::Tensor& weight_cd, const at::Tensor& bias_c,
                       const LoraWeights& lora) {
-  if (!lora.a_rd.defined()) return Linear(x_nd, weight_cd, bias_c);
+  const bool packed = !lora.packed_rows.empty();
+  if (!lora.a_rd.defined() && !packed) return Linear(x_nd, weight_cd, bias_c);
   auto call = c10::make_intrusive<LoraCall>();
-  call->weight_cd = weight_cd;
+  call->weight =
+      packed ? FrozenMatrix(weight_cd, lora.packed_rows, x_nd.size(1)) : FrozenMatrix(weight_cd);
   call->bias_c = bias_c;
   call->base_length_c = lora.base_length_c;
   call->parts = lora.parts;
   call->scale = lora.scale;
   if (lora.draw != nullptr) call->draw = *lora.draw;
   call->dora = lora.magnitude_c.defined();
-  return LoraFunction::apply(x_nd, lora.a_rd, lora.b_cr,
-                             call->dora ? lora.magnitude_c : at::empty({0}, lora.b_cr.options()),
-                             std::move(call));
-}
-
-at::Tensor RowLengths(const at::Tensor& weight_cd) {
-  return at::linalg_vector_norm(Widen(weight_cd), 2, at::IntArrayRef({1}));
+  const at::Tensor none = at::empty({0, x_nd.size(1)}, x_nd.options());
+  const bool adapted = lora.a_rd.defined();
+  return LoraFunction::apply(x_nd, adapted ? lora.a_rd : none, adapted ? lora.b_cr : none,
+                             call->dora ? lora.magnitude_c : none, std::move(call));
 }
 
 // |w + s b A|^2 = |w|^2 + 2 s b (A w) + s^2 b (A A^T) b
-at::Tensor AdaptedRowLengths(const at::Tensor& weight_cd, const at::Tensor& length_c,
-                             const at::Tensor& a_rd, const at::Tensor& b_cr, double scale) {
+at::Tensor AdaptedRowLengths(const FrozenMatrix& weight, const LoraPart& part,
+                             const at::Tensor& length_c, const at::Tensor& a_rd,
+                             const at::Tensor& b_cr, double scale) {
   const at::Tensor a_wide_rd = Widen(a_rd), b_wide_cr = Widen(b_cr);
-  const at::Tensor along_cr = Widen(MatMul(weight_cd, a_rd.t()));
+  const at::Tensor along_rc = at::empty({a_rd.size(0), part.rows}, a_rd.options());
+  weight.TimesTransposed(a_rd, part.first_row, part.rows, /*add=*/false, along_rc);
   const at::Tensor gram_cr = MatMul(b_wide_cr, MatMul(a_wide_rd, a_wide_rd.t()));
-  const at::Tensor more_c = at::mul(along_cr, 2 * scale)
+  const at::Tensor more_c = at::mul(Widen(along_rc).t(), 2 * scale)
                                 .add_(gram_cr, scale * scale)
                                 .mul_(b_wide_cr)
                                 .sum(at::IntArrayRef({1}));

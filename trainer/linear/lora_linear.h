@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "trainer/linear/dropout.h"
+#include "trainer/linear/frozen_matrix.h"
 
 namespace gpuctl::trainer {
 
@@ -26,6 +27,7 @@ struct LoraPart {
 
 // The adapters of one matrix. Without any, a_rd is undefined.
 struct LoraWeights {
+  std::vector<int64_t> packed_rows;  // the matrix is in 4 bits, in parts of these rows; else empty
   std::vector<LoraPart> parts;
   double scale = 0;
   at::Tensor a_rd;                          // [P r, D], one part below another
@@ -37,16 +39,16 @@ struct LoraWeights {
 
 // Returns x W^T + bias [N, C], and in each part scale (B A x) with it; x of the adapters goes
 // through dropout. With magnitudes m the part is m / |W + scale B A| (W x + scale B A x) + bias,
-// where the lengths of the rows count as constants. Differentiable in x and in the adapters; W and
-// bias are frozen.
+// where the lengths of the rows count as constants. Differentiable in x and in the adapters; beside
+// adapters, and in 4 bits, W and bias are frozen.
 at::Tensor LoraLinear(const at::Tensor& x_nd, const at::Tensor& weight_cd, const at::Tensor& bias_c,
                       const LoraWeights& lora);
 
-// Returns the length of each row of W, fp32 (or fp64), and of each row of W + scale B A when the
-// lengths of W are given.
-at::Tensor RowLengths(const at::Tensor& weight_cd);
-at::Tensor AdaptedRowLengths(const at::Tensor& weight_cd, const at::Tensor& length_c,
-                             const at::Tensor& a_rd, const at::Tensor& b_cr, double scale);
+// Returns the length of each row of W + scale B A, fp32 (or fp64), for the rows of one part. The
+// lengths of the rows of W are given.
+at::Tensor AdaptedRowLengths(const FrozenMatrix& weight, const LoraPart& part,
+                             const at::Tensor& length_c, const at::Tensor& a_rd,
+                             const at::Tensor& b_cr, double scale);
 
 }  // namespace gpuctl::trainer
 

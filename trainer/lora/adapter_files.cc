@@ -22,7 +22,7 @@ using Shapes = std::map<std::string, std::vector<int64_t>>;
 
 constexpr char kPrefix[] = "base_model.model.";
 constexpr char kEmbedding[] = "model.embed_tokens";
-constexpr char kHead[] = "lm_head.weight";
+constexpr char kHeadWeight[] = "lm_head.weight";
 constexpr char kTiedHead[] = "base_model.model.lm_head.weight";
 constexpr const char* kKinds[] = {".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"};
 
@@ -84,7 +84,7 @@ void NameModules(const StoredFile& file, const ModelConfig& model, const std::st
                  LoraConfig* lora) {
   std::set<std::string> weights, targets, saved;
   for (const auto& [name, shape] : StoredShapes(ParameterSpecs(model))) weights.insert(name);
-  if (model.tied_head) weights.insert(kHead);
+  if (model.tied_head) weights.insert(kHeadWeight);
   for (const StoredTensor& tensor : file.tensors()) {
     const std::string module = AdaptedModule(tensor.name);
     const std::string weight = module.empty() ? WithoutPrefix(tensor.name) : module + ".weight";

@@ -34,10 +34,10 @@ at::Tensor InitialA(const AdaptedMatrix& matrix, int64_t rank, uint64_t seed) {
   return a_rd;
 }
 
-at::Tensor LengthsOfParts(const AdaptedMatrix& matrix, const at::Tensor& weight_cd) {
+at::Tensor LengthsOfParts(const AdaptedMatrix& matrix, const at::Tensor& stored) {
   std::vector<at::Tensor> lengths;
   for (const LoraPart& part : matrix.parts) {
-    lengths.push_back(RowLengths(weight_cd.narrow(0, part.first_row, part.rows)));
+    lengths.push_back(MatrixOf(matrix, stored).RowLengths(part.first_row, part.rows));
   }
   return at::cat(lengths);
 }
@@ -47,6 +47,7 @@ template <typename Visit>
 void ForEachMatrix(const AdapterLayout& layout, Visit visit) {
   size_t a = layout.model_specs;
   for (const AdaptedMatrix& matrix : layout.matrices) {
+    if (matrix.parts.empty()) continue;
     visit(matrix, a);
     a += layout.lora.dora ? 3 : 2;
   }
@@ -54,10 +55,16 @@ void ForEachMatrix(const AdapterLayout& layout, Visit visit) {
 
 }  // namespace
 
+FrozenMatrix MatrixOf(const AdaptedMatrix& matrix, const at::Tensor& stored) {
+  if (matrix.packed_rows.empty()) return FrozenMatrix(stored);
+  return FrozenMatrix(stored, matrix.packed_rows, matrix.inputs);
+}
+
 void AppendInitialAdapters(const AdapterLayout& layout, uint64_t seed,
                            std::vector<at::Tensor>* flat) {
   const at::NoGradGuard no_grad;
   for (const AdaptedMatrix& matrix : layout.matrices) {
+    if (matrix.parts.empty()) continue;
     flat->push_back(InitialA(matrix, layout.lora.rank, seed));
     flat->push_back(at::zeros({matrix.rows(), layout.lora.rank}, at::kFloat));
     if (!layout.lora.dora) continue;
@@ -70,7 +77,8 @@ std::vector<at::Tensor> BaseLengths(const AdapterLayout& layout,
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> lengths;
   for (const AdaptedMatrix& matrix : layout.matrices) {
-    if (layout.lora.dora) lengths.push_back(LengthsOfParts(matrix, flat[matrix.spec]));
+    if (layout.lora.dora && !matrix.parts.empty())
+      lengths.push_back(LengthsOfParts(matrix, flat[matrix.spec]));
   }
   return lengths;
 }
@@ -78,6 +86,9 @@ std::vector<at::Tensor> BaseLengths(const AdapterLayout& layout,
 void AttachAdapters(const AdapterLayout& layout, const std::vector<at::Tensor>& flat,
                     const std::vector<at::Tensor>& lengths,
                     const std::shared_ptr<const DropoutDraw>& draw, GptWeights* weights) {
+  for (const AdaptedMatrix& matrix : layout.matrices) {
+    (weights->blocks[matrix.block].*kPlaces[matrix.place]).packed_rows = matrix.packed_rows;
+  }
   size_t next = 0;
   ForEachMatrix(layout, [&](const AdaptedMatrix& matrix, size_t a) {
     LoraWeights& place = weights->blocks[matrix.block].*kPlaces[matrix.place];
@@ -105,7 +116,8 @@ void MergeAdapters(const AdapterLayout& layout, std::vector<at::Tensor>* flat) {
       at::Tensor sum_cd = MatMul(b_cr, a_rd).mul_(layout.lora.Scale()).add_(Widen(target_cd));
       if (layout.lora.dora) {
         const at::Tensor magnitude_c = wide((*flat)[a + 2], first_b, part.rows);
-        sum_cd.mul_(magnitude_c.div(RowLengths(sum_cd).clamp_min_(1e-12)).unsqueeze(1));
+        const at::Tensor length_c = FrozenMatrix(sum_cd).RowLengths(0, part.rows);
+        sum_cd.mul_(magnitude_c.div(length_c.clamp_min(1e-12)).unsqueeze(1));
       }
       target_cd.copy_(sum_cd);
       first_a += layout.lora.rank;

@@ -21,6 +21,9 @@ namespace gpuctl::trainer {
 void AppendInitialAdapters(const AdapterLayout& layout, uint64_t seed,
                            std::vector<at::Tensor>* flat);
 
+// Returns a matrix of the layout, dense or packed.
+FrozenMatrix MatrixOf(const AdaptedMatrix& matrix, const at::Tensor& stored);
+
 // Returns for each matrix with adapters the lengths of its adapted rows, fp32; without DoRA none.
 // `flat` is in the order of the specs.
 std::vector<at::Tensor> BaseLengths(const AdapterLayout& layout,
@@ -33,7 +36,7 @@ void AttachAdapters(const AdapterLayout& layout, const std::vector<at::Tensor>& 
                     const std::shared_ptr<const DropoutDraw>& draw, GptWeights* weights);
 
 // Adds the adapters to their matrices, which they overwrite, and removes them from `flat`. The sums
-// are in fp32 and rounded to the dtype of the matrices.
+// are in fp32 and rounded to the dtype of the matrices, which must be dense.
 void MergeAdapters(const AdapterLayout& layout, std::vector<at::Tensor>* flat);
 
 }  // namespace gpuctl::trainer

@@ -90,22 +90,23 @@ std::vector<bool> FrozenBeside(const std::vector<ParameterSpec>& specs, const Mo
 }
 
 std::vector<AdaptedMatrix> FindMatrices(const std::vector<ParameterSpec>& specs,
-                                        const Modules& targets) {
+                                        const Modules& targets, const std::vector<bool>& packed) {
   std::vector<AdaptedMatrix> matrices;
   size_t count = 0;
   uint32_t number = 0;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!IsBlockMatrix(specs[i])) continue;
     AdaptedMatrix matrix = {
-        i, count / kMatricesOfBlock, count % kMatricesOfBlock, specs[i].shape[1], {}, {}};
+        i, count / kMatricesOfBlock, count % kMatricesOfBlock, specs[i].shape[1], {}, {}, {}};
     ++count;
     for (const RowSlice& slice : specs[i].slices) {
       const uint32_t module_number = number++;
+      if (packed[i]) matrix.packed_rows.push_back(slice.rows);
       if (targets.count(ModuleOf(slice.name)) == 0) continue;
       matrix.parts.push_back({slice.first_row, slice.rows, module_number});
       matrix.modules.push_back(ModuleOf(slice.name));
     }
-    if (!matrix.parts.empty()) matrices.push_back(std::move(matrix));
+    if (!matrix.parts.empty() || packed[i]) matrices.push_back(std::move(matrix));
   }
   return matrices;
 }
@@ -167,6 +168,14 @@ int64_t AdaptedMatrix::rows() const {
   return sum;
 }
 
+int64_t AdapterLayout::TrainedElements() const {
+  int64_t sum = 0;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (!frozen[i]) sum += CountOf(specs[i]);
+  }
+  return sum;
+}
+
 AdapterLayout MakeAdapterLayout(const Config& config) {
   AdapterLayout layout;
   layout.lora = config.lora;
@@ -188,9 +197,11 @@ AdapterLayout MakeAdapterLayout(const Config& config) {
     throw ConfigError("find modules: lora.targets and lora.modules_to_save both name " + module);
   }
   layout.frozen = FrozenBeside(layout.specs, saved);
-  layout.matrices = FindMatrices(layout.specs, targets);
+  const std::vector<bool> none(layout.specs.size(), false);
+  layout.matrices =
+      FindMatrices(layout.specs, targets, config.lora.PacksBase() ? layout.frozen : none);
   for (const AdaptedMatrix& matrix : layout.matrices) {
-    AppendSpecs(matrix, config.lora, &layout.specs);
+    if (!matrix.parts.empty()) AppendSpecs(matrix, config.lora, &layout.specs);
   }
   layout.frozen.resize(layout.specs.size(), false);
   return layout;
@@ -220,10 +231,8 @@ double TrainingFlopsPerToken(const Config& config) {
   const AdapterLayout layout = MakeAdapterLayout(config);
   double flops = FlopsPerToken(config.model);
   for (size_t i = config.model.tied_head ? 0 : 1; i < layout.specs.size(); ++i) {
-    int64_t count = 1;
-    for (const int64_t extent : layout.specs[i].shape) count *= extent;
     const double more = i >= layout.model_specs ? 6 : layout.frozen[i] ? -2 : 0;
-    flops += more * static_cast<double>(count);
+    flops += more * static_cast<double>(CountOf(layout.specs[i]));
   }
   return flops;
 }

@@ -14,7 +14,7 @@
 
 namespace gpuctl::trainer {
 
-// One matrix of a block that has adapters.
+// One matrix of a block that has adapters, or that is packed into 4 bits.
 struct AdaptedMatrix {
   size_t spec;  // its index in the specs
   size_t block;
@@ -22,6 +22,7 @@ struct AdaptedMatrix {
   int64_t inputs;  // D
   std::vector<LoraPart> parts;
   std::vector<std::string> modules;  // one for each part
+  std::vector<int64_t> packed_rows;  // of the modules of a packed matrix; else empty
   int64_t rows() const;              // of all parts
 };
 
@@ -35,7 +36,8 @@ struct AdapterLayout {
   std::vector<bool> frozen;  // for each spec
   std::vector<AdaptedMatrix> matrices;
 
-  bool adapted() const { return !matrices.empty(); }
+  bool adapted() const { return specs.size() > model_specs; }
+  int64_t TrainedElements() const;
   // The embedding is trained and is also the head. An adapter stores it under both names, because
   // PEFT has a copy of each.
   bool SavesTiedHead() const { return adapted() && tied_head && !frozen[0]; }
@@ -44,8 +46,10 @@ struct AdapterLayout {
 // Without adapters (lora.rank 0) all weights but those of train.freeze are trained. With them only
 // the adapters and the modules that lora.modules_to_save names. A name means the modules that have
 // it or end with it behind a dot; * stands for any text; all-linear in lora.targets means all
-// linears of the blocks. Throws Error(kBadConfig) for a name that means no module, a module that
-// both lists name, modules_to_save that are a part of one matrix here; or like FrozenParameters.
+// linears of the blocks. With lora.base_dtype nf4 all frozen matrices of the blocks are packed; the
+// run's weights have QuantizeNf4's bytes in their place. Throws Error(kBadConfig) for a name that
+// means no module, a module that both lists name, modules_to_save that are a part of one matrix
+// here; or like FrozenParameters.
 AdapterLayout MakeAdapterLayout(const Config& config);
 
 // Returns lora with targets and modules_to_save as names in the sense of PEFT, without patterns:

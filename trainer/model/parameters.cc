@@ -81,12 +81,6 @@ class BlockItems {
   std::vector<BlockItem> items_;
 };
 
-int64_t CountOf(const ParameterSpec& spec) {
-  int64_t count = 1;
-  for (const int64_t extent : spec.shape) count *= extent;
-  return count;
-}
-
 }  // namespace
 
 std::vector<ParameterSpec> ParameterSpecs(const ModelConfig& config) {
@@ -192,6 +186,12 @@ void LoadSlices(const std::vector<ParameterSpec>& specs,
       target.copy_(found->second);
     }
   }
+}
+
+int64_t CountOf(const ParameterSpec& spec) {
+  int64_t count = 1;
+  for (const int64_t extent : spec.shape) count *= extent;
+  return count;
 }
 
 int64_t CountParameters(const ModelConfig& config) {

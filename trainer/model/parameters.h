@@ -89,6 +89,7 @@ void LoadSlices(const std::vector<ParameterSpec>& specs,
                 const std::map<std::string, at::Tensor>& stored, const std::string& prefix,
                 const std::string& what, const std::vector<at::Tensor>& flat);
 
+int64_t CountOf(const ParameterSpec& spec);  // elements
 int64_t CountParameters(const ModelConfig& config);
 
 // Returns the floating-point operations to train on one token: 6 N + 6 L H E T (causal attention; T

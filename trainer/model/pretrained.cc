@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <map>
+#include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/model/parameters.h"
@@ -74,13 +75,11 @@ void CheckStoredShapes(const std::map<std::string, std::vector<int64_t>>& shapes
   if (!why.empty()) throw DataError(doing + why);
 }
 
-std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
-                                       const at::TensorOptions& options) {
-  return ReadPretrained(folder, model, [&](size_t) { return options; });
-}
+namespace {
 
-std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
-                                       const std::function<at::TensorOptions(size_t)>& options_of) {
+std::vector<at::Tensor> ReadAll(const std::string& folder, const ModelConfig& model,
+                                const at::TensorOptions& options,
+                                const std::function<at::Tensor(size_t, at::Tensor)>& keep) {
   const at::NoGradGuard no_grad;
   const std::vector<ParameterSpec> specs = ParameterSpecs(model);
   StoredWeights stored(folder);
@@ -91,12 +90,25 @@ std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelCon
                     "read weights " + folder + ": they are not those of config.json");
   std::vector<at::Tensor> flat;
   for (const ParameterSpec& spec : specs) {
-    flat.push_back(at::empty(spec.shape, options_of(flat.size())));
+    at::Tensor weight = at::empty(spec.shape, options);
     for (const RowSlice& slice : spec.slices) {
-      stored.ReadInto(slice.name, flat.back().narrow(0, slice.first_row, slice.rows));
+      stored.ReadInto(slice.name, weight.narrow(0, slice.first_row, slice.rows));
     }
+    flat.push_back(keep(flat.size(), std::move(weight)));
   }
   return flat;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
+                                       const at::TensorOptions& options) {
+  return ReadAll(folder, model, options, [](size_t, at::Tensor weight) { return weight; });
+}
+
+std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
+                                       const std::function<at::Tensor(size_t, at::Tensor)>& keep) {
+  return ReadAll(folder, model, at::TensorOptions(at::kFloat), keep);
 }
 
 }  // namespace gpuctl::trainer

@@ -26,14 +26,15 @@ void CheckStoredShapes(const std::map<std::string, std::vector<int64_t>>& shapes
                        const std::function<bool(const std::string&)>& unused,
                        const std::string& doing);
 
-// Returns the weights of `model`, in the order of ParameterSpecs, with dtype and device that
-// `options_of` gives for the index of a spec, or of `options`. First compares names and shapes of
+// Returns the weights of `model`, in the order of ParameterSpecs, with dtype and device of
+// `options`, or as `keep` returns them: it gets each weight in fp32 on the CPU, with the index of
+// its spec, before the next one is read. First compares names and shapes of
 // all stored tensors with the model's, and allocates nothing before they fit. Throws
 // Error(kBadData) that names the tensors that are missing, too many or of another shape. Old rotary
 // tables (rotary_emb.inv_freq), and lm_head.weight where the head is tied, may be there and are not
 // read.
 std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
-                                       const std::function<at::TensorOptions(size_t)>& options_of);
+                                       const std::function<at::Tensor(size_t, at::Tensor)>& keep);
 std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
                                        const at::TensorOptions& options);
 

@@ -6,8 +6,8 @@
 // A folder has batch.safetensors beside the model, with "inputs" and "targets", int64 [rows, T],
 // and "starts" where windows have several documents. The program writes gradients.safetensors and
 // loss.json there. With a PEFT adapter in adapter/ the gradients are those of what it trains, under
-// its names. Then the program also writes the loss of the merged weights, and with dropout the
-// factors of each adapter's inputs, dropout.safetensors.
+// its names; with a file "nf4" the model is packed. Then the program also writes the loss of the
+// merged weights, and with dropout the factors of each adapter's inputs, dropout.safetensors.
 
 #include <ATen/ATen.h>
 
@@ -22,7 +22,7 @@
 #include "trainer/lora/adapters.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
-#include "trainer/model/pretrained.h"
+#include "trainer/train/model_source.h"
 #include "trainer/train/stepper.h"
 
 namespace gpuctl::trainer {
@@ -30,21 +30,25 @@ namespace {
 
 constexpr int64_t kFirstWindow = 1000;
 
-std::vector<at::Tensor> WeightsOf(const std::string& path, const Config& config,
+const Placement kTwoWorkers = {c10::Device(c10::kCPU), at::kFloat, 2};
+
+// Returns the weights as a run gets them, with the adapter of the folder.
+std::vector<at::Tensor> WeightsOf(const std::string& path, Config config,
                                   const AdapterLayout& layout) {
-  std::vector<at::Tensor> flat = ReadPretrained(path, config.model, at::TensorOptions(at::kFloat));
-  AppendInitialAdapters(layout, 1, &flat);
+  config.model.init = path;
+  std::vector<at::Tensor> flat = StartWeights(config, ModelSource(), kTwoWorkers);
   if (layout.adapted()) ReadAdapterInto(path + "/adapter", layout, flat);
   return flat;
 }
 
 // Returns the loss of the model with merged adapters.
 double MergedLoss(const std::string& path, Config config, const Batch& batch) {
+  config.lora.base_dtype = "auto";
   const AdapterLayout layout = MakeAdapterLayout(config);
   std::vector<at::Tensor> flat = WeightsOf(path, config, layout);
   MergeAdapters(layout, &flat);
   config.lora = {};
-  Stepper stepper(config, {c10::Device(c10::kCPU), at::kFloat, 1}, flat);
+  Stepper stepper(config, kTwoWorkers, flat);
   return stepper.SummedLossOf(batch) / static_cast<double>(batch.scored);
 }
 
@@ -72,12 +76,12 @@ void Dump(const std::string& path) {
   config.train.batch = inputs_bt.size(0);
   config.train.micro_batch = 2;
   if (Exists(path + "/adapter")) config.lora = ReadAdapterConfig(path + "/adapter", config.model);
+  if (Exists(path + "/nf4")) config.lora.base_dtype = "nf4";
   const auto starts = stored.find("starts");
   const Batch batch = {inputs_bt, targets_bt,
                        starts == stored.end() ? at::Tensor() : starts->second,
                        at::ge(targets_bt, 0).sum().item<int64_t>(), kFirstWindow};
-  Stepper stepper(config, {c10::Device(c10::kCPU), at::kFloat, 2},
-                  WeightsOf(path, config, MakeAdapterLayout(config)));
+  Stepper stepper(config, kTwoWorkers, WeightsOf(path, config, MakeAdapterLayout(config)));
   const GradientResult result = stepper.Gradients(batch, [] { return false; });
   NamedTensors live, gradients;
   nlohmann::json facts = {{"loss", result.loss}, {"norm", result.norm}};

@@ -23,6 +23,7 @@ except ImportError:
     sys.exit(77)
 
 import families
+import nf4
 from folders import read_safetensors, write_folder, write_safetensors
 
 PREFIX = "base_model.model."
@@ -70,16 +71,22 @@ class Adapted:
         return (result + (factor - 1) * (dropped @ base[".weight"].T)
                 + factor * self.scale * (dropped @ a.T @ b.T))
 
-    def loss(self, adapter, inputs, targets, factors):
+    def loss(self, adapter, inputs, targets, factors, packed):
         """`adapter`: the trained tensors by their names in PEFT."""
         self.factors = factors
         wide = {name: tensor.double() for name, tensor in self.weights.items()}
+        for name in self.weights if packed else ():
+            if name.endswith("_proj.weight"):
+                wide[name] = nf4.round_trip(self.weights[name]).double()
         wide.update({name[len(PREFIX):]: tensor for name, tensor in adapter.items()})
         return self.decoder.loss(wide, inputs, targets)
 
 
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 ATTENTION = ("q_proj", "v_proj")
+
+# Its matrices have more than 256 blocks of 64 values.
+WIDE = ((1, 160, 4, 2, 240, 61), (3, 11))
 
 # family, its maker, sizes, targets, keys of adapter_config.json, weights that are trained in full
 CASES = [
@@ -103,6 +110,13 @@ CASES = [
     ("gemma3, version 4", families.gemma3_v4, families.SMALL, LINEARS, {"use_dora": True}, []),
     ("gemma3, version 5", families.gemma3_v5, families.LONG, ATTENTION + ("down_proj",),
      {"lora_dropout": 0.15}, []),
+    # The model's matrices in 4 bits; those without adapters, too.
+    ("llama with biases", families.llama_biased, families.LONG, LINEARS, {"nf4": True}, []),
+    ("qwen2", families.qwen2, WIDE, ATTENTION, {"nf4": True, "use_dora": True}, []),
+    ("qwen3 with biases", families.qwen3(True), families.EQUAL, ("up_proj",),
+     {"nf4": True, "use_dora": True, "lora_dropout": 0.2}, [HEAD]),
+    ("gemma3, version 4", families.gemma3_v4, families.SMALL, ("o_proj", "k_proj"),
+     {"nf4": True, "lora_dropout": 0.3}, [EMBEDDING, HEAD]),
 ]
 
 
@@ -138,6 +152,8 @@ def write_case(directory, number, case):
     folder = f"{directory}/{number:02}"
     write_folder(folder, base, weights)
     keys = {"rank": 3, "alpha": 5, "dropout": 0, **keys}
+    if keys.pop("nf4", False):
+        open(folder + "/nf4", "w").close()
     config = adapter_config(keys.pop("r", keys.pop("rank")), keys.pop("alpha"),
                             keys.pop("lora_dropout", keys.pop("dropout")), list(targets), **keys)
     if saved:
@@ -184,14 +200,16 @@ def check_case(what, folder, adapted, adapter, inputs, targets):
     tied = adapted.decoder.tied and PREFIX + HEAD in wide
     if tied:
         wide[PREFIX + HEAD] = wide[PREFIX + EMBEDDING]
-    loss = adapted.loss(wide, inputs, targets, factors)
+    packed = os.path.exists(folder + "/nf4")
+    loss = adapted.loss(wide, inputs, targets, factors, packed)
     loss.backward()
-    plain = float(adapted.loss(wide, inputs, targets, {}))
+    plain = float(adapted.loss(wide, inputs, targets, {}, packed))
+    merged = float(adapted.loss(wide, inputs, targets, {}, False))  # into the model of the folder
     with open(folder + "/loss.json") as file:
         found = json.load(file)
     differences = {"loss": abs(found["loss"] - float(loss)) / float(loss),
                    "loss without dropout": abs(found["loss_without_dropout"] - plain) / plain,
-                   "loss of the merged weights": abs(found["merged"] - plain) / plain}
+                   "loss of the merged weights": abs(found["merged"] - merged) / merged}
     gradients = read_safetensors(folder + "/gradients.safetensors")
     if set(gradients) != set(adapter):
         wrong.append(f"gradients of other weights: {set(gradients) ^ set(adapter)}")

@@ -150,6 +150,7 @@ def check_generation(test, folder, runs, decoder, weights):
             "--adapter", made)
     refused("a model as an adapter", "adapter_config.json", "--model", folder, "--adapter", merged,
             code=BAD_DATA)
+    refused("an empty name", "names no folder", "--model", folder, "--adapter", "")
     refused("no folder", "no such directory", "--model", folder, "--adapter", made + "/none",
             code=BAD_DATA)
     return made
@@ -259,6 +260,26 @@ def check_start_from_adapter(test, folder, made, weights):
                config["target_modules"] == ["model.layers.1.mlp.up_proj"], config, ended.stderr)
 
 
+def check_dropout_changes(test, folder, made):
+    """Where all windows are alike and nothing is learned, only dropout tells steps apart."""
+    text = test.directory + "/alike.txt"
+    with open(text, "w") as file:
+        file.write("a" * 20000)
+
+    def losses(adapter):
+        ended = test.run("train", "--config", test.config, "--init", folder, "--data", text,
+                         "--set", "data.tokens=bytes", "--set", "lora.init=" + adapter,
+                         "--set", "optimizer.lr=0")
+        return {line.split()[3] for line in ended.stdout.splitlines() if line.startswith("step ")}
+
+    without = test.directory + "/without-dropout"
+    shutil.copytree(made, without)
+    with open(without + "/adapter_config.json", "w") as file:
+        json.dump(dict(read_json(made + "/adapter_config.json"), lora_dropout=0), file)
+    test.check("without dropout all steps are alike", len(losses(without)) == 1, losses(without))
+    test.check("with it no two steps are", len(losses(made)) == 6, losses(made))
+
+
 def check_bad_adapters(test, folder, made):
     def case(what, part, change=None, keys=None, break_it=None, base=folder):
         bad = test.directory + "/bad-adapter"
@@ -347,6 +368,35 @@ def check_bad_settings(test, folder):
                "model.init" in ended.stderr, ended.stderr)
 
 
+def check_packed(test, folder):
+    """The model's matrices in 4 bits."""
+    runs, parted = test.directory + "/packed", test.directory + "/packed-parted"
+    packed = ("--set", "lora.rank=4", "--set", "lora.targets=q_proj", "--set",
+              "lora.base_dtype=nf4")
+    ended = test.train(folder, runs, *packed)
+    test.check("training beside packed matrices ends well", ended.returncode == 0, ended.stderr)
+    os.makedirs(parted)
+    shutil.copytree(runs + "/step-00000003", parted + "/step-00000003")
+    ended = test.train(folder, parted, *packed[:-2], "--resume", "auto")
+    test.check("resume refuses dense ones", ended.returncode == BAD_CONFIG and
+               "lora.base_dtype was" in ended.stderr, ended.stderr)
+    ended = test.train(folder, parted, *packed, "--resume", "auto")
+    test.check("resume goes on with packed ones", ended.returncode == 0 and ended.stderr == "",
+               ended.stderr)
+    same(test, "the packed one", parted + STEP, runs + STEP)
+    plain = test.directory + "/plain"
+    test.train(folder, plain, *packed[:-2])
+    test.check("packing changes what is trained", not torch.equal(*(
+        read_safetensors(where + STEP + "/adapter_model.safetensors")[
+            PREFIX + "model.layers.0.self_attn.q_proj.lora_B.weight"] for where in (runs, plain))))
+    bad = test.directory + "/packed-nan"
+    make_llama(bad, change=lambda w: w["model.layers.0.mlp.up_proj.weight"].view(-1).__setitem__(
+        3, float("inf")))
+    ended = test.train(bad, test.directory + "/refused", *packed)
+    test.check("weights that are not finite are refused", ended.returncode == BAD_DATA and
+               "mlp.gate_proj.weight" in ended.stderr, ended.returncode, ended.stderr)
+
+
 def check_tied(test):
     """A tied embedding is saved as PEFT has it, twice, and stays one."""
     folder, runs = test.directory + "/tied-base", test.directory + "/tied-runs"
@@ -373,8 +423,10 @@ def main():
         made = check_generation(test, folder, runs, decoder, weights)
         check_resume(test, folder, runs)
         check_start_from_adapter(test, folder, made, weights)
+        check_dropout_changes(test, folder, made)
         check_bad_adapters(test, folder, made)
         check_bad_settings(test, folder)
+        check_packed(test, folder)
         check_tied(test)
         check_kills(test, folder)
     print(f"{test.failed} failed")

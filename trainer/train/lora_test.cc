@@ -126,16 +126,21 @@ TEST(LoraAdaptersTest, InitialValuesAreThoseOfPeft) {
   EXPECT_FALSE(at::equal(others[few.model_specs], more[few.model_specs]));
 }
 
-TEST(DropoutTest, TensorsAndLoopsLeaveOutTheSame) {
+TEST(DropoutTest, AWindowIsTheSameInEveryBatch) {
+  const at::Device cpu(at::kCPU);
   const DropoutDraw draw = {0.3, 0xFEDCBA9876543210, (int64_t{1} << 40) + 5, 7};
-  for (const int64_t columns : {1, 5, 8, 33}) {
-    const at::Tensor loops = DropoutFactors(draw, 3, 28, columns, at::Device(at::kCPU));
-    EXPECT_TRUE(
-        at::equal(loops, DropoutFactorsByTensors(draw, 3, 28, columns, at::Device(at::kCPU))));
-    // The second window of a batch is the first of one that begins there.
-    const DropoutDraw next = {draw.share, draw.seed, draw.first_window + 1, 7};
-    EXPECT_TRUE(at::equal(loops.narrow(0, 7, 7),
-                          DropoutFactors(next, 3, 7, columns, at::Device(at::kCPU))));
+  const DropoutDraw next = {draw.share, draw.seed, draw.first_window + 1, 7};
+  for (const auto factors : {DropoutFactors, DropoutFactorsByGenerator}) {
+    for (const int64_t columns : {1, 5, 8, 33}) {
+      const at::Tensor whole = factors(draw, 3, 28, columns, cpu);
+      EXPECT_TRUE(at::equal(whole, factors(draw, 3, 28, columns, cpu)));
+      EXPECT_TRUE(at::equal(whole.narrow(0, 7, 7), factors(next, 3, 7, columns, cpu)));
+    }
+    const at::Tensor many = factors(draw, 3, 700, 100, cpu);
+    EXPECT_NEAR(many.eq(0).to(at::kDouble).mean().item<double>(), 0.3, 0.01);
+    EXPECT_NEAR(many.mean().item<double>(), 1, 0.01);
+    EXPECT_FALSE(at::equal(many, factors(draw, 4, 700, 100, cpu)));
+    EXPECT_FALSE(at::equal(many, factors(next, 3, 700, 100, cpu)));
   }
 }
 

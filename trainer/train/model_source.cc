@@ -74,6 +74,7 @@ void CheckFits(const ModelConfig& model, const Config& config, const std::string
 void CheckKind(const Config& config, const std::string& checkpoint) {
   const bool adapted = config.lora.rank > 0 || !config.lora.init.empty();
   if (checkpoint.empty() || HoldsAdapter(checkpoint) == adapted) return;
+  VerifyCheckpoint(checkpoint);  // a damaged one is called so
   throw ConfigError("resume from " + checkpoint +
                         (adapted ? ": it holds a whole model, and this run trains "
                                    "adapters"
@@ -90,6 +91,7 @@ void FindAdapters(const Config& config, ModelSource* source) {
     source->lora = ReadAdapterConfig(
         source->checkpoint.empty() ? config.lora.init : source->checkpoint, source->model);
     source->lora.init = config.lora.init;
+    source->lora.base_dtype = config.lora.base_dtype;
   }
   Config resolved = config;
   resolved.model = source->model;
@@ -100,6 +102,17 @@ void FindAdapters(const Config& config, ModelSource* source) {
   source->base_digest = std::async(resumes ? std::launch::deferred : std::launch::async,
                                    [init] { return BaseDigest(init); });
   if (resumes) CheckBase(source->checkpoint, init, source->base_digest.get());
+}
+
+// Returns a weight as it stays: packed, or in the dtype and on the device of the run.
+at::Tensor Frozen(const AdapterLayout& layout, size_t spec, const at::Tensor& weight,
+                  const Placement& placement) {
+  for (const AdaptedMatrix& matrix : layout.matrices) {
+    if (matrix.spec != spec || matrix.packed_rows.empty()) continue;
+    return FrozenMatrix::Pack(weight, matrix.packed_rows, layout.specs[spec].slices[0].name)
+        .to(placement.device);
+  }
+  return weight.to(placement.device, placement.dtype);
 }
 
 }  // namespace
@@ -137,10 +150,10 @@ std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& so
   }
   if (config.lora.rank > 0) {
     const AdapterLayout layout = MakeAdapterLayout(config);
-    const at::TensorOptions frozen = wide.dtype(placement.dtype).device(placement.device);
     std::vector<at::Tensor> flat =
-        ReadPretrained(config.model.init, config.model,
-                       [&](size_t spec) { return layout.frozen[spec] ? frozen : wide; });
+        ReadPretrained(config.model.init, config.model, [&](size_t spec, const at::Tensor& weight) {
+          return layout.frozen[spec] ? Frozen(layout, spec, weight, placement) : weight;
+        });
     AppendInitialAdapters(layout, static_cast<uint64_t>(config.train.seed), &flat);
     const bool reads = !config.lora.init.empty() && source.checkpoint.empty();
     if (reads) ReadAdapterInto(config.lora.init, layout, flat);

@@ -39,7 +39,8 @@ ModelSource FindModel(const Config& config, const std::string& resume);
 
 // Returns the weights at step 0, in fp32 on the CPU: those of model.init, or initial ones. Where a
 // checkpoint of a model folder will overwrite them, they are zeros. Beside adapters, frozen weights
-// have the dtype and device of `placement`, and the adapters follow, initial or those of lora.init.
+// have the dtype and device of `placement`, or are packed, and the adapters follow, initial or
+// those of lora.init.
 std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source,
                                      const Placement& placement);
 

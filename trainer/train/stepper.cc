@@ -78,7 +78,10 @@ Stepper::Stepper(const Config& config, const Placement& placement,
 void Stepper::PlaceWeights(const std::vector<at::Tensor>& weights) {
   for (size_t i = 0; i < specs_.size(); ++i) {
     const bool copy = !frozen_[i] || !layout_.adapted();
-    if (frozen_[i] && wide()) {
+    if (weights[i].scalar_type() == at::kByte) {  // packed
+      masters_.emplace_back();
+      compute_.push_back(weights[i].to(placement_.device));
+    } else if (frozen_[i] && wide()) {
       masters_.emplace_back();
       compute_.push_back(weights[i].to(placement_.device, placement_.dtype, false, copy));
     } else {

@@ -35,13 +35,14 @@ Snapshot Trainer::TakeSnapshot() const {
 void Trainer::AnnounceAdapters() {
   const AdapterLayout& layout = stepper_.layout();
   if (!layout.adapted()) return;
-  int64_t elements = 0, modules = 0;
-  for (const auto& [name, tensor] : stepper_.Weights()) elements += tensor.numel();
+  const int64_t elements = layout.TrainedElements();
+  int64_t modules = 0;
   for (const AdaptedMatrix& matrix : layout.matrices) {
     modules += static_cast<int64_t>(matrix.parts.size());
   }
-  reporter_.Say(Format("lora    rank %lld on %lld linears%s; %.3f M parameters are trained",
+  reporter_.Say(Format("lora    rank %lld on %lld linears%s%s; %.3f M parameters are trained",
                        static_cast<long long>(layout.lora.rank), static_cast<long long>(modules),
+                       layout.lora.PacksBase() ? ", the model in 4 bits" : "",
                        layout.lora.init.empty() ? "" : (", from " + layout.lora.init).c_str(),
                        static_cast<double>(elements) * 1e-6));
 }
