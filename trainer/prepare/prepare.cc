@@ -110,8 +110,9 @@ class RowSink {
       moved = nearest_;
       if (distinct_ < 2) {
         throw DataError(
-            "prepare: all rows are the same one, and one must be held out and one trained on",
-            "two different rows or more are needed");
+            "prepare: there is only one row, or copies of one, and one must be held out and one "
+            "trained on",
+            "two different rows or more are needed; or name another file with --held-out");
       }
     }
     writer_->Finish(from, moved);

@@ -75,7 +75,9 @@ EncodedRow RowEncoder::EncodeChat(const Row& row) const {
     masked.text = template_->Render(row.conversation, /*add_generation_prompt=*/false);
     masked.learned = {{0, masked.text.size()}};
   } else {
-    const bool one = row.conversation.messages.size() == row.first_learned + 1;
+    // Of a completion of one message, the prompt may be what the template makes of it.
+    const bool one =
+        row.first_learned > 0 && row.conversation.messages.size() == row.first_learned + 1;
     masked = template_->RenderMasked(row.conversation,
                                      one || mask_ == Mask::kLast ? Turns::kLast : Turns::kAll,
                                      row.first_learned);
