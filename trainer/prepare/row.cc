@@ -152,16 +152,22 @@ void AddConversations(const Json& row, Conversation* conversation) {
   }
 }
 
+Json ToolsOfText(const std::string& text) {
+  if (text.empty()) return nullptr;
+  try {
+    return ParseLine(text);
+  } catch (const Error& error) {
+    throw DataError(std::string("\"tools\" is a text that ") + error.what());
+  }
+}
+
 // Tools are a list, or that list as a text; variables are what the template gets besides.
 void AddTools(const Json& row, Conversation* conversation) {
   if (const Json* tools = FindKey(row, "tools")) {
-    conversation->tools = tools->is_string() && !tools->get_ref<const std::string&>().empty()
-                              ? ParseLine(tools->get_ref<const std::string&>())
-                              : *tools;
-    if (tools->is_string() && conversation->tools.is_string()) conversation->tools = nullptr;
-    const Json& list = conversation->tools;
+    Json list = *tools;
+    if (tools->is_string()) list = ToolsOfText(tools->get_ref<const std::string&>());
     if (!list.is_null() && !list.is_array()) throw DataError("\"tools\" is no list");
-    if (list.is_array() && list.empty()) conversation->tools = nullptr;
+    if (!list.empty()) conversation->tools = std::move(list);
   }
   if (const Json* variables = FindKey(row, "chat_template_kwargs")) {
     if (!variables->is_object()) throw DataError("\"chat_template_kwargs\" is no object");
