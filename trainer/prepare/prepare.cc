@@ -249,6 +249,11 @@ void CheckBadRows(const PrepareOptions& options, const PrepareReport& report) {
 }  // namespace
 
 std::optional<PrepareReport> Prepare(const PrepareOptions& options) {
+  const std::string tokenizer_json = options.model + "/tokenizer.json";
+  if (!Exists(tokenizer_json)) {
+    throw DataError("prepare: there is no " + tokenizer_json,
+                    "--model names a model folder in Hugging Face's layout");
+  }
   PrepareReport report;
   ReadContext(options, &report);
   const RowEncoder encoder(options.model, options.template_file, options.mask, report.context);
@@ -260,7 +265,7 @@ std::optional<PrepareReport> Prepare(const PrepareOptions& options) {
       files.push_back(std::move(file));
     }
   }
-  const std::string tokenizer_sha256 = Sha256HexOfFile(options.model + "/tokenizer.json");
+  const std::string tokenizer_sha256 = Sha256HexOfFile(tokenizer_json);
   FolderWriter writer(options.out);
   RowSource source(std::move(files));
   RowSink sink(options, &writer, &report);
