@@ -9,7 +9,7 @@ file(GLOB trainer_files RELATIVE ${trainer_root} CONFIGURE_DEPENDS
 list(FILTER trainer_files EXCLUDE REGEX "_test\\.cc$|^tests/")
 # Text is prepared where the data is, and needs PCRE2, which nodes lack.
 list(FILTER trainer_files EXCLUDE REGEX
-  "^(tokenizer|unicode|jinja|jinja_values|chat)/|^cli/text_codec\\.cc$")
+  "^(tokenizer|unicode|jinja|jinja_values|chat|prepare)/|^cli/(text_codec|prepare)\\.cc$")
 find_path(GPUCTL_NLOHMANN_DIR nlohmann/json.hpp REQUIRED)
 mark_as_advanced(GPUCTL_NLOHMANN_DIR)
 

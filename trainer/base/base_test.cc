@@ -87,6 +87,21 @@ TEST(TextTest, SuggestsOnlyWhatIsNear) {
 
 TEST(TextTest, PrintableHidesControlBytes) { EXPECT_EQ(Printable("a\x1b[2Jb\n"), "a\\x1b[2Jb\n"); }
 
+TEST(TextTest, PrintableHidesControlCharactersOfLatin1) {
+  EXPECT_EQ(Printable("a\xc2\x9b"
+                      "2Jé\xc2\xa0\xc2"),
+            "a\\x9b2Jé\xc2\xa0\xc2");
+}
+
+TEST(TextTest, JsonIsMeasuredOutsideOfTexts) {
+  EXPECT_EQ(MeasureJson("1").depth, 0);
+  const JsonExtent extent = MeasureJson(R"([{"a":[]},{"[[[\"[[:":1,"b":{"c":{},"d":{},"e":2}}])");
+  EXPECT_EQ(extent.depth, 4);
+  EXPECT_EQ(extent.keys, 3u);
+  EXPECT_EQ(MeasureJson("]]:::[").keys, 3u);
+  EXPECT_EQ(MeasureJson(std::string(100000, '[')).depth, 1000);
+}
+
 TEST(FilesTest, MakesNestedDirectoriesAndListsThemSorted) {
   const TempDir directory;
   MakeDirectories(directory.path() + "/b/c");

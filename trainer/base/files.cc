@@ -2,8 +2,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 #include <algorithm>
 #include <cerrno>
@@ -120,6 +124,27 @@ void SyncDirectory(const std::string& path) {
 void Rename(const std::string& from, const std::string& to) {
   AskHook("rename", to);
   if (::rename(from.c_str(), to.c_str()) != 0) throw IoError("rename", from + " to " + to, errno);
+}
+
+void ReplaceDirectory(const std::string& from, const std::string& to) {
+  AskHook("rename", to);
+  long result = -1;
+  errno = ENOSYS;
+#if defined(__APPLE__)
+  result = ::renamex_np(from.c_str(), to.c_str(), RENAME_SWAP);
+#elif defined(__linux__) && defined(SYS_renameat2)
+  // By its number: older C libraries have no function for it.
+  constexpr unsigned kExchange = 1 << 1;
+  result = ::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), kExchange);
+#endif
+  if (result == 0) return;
+  if (errno != ENOSYS && errno != EINVAL && errno != ENOTSUP) {
+    throw IoError("rename", from + " to " + to, errno);
+  }
+  const std::string old = from + ".old";
+  Rename(to, old);
+  Rename(from, to);
+  Rename(old, from);
 }
 
 void RemoveTree(const std::string& path) {

@@ -47,6 +47,10 @@ void MakeDirectory(const std::string& path);  // one level; an existing director
 void MakeDirectories(const std::string& path);
 void SyncDirectory(const std::string& path);
 void Rename(const std::string& from, const std::string& to);
+// Puts the directory `from` in the place of the directory `to`, at once where the file system can
+// exchange two names. What was `to` then lies at `from`. Where it cannot, a crash in between may
+// leave the old directory at `from`.old.
+void ReplaceDirectory(const std::string& from, const std::string& to);
 void RemoveTree(const std::string& path);  // a missing one is fine
 
 bool IsDirectory(const std::string& path);

@@ -77,15 +77,42 @@ std::string Format(const char* format, ...) {
 
 std::string Printable(const std::string& text) {
   std::string shown;
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) {
+    if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0) {
+      shown += Format("\\x%02x", static_cast<unsigned char>(text[++i]));
+    } else if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) {
       shown += Format("\\x%02x", byte);
     } else {
       shown += c;
     }
   }
   return shown;
+}
+
+JsonExtent MeasureJson(std::string_view json) {
+  constexpr size_t kMaxDepth = 1000;
+  JsonExtent extent;
+  std::vector<size_t> keys = {0};  // of the objects that are open
+  bool quoted = false;
+  for (size_t i = 0; i < json.size() && keys.size() <= kMaxDepth; ++i) {
+    const char c = json[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      if (c == '"') quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      keys.push_back(0);
+      extent.depth = std::max(extent.depth, static_cast<int>(keys.size()) - 1);
+    } else if (c == ':') {
+      extent.keys = std::max(extent.keys, ++keys.back());
+    } else if ((c == ']' || c == '}') && keys.size() > 1) {
+      keys.pop_back();
+    }
+  }
+  return extent;
 }
 
 }  // namespace gpuctl::trainer

@@ -15,16 +15,6 @@ constexpr const char* kToolUse = "tool_use";
 constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                           "pad_token", "cls_token", "mask_token"};
 
-// Returns a special token, which is a text or {"content": text}; "" if it is neither.
-std::string TokenOf(const Json& config, const std::string& name) {
-  const auto found = config.find(name);
-  if (found == config.end()) return "";
-  if (found->is_string()) return found->get<std::string>();
-  if (!found->is_object()) return "";
-  const auto content = found->find("content");
-  return content != found->end() && content->is_string() ? content->get<std::string>() : "";
-}
-
 Json ReadJson(const std::string& path) {
   Json json = Json::parse(ReadWholeFile(path), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw DataError("read " + path + ": it is no JSON object");
@@ -49,11 +39,26 @@ bool BeginsWith(const std::string& text, const std::string& beginning) {
 
 }  // namespace
 
-ChatTemplate ChatTemplate::Load(const std::string& folder) {
+Json ReadTokenizerConfig(const std::string& folder) {
+  const std::string path = folder + "/tokenizer_config.json";
+  return Exists(path) ? ReadJson(path) : Json::object();
+}
+
+std::string SpecialToken(const Json& config, const std::string& name) {
+  const auto found = config.find(name);
+  if (found == config.end()) return "";
+  if (found->is_string()) return found->get<std::string>();
+  if (!found->is_object()) return "";
+  const auto content = found->find("content");
+  return content != found->end() && content->is_string() ? content->get<std::string>() : "";
+}
+
+ChatTemplate ChatTemplate::Load(const std::string& folder, const std::string& named) {
   const std::string config_path = folder + "/tokenizer_config.json";
-  const Json config = Exists(config_path) ? ReadJson(config_path) : Json::object();
-  const std::string file = folder + "/chat_template.jinja";
-  if (Exists(file)) return ChatTemplate(file, ReadWholeFile(file), config, std::time(nullptr));
+  const Json config = ReadTokenizerConfig(folder);
+  const std::string file = named.empty() ? folder + "/chat_template.jinja" : named;
+  if (!named.empty() || Exists(file))
+    return ChatTemplate(file, ReadWholeFile(file), config, std::time(nullptr));
   const auto found = config.find("chat_template");
   if (found != config.end() && found->is_string()) {
     return ChatTemplate("chat_template of " + config_path, found->get<std::string>(), config,
@@ -84,10 +89,10 @@ ChatTemplate ChatTemplate::Load(const std::string& folder) {
 
 ChatTemplate::ChatTemplate(const std::string& name, const std::string& source, const Json& config,
                            std::time_t now)
-    : eos_token_(TokenOf(config, "eos_token")), now_(now) {
+    : eos_token_(SpecialToken(config, "eos_token")), now_(now) {
   Add(kDefault, name, source);
   for (const char* token : kSpecialTokens) {
-    const std::string text = TokenOf(config, token);
+    const std::string text = SpecialToken(config, token);
     if (!text.empty()) special_tokens_[token] = text;
   }
 }
@@ -124,7 +129,22 @@ std::string ChatTemplate::Render(const Conversation& conversation,
   return RenderFirst(conversation, conversation.messages.size(), add_generation_prompt).text;
 }
 
-MaskedText ChatTemplate::RenderMasked(const Conversation& conversation, Turns turns) const {
+// With generation blocks, what lies in the text of the first messages is not learned.
+void ChatTemplate::DropPrompt(const Conversation& conversation, size_t first,
+                              MaskedText* masked) const {
+  const std::string prompt = RenderFirst(conversation, first, false).text;
+  if (!BeginsWith(masked->text, prompt)) {
+    throw DataError("the template changes the prompt when a completion follows",
+                    "--mask last learns only the last turn");
+  }
+  auto& learned = masked->learned;
+  learned.erase(std::remove_if(learned.begin(), learned.end(),
+                               [&](const auto& span) { return span.first < prompt.size(); }),
+                learned.end());
+}
+
+MaskedText ChatTemplate::RenderMasked(const Conversation& conversation, Turns turns,
+                                      size_t first) const {
   CheckMessages(conversation.messages);
   const Json& messages = conversation.messages;
   if (turns == Turns::kLast && (messages.empty() || !IsAssistant(messages.back()))) {
@@ -135,11 +155,15 @@ MaskedText ChatTemplate::RenderMasked(const Conversation& conversation, Turns tu
   masked.text = std::move(whole.text);
   if (!whole.generations.empty()) {
     masked.learned = std::move(whole.generations);
-    if (turns == Turns::kLast)
+    if (turns == Turns::kLast) {
       masked.learned.erase(masked.learned.begin(), masked.learned.end() - 1);
+    } else if (first > 0) {
+      DropPrompt(conversation, first, &masked);
+      if (masked.learned.empty()) throw DataError("there is no message of the assistant");
+    }
     return masked;
   }
-  for (size_t i = 0; i < messages.size(); ++i) {
+  for (size_t i = first; i < messages.size(); ++i) {
     const bool last = i + 1 == messages.size();
     if (!IsAssistant(messages[i]) || (turns == Turns::kLast && !last)) continue;
     masked.learned.push_back(TurnOf(conversation, i, masked.text));
@@ -164,7 +188,7 @@ std::pair<size_t, size_t> ChatTemplate::TurnOf(const Conversation& conversation,
   }
   if (!BeginsWith(text, with)) {
     throw DataError(where + ": the template changes this turn when others follow",
-                    "data.mask: last learns only the last turn");
+                    "--mask last learns only the last turn");
   }
   return {before.size(), EndOfTurn(text, before.size(), with.size())};
 }

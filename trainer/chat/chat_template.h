@@ -16,6 +16,12 @@
 
 namespace gpuctl::trainer {
 
+// Returns tokenizer_config.json of a model's folder, {} if there is none. Throws Error(kBadData).
+nlohmann::ordered_json ReadTokenizerConfig(const std::string& folder);
+// Returns a special token of it, such as "eos_token", which is a text or {"content": text}; "" if
+// there is none.
+std::string SpecialToken(const nlohmann::ordered_json& config, const std::string& name);
+
 // One conversation, as data sets have it: objects keep the order of their keys, because templates
 // print tools and arguments in it.
 struct Conversation {
@@ -40,7 +46,8 @@ class ChatTemplate {
   // Reads the template of a model's folder in Hugging Face's layout: chat_template.jinja, else
   // "chat_template" of tokenizer_config.json, a text or a list of {"name", "template"}; and the
   // special tokens of the latter. Throws Error(kBadData) if there is none, or it is not supported.
-  static ChatTemplate Load(const std::string& folder);
+  // `file`, if it is not "", is read instead of the folder's template.
+  static ChatTemplate Load(const std::string& folder, const std::string& file = "");
 
   // `config` is tokenizer_config.json. `now` is what templates take for today.
   ChatTemplate(const std::string& name, const std::string& source,
@@ -54,8 +61,9 @@ class ChatTemplate {
   // that. Without them, the assistant's turn is what a message adds to the text before it, so the
   // text of a beginning of the conversation must be a beginning of the text. Templates that change
   // earlier turns (Qwen3 drops their thoughts) have that only at the last turn. Throws
-  // Error(kBadData) where it does not hold, and for a conversation without a turn to learn.
-  MaskedText RenderMasked(const Conversation& conversation, Turns turns) const;
+  // Error(kBadData) where it does not hold, and for a conversation without a turn to learn. Only
+  // messages from number `first` on are learned; the others are the prompt of the first turn.
+  MaskedText RenderMasked(const Conversation& conversation, Turns turns, size_t first = 0) const;
 
  private:
   jinja::Rendered RenderFirst(const Conversation& conversation, size_t messages,
@@ -63,6 +71,7 @@ class ChatTemplate {
   const jinja::Template& TemplateFor(const Conversation& conversation) const;
   std::pair<size_t, size_t> TurnOf(const Conversation& conversation, size_t message,
                                    const std::string& text) const;
+  void DropPrompt(const Conversation& conversation, size_t first, MaskedText* masked) const;
   size_t EndOfTurn(const std::string& text, size_t begin, size_t end) const;
 
   void Add(const std::string& name, const std::string& file, const std::string& source);

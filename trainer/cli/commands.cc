@@ -244,8 +244,8 @@ int RunInspect(const std::vector<std::string>& words) {
 }
 
 int RunCommand(const std::vector<std::string>& words) {
-  const std::vector<std::string> known = {"train",   "generate", "export",
-                                          "inspect", "bench",    "help"};
+  const std::vector<std::string> known = {"train", "prepare", "generate", "export",
+                                          "merge", "inspect", "bench",    "help"};
   const std::string command = words.empty() ? "" : words.front();
   const std::vector<std::string> rest(words.begin() + (words.empty() ? 0 : 1), words.end());
   for (const std::string& word : words) {
@@ -255,6 +255,7 @@ int RunCommand(const std::vector<std::string>& words) {
     }
   }
   if (command == "train") return RunTrain(rest);
+  if (command == "prepare") return RunPrepare(rest);
   if (command == "generate") return RunGenerate(rest);
   if (command == "export") return RunExport(rest);
   if (command == "merge") return RunMerge(rest);
@@ -271,6 +272,9 @@ std::string HelpText() {
 
   gpuctl-trainer train --config FILE [--data PATH]… [--set section.key=value]…
                        [--init DIR] [--checkpoint-dir DIR] [--resume DIR|auto]
+  gpuctl-trainer prepare --model DIR --data FILE… --out DIR [--context N]
+                       [--mask assistant|last|all] [--template FILE] [--held-out SHARE|FILE]
+                       [--bad-rows refuse|skip] [--show N] [--threads N]
   gpuctl-trainer generate --checkpoint DIR|--model DIR [--adapter DIR]
                        --prompt TEXT|--chat MESSAGE [--system TEXT]|--prompt-ids 1,2,…
                        [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S]
@@ -292,6 +296,20 @@ train
   $GPUCTL_METRICS        a FIFO or file that gets one JSON object a line
 
   SIGTERM and SIGINT finish the micro-batch at hand, save a checkpoint, and leave with 143 or 130.
+
+prepare
+  --model DIR            the model folder whose tokenizer and chat template are used
+  --data FILE            rows as JSON lines ("messages"; "prompt" and "completion";
+                         "conversations"; "text"), a *.txt that is one document, or a directory of
+                         *.jsonl; may be several
+  --out DIR              gets the tokens; a folder that prepare made is replaced when all is done
+  --context N            tokens that a row may have; default: as many as the model takes
+  --mask WHAT            what is learned of conversations: every turn of the assistant (default),
+                         the last one, or all of the text
+  --template FILE        a chat template instead of the model's
+  --held-out SHARE|FILE  rows that are not trained on: a share of them (0.05), or those of a file
+  --bad-rows skip        leaves out rows that cannot be used; else one of them ends the work
+  --show N               shows N rows with what is learned of them; default 1
 
 generate
   --checkpoint DIR       a checkpoint; it is verified first

@@ -123,7 +123,7 @@ AddedTokens AddedTokens::Read(const std::optional<JsonAt>& json, const Bpe& bpe,
       if (tokens.IsSpecial(token.content) != special) continue;
       words = words || token.single_word;
       if (token.normalized) {
-        tokens.normal_.Add(normalizer.Apply(token.content, scratch), id);
+        tokens.normal_.Add(normalizer.Apply(token.content, false, scratch), id);
       } else {
         tokens.as_it_came_.Add(token.content, id);
       }

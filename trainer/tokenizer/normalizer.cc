@@ -70,17 +70,17 @@ Normalizer Normalizer::Read(const std::optional<JsonAt>& json) {
   return normalizer;
 }
 
-std::string Normalizer::Apply(std::string text, PatternScratch& scratch) const {
+std::string Normalizer::Apply(std::string text, bool within, PatternScratch& scratch) const {
   for (const Step& step : steps_) {
     if (text.empty()) return text;
     if (const auto* form = std::get_if<NormalForm>(&step)) {
       text = Normalize(text, *form);
     } else if (const auto* prepend = std::get_if<Prepend>(&step)) {
-      text.insert(0, prepend->text);
+      if (!within) text.insert(0, prepend->text);
     } else if (const auto* replace = std::get_if<Replace>(&step)) {
       text = ReplaceAll(replace->pattern, replace->with, text, scratch);
     } else if (const auto* strip = std::get_if<Strip>(&step)) {
-      text = StripSpaces(text, strip->left, strip->right);
+      text = StripSpaces(text, strip->left && !within, strip->right);
     } else {
       text = Lowercase(text);
     }

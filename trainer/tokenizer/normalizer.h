@@ -28,8 +28,9 @@ class Normalizer {
   static Normalizer Read(const std::optional<JsonAt>& json);
 
   bool empty() const { return steps_.empty(); }
-  // Returns the normal form of `text`, which must be valid UTF-8.
-  std::string Apply(std::string text, PatternScratch& scratch) const;
+  // Returns the normal form of `text`, which must be valid UTF-8. `within`: what stands before the
+  // text belongs to it, so that nothing is put before it or stripped there.
+  std::string Apply(std::string text, bool within, PatternScratch& scratch) const;
 
  private:
   struct LowerCase {};

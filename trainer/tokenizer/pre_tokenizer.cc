@@ -120,8 +120,11 @@ void PreTokenizer::Apply(const Metaspace& metaspace, PieceList* list) {
   for (PieceList::Piece& piece : list->pieces) {
     const std::string_view old =
         std::string_view(list->text).substr(piece.begin, piece.end - piece.begin);
-    const bool wanted = metaspace.prefix == Prefix::kAlways ||
-                        (metaspace.prefix == Prefix::kFirst && list->at_start && piece.begin == 0);
+    const bool first = piece.begin == 0;
+    const bool wanted =
+        metaspace.prefix == Prefix::kAlways
+            ? !first || list->beginning != Beginning::kWithin
+            : metaspace.prefix == Prefix::kFirst && first && list->beginning == Beginning::kOfText;
     const size_t begin = text.size();
     if (wanted && old[0] != ' ' &&
         old.compare(0, metaspace.replacement.size(), metaspace.replacement) != 0) {
@@ -146,7 +149,7 @@ void PreTokenizer::Apply(PieceList* list, PatternScratch& scratch) const {
       const std::string_view old =
           std::string_view(list->text).substr(piece.begin, piece.end - piece.begin);
       const size_t begin = text.size();
-      append(old, &text);
+      append(old, piece.begin, &text);
       piece = {static_cast<uint32_t>(begin), static_cast<uint32_t>(text.size())};
     }
     list->text = std::move(text);
@@ -157,12 +160,13 @@ void PreTokenizer::Apply(PieceList* list, PatternScratch& scratch) const {
     } else if (const auto* metaspace = std::get_if<Metaspace>(&step)) {
       Apply(*metaspace, list);
     } else if (std::holds_alternative<PrefixSpace>(step)) {
-      rewrite([](std::string_view old, std::string* text) {
-        if (old[0] != ' ') *text += ' ';
+      rewrite([list](std::string_view old, size_t begin, std::string* text) {
+        const bool within = begin == 0 && list->beginning == Beginning::kWithin;
+        if (old[0] != ' ' && !within) *text += ' ';
         text->append(old);
       });
     } else {
-      rewrite(AppendByteLevel);
+      rewrite([](std::string_view old, size_t, std::string* text) { AppendByteLevel(old, text); });
     }
   }
 }

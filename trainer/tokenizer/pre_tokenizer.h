@@ -19,6 +19,13 @@
 
 namespace gpuctl::trainer {
 
+// What the beginning of a stretch of text is.
+enum class Beginning {
+  kOfText,  // the beginning of what was encoded
+  kOfWord,  // a word begins there: behind an added token
+  kWithin,  // what stands before belongs to it: no prefix is put before it
+};
+
 // A text and the pieces of it. Pieces are in order and none is empty.
 struct PieceList {
   struct Piece {
@@ -27,7 +34,7 @@ struct PieceList {
   };
   std::string text;
   std::vector<Piece> pieces;
-  bool at_start = true;  // the text is the beginning of what was encoded
+  Beginning beginning = Beginning::kOfText;
 };
 
 // What becomes of a match: see the library's SplitDelimiterBehavior.

@@ -6,6 +6,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/text.h"
 #include "trainer/tokenizer/added_tokens.h"
 #include "trainer/tokenizer/bpe.h"
 #include "trainer/tokenizer/decoder.h"
@@ -61,29 +62,6 @@ class ScratchPool {
   std::vector<std::unique_ptr<EncodeScratch>> free_;
 };
 
-namespace {
-
-// Refuses what is nested so deeply that only an attack is.
-void CheckDepth(const std::string& bytes) {
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    const char c = bytes[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      if (c == '"') quoted = false;
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxJsonDepth) throw DataError("is nested too deeply");
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-}
-
-}  // namespace
-
 struct Tokenizer::Parts {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
@@ -93,20 +71,47 @@ struct Tokenizer::Parts {
   Decoder decoder;
   mutable ScratchPool pool;
 
-  // Appends the ids of a text between added tokens.
-  void EncodeText(std::string_view text, bool at_start, EncodeScratch& scratch,
-                  std::vector<int32_t>* ids) const;
-  void EncodePieces(std::string_view text, bool at_start, EncodeScratch& scratch,
+  // Appends the ids of a text; returns how a text behind it begins.
+  Beginning EncodePart(std::string_view text, Beginning beginning, std::vector<int32_t>* ids) const;
+  // Does the same for a text between added tokens that are looked for as they came.
+  Beginning EncodeText(std::string_view text, Beginning beginning, EncodeScratch& scratch,
+                       std::vector<int32_t>* ids) const;
+  void EncodePieces(std::string_view text, Beginning beginning, EncodeScratch& scratch,
                     std::vector<int32_t>* ids) const;
   const std::string* Token(int32_t id, bool skip_special) const;
 };
 
-void Tokenizer::Parts::EncodePieces(std::string_view text, bool at_start, EncodeScratch& scratch,
-                                    std::vector<int32_t>* ids) const {
+Beginning Tokenizer::Parts::EncodePart(std::string_view text, Beginning beginning,
+                                       std::vector<int32_t>* ids) const {
+  if (text.size() > kMaxTextBytes) {
+    throw DataError("encode: a text of " + std::to_string(text.size()) + " bytes is too long");
+  }
+  std::string repaired;
+  if (ValidUtf8Prefix(text) != text.size()) {
+    repaired = RepairUtf8(text);
+    text = repaired;
+  }
+  // An exception loses the scratch, and nothing else.
+  std::unique_ptr<EncodeScratch> scratch = pool.Take();
+  for (const Stretch& stretch : added.Split(text, false, scratch->patterns)) {
+    if (stretch.id) {
+      ids->push_back(*stretch.id);
+      beginning = Beginning::kOfWord;
+    } else {
+      beginning = EncodeText(text.substr(stretch.begin, stretch.end - stretch.begin), beginning,
+                             *scratch, ids);
+    }
+  }
+  pool.Return(std::move(scratch));
+  return beginning;
+}
+
+void Tokenizer::Parts::EncodePieces(std::string_view text, Beginning beginning,
+                                    EncodeScratch& scratch, std::vector<int32_t>* ids) const {
   PieceList list;
   list.text = text;
   list.pieces = {{0, static_cast<uint32_t>(text.size())}};
-  list.at_start = at_start;
+  list.beginning = beginning;
   pre_tokenizer.Apply(&list, scratch.patterns);
   const std::string_view whole = list.text;
   for (const PieceList::Piece& piece : list.pieces) {
@@ -114,22 +119,26 @@ void Tokenizer::Parts::EncodePieces(std::string_view text, bool at_start, Encode
   }
 }
 
-void Tokenizer::Parts::EncodeText(std::string_view text, bool at_start, EncodeScratch& scratch,
-                                  std::vector<int32_t>* ids) const {
+Beginning Tokenizer::Parts::EncodeText(std::string_view text, Beginning beginning,
+                                       EncodeScratch& scratch, std::vector<int32_t>* ids) const {
   std::string changed;
   if (!normalizer.empty()) {
-    changed = normalizer.Apply(std::string(text), scratch.patterns);
+    changed =
+        normalizer.Apply(std::string(text), beginning == Beginning::kWithin, scratch.patterns);
     if (changed.size() > kMaxTextBytes) throw DataError("encode: the text is too long");
     text = changed;
   }
   for (const Stretch& stretch : added.Split(text, true, scratch.patterns)) {
     if (stretch.id) {
       ids->push_back(*stretch.id);
+      beginning = Beginning::kOfWord;
     } else {
-      EncodePieces(text.substr(stretch.begin, stretch.end - stretch.begin),
-                   at_start && stretch.begin == 0, scratch, ids);
+      EncodePieces(text.substr(stretch.begin, stretch.end - stretch.begin), beginning, scratch,
+                   ids);
+      beginning = Beginning::kWithin;
     }
   }
+  return beginning;
 }
 
 const std::string* Tokenizer::Parts::Token(int32_t id, bool skip_special) const {
@@ -167,7 +176,7 @@ Tokenizer Tokenizer::Load(const std::string& path) {
   try {
     if (FileSize(path) > kMaxFileBytes) throw DataError("is larger than 128 MiB");
     const std::string bytes = ReadWholeFile(path);
-    CheckDepth(bytes);
+    if (MeasureJson(bytes).depth > kMaxJsonDepth) throw DataError("is nested too deeply");
     return FromJson(nlohmann::json::parse(bytes));
   } catch (const nlohmann::json::exception& error) {
     throw DataError("read tokenizer " + path + ": no JSON: " + error.what());
@@ -178,33 +187,37 @@ Tokenizer Tokenizer::Load(const std::string& path) {
 }
 
 std::vector<int32_t> Tokenizer::Encode(std::string_view text, bool add_special) const {
-  if (text.size() > kMaxTextBytes) {
-    throw DataError("encode: a text of " + std::to_string(text.size()) + " bytes is too long");
-  }
-  std::string repaired;
-  if (ValidUtf8Prefix(text) != text.size()) {
-    repaired = RepairUtf8(text);
-    text = repaired;
-  }
-  // An exception loses the scratch, and nothing else.
-  std::unique_ptr<EncodeScratch> scratch = parts_->pool.Take();
-  std::vector<int32_t> ids;
-  if (add_special) ids = parts_->around.before;
-  for (const Stretch& stretch : parts_->added.Split(text, false, scratch->patterns)) {
-    if (stretch.id) {
-      ids.push_back(*stretch.id);
-    } else {
-      parts_->EncodeText(text.substr(stretch.begin, stretch.end - stretch.begin),
-                         stretch.begin == 0, *scratch, &ids);
-    }
-  }
+  std::vector<int32_t> ids = EncodeParts(text, {}).ids;
   if (add_special) {
-    const std::vector<int32_t>& behind = parts_->around.behind;
-    ids.insert(ids.end(), behind.begin(), behind.end());
+    const Surroundings& around = parts_->around;
+    ids.insert(ids.begin(), around.before.begin(), around.before.end());
+    ids.insert(ids.end(), around.behind.begin(), around.behind.end());
   }
-  parts_->pool.Return(std::move(scratch));
   return ids;
 }
+
+EncodedParts Tokenizer::EncodeParts(std::string_view text, const std::vector<size_t>& cuts) const {
+  EncodedParts made;
+  Beginning beginning = Beginning::kOfText;
+  size_t begin = 0;
+  for (size_t i = 0; i <= cuts.size(); ++i) {
+    const size_t cut = i < cuts.size() ? std::min(cuts[i], text.size()) : text.size();
+    const size_t end = std::max(begin, cut);
+    beginning = parts_->EncodePart(text.substr(begin, end - begin), beginning, &made.ids);
+    made.ends.push_back(made.ids.size());
+    begin = end;
+  }
+  return made;
+}
+
+std::vector<int32_t> Tokenizer::EncodeContinuation(std::string_view text) const {
+  std::vector<int32_t> ids;
+  parts_->EncodePart(text, Beginning::kWithin, &ids);
+  return ids;
+}
+
+const std::vector<int32_t>& Tokenizer::TokensBefore() const { return parts_->around.before; }
+const std::vector<int32_t>& Tokenizer::TokensBehind() const { return parts_->around.behind; }
 
 std::string Tokenizer::Decode(const std::vector<int32_t>& ids, bool skip_special) const {
   StreamDecoder decoder(*this, skip_special);

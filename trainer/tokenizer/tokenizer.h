@@ -23,6 +23,11 @@
 
 namespace gpuctl::trainer {
 
+struct EncodedParts {
+  std::vector<int32_t> ids;  // of all parts
+  std::vector<size_t> ends;  // for each part, the end of its ids
+};
+
 // Immutable and thread-safe: threads encode at once with one Tokenizer. Each call borrows a cache
 // of 1 MiB; there are as many as calls at one time.
 class Tokenizer {
@@ -44,6 +49,20 @@ class Tokenizer {
   // in the text are found in either case. Throws Error(kBadData) for a text above kMaxTextBytes,
   // and when a regular expression of the tokenizer gives up on it.
   std::vector<int32_t> Encode(std::string_view text, bool add_special) const;
+
+  // Encodes the parts of a text between `cuts` (places in it, in bytes, in rising order) each for
+  // itself, without special tokens, so that no token crosses a cut. A part is no beginning of a
+  // text: it gets the prefix that some tokenizers put before a text only where Encode would put it,
+  // behind an added token. Without tokens across a cut the ids are those of Encode; the ids before
+  // the first cut are those of Encode for the text before it. Throws as Encode.
+  EncodedParts EncodeParts(std::string_view text, const std::vector<size_t>& cuts) const;
+
+  // Returns the ids of a text that goes on with one that was cut before it, as EncodeParts does.
+  std::vector<int32_t> EncodeContinuation(std::string_view text) const;
+
+  // Returns the tokens that `add_special` puts before and behind a text.
+  const std::vector<int32_t>& TokensBefore() const;
+  const std::vector<int32_t>& TokensBehind() const;
 
   // Returns the text of the ids, always valid UTF-8. An id without a token gives nothing.
   // `skip_special` leaves out the special tokens.

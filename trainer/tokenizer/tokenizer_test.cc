@@ -114,6 +114,50 @@ TEST(TokenizerTest, ThePrefixOfTheFirstWordDoesNotComeBehindATokenInTheText) {
   EXPECT_EQ(Tokenizer::FromJson(document).Encode("a<s>a", false), (Ids{2, 3, 2}));
 }
 
+TEST(TokenizerTest, PartsGetNoPrefixOfTheirOwn) {
+  json metaspace = SmallTokenizer({"a", "b", "▁", "▁a", "▁b", "<s>"}, {"▁ a", "▁ b"});
+  metaspace["added_tokens"] = json::array({SmallAdded("<s>", 5)});
+  json prepend = metaspace;
+  json byte_level = SmallTokenizer({"a", "b", "Ġ", "Ġa", "Ġb", "<s>"}, {"Ġ a", "Ġ b"});
+  byte_level["added_tokens"] = metaspace["added_tokens"];
+  metaspace["pre_tokenizer"] = {
+      {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "always"}};
+  prepend["normalizer"] = {
+      {"type", "Sequence"},
+      {"normalizers",
+       {{{"type", "Prepend"}, {"prepend", "▁"}},
+        {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}}}}};
+  byte_level["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}};
+  for (const json& document : {metaspace, prepend, byte_level}) {
+    const Tokenizer tokenizer = Tokenizer::FromJson(document);
+    const auto parts = [&](const std::string& text, const std::vector<size_t>& cuts) {
+      return tokenizer.EncodeParts(text, cuts);
+    };
+    EXPECT_EQ(parts("ab", {1}).ids, (Ids{3, 1}));
+    EXPECT_EQ(parts("ab", {1}).ends, (std::vector<size_t>{1, 2}));
+    EXPECT_EQ(parts("a b", {1}).ids, (Ids{3, 4}));
+    // Nothing was said before the first part, and behind a token a word begins as ever.
+    EXPECT_EQ(parts("a", {0}).ids, (Ids{3}));
+    EXPECT_EQ(parts("a<s>b", {4}).ids, tokenizer.Encode("a<s>b", false));
+    EXPECT_EQ(parts("a<s>b", {4}).ids, (Ids{3, 5, 4}));
+    EXPECT_EQ(parts("a<s>b", {1, 4, 4}).ids, (Ids{3, 5, 4}));
+    // A token across a cut is none; unknown characters give nothing.
+    EXPECT_EQ(parts("a<s>", {2}).ids, (Ids{3}));
+    EXPECT_EQ(tokenizer.EncodeContinuation("a b<s>a"), (Ids{0, 4, 5, 3}));
+  }
+}
+
+TEST(TokenizerTest, TheFirstPartIsWhatThePromptWouldBe) {
+  json document = ByteTokenizer();
+  document["added_tokens"] = json::array({SmallAdded("<x>", 256)});
+  document["added_tokens"][0]["rstrip"] = true;
+  const Tokenizer tokenizer = Tokenizer::FromJson(document);
+  EXPECT_EQ(tokenizer.Encode("a<x>\nb", false), (Ids{'a', 256, 'b'}));
+  EXPECT_EQ(tokenizer.EncodeParts("a<x>\nb", {4}).ids, (Ids{'a', 256, '\n', 'b'}));
+  EXPECT_EQ(tokenizer.EncodeParts("é", {1}).ids.size(), 6u) << "two times U+FFFD";
+  EXPECT_EQ(tokenizer.EncodeParts("ab", {5, 1}).ends, (std::vector<size_t>{2, 2, 2}));
+}
+
 TEST(TokenizerTest, BytesComeBack) {
   const Tokenizer tokenizer = Tokenizer::FromJson(ByteTokenizer());
   std::string text;
