@@ -334,9 +334,17 @@ def check_refusals(test):
                   saved=("model.embed_tokens.weight",))
     refused("an embedding that is also the head", "cannot change alone", *merge)
     tensors, _ = write_adapter(adapter, decoder, modules, r=4, lora_alpha=8)
+    stopped = subprocess.run(["env", "--block-signal=TERM", "sh", "-c", 'kill -TERM $$; exec "$0" "$@"',
+                              test.program, *merge], stderr=subprocess.PIPE, text=True, check=False)
+    test.check("SIGTERM ends a merge, and nothing is left", stopped.returncode == 143 and
+               not [name for name in os.listdir(test.work) if name.startswith("refused")], stopped)
     path = adapter + "/adapter_model.safetensors"
     write_safetensors(path, {**tensors, PREFIX + modules[0] + ".lora_E.weight": torch.ones(2, 2)})
     refused("an unknown tensor", "lora_E.weight: it is neither", *merge)
+    broken = dict(tensors)
+    broken[PREFIX + modules[0] + ".lora_A.weight"] = tensors[PREFIX + modules[0] + ".lora_A.weight"] * math.inf
+    write_safetensors(path, broken)
+    refused("infinite numbers", "q_proj.lora_A.weight has a number that is not finite", *merge)
     write_safetensors(path, {name: tensor.long() for name, tensor in tensors.items()})
     refused("whole numbers", "dtype I64", *merge)
     with open(path, "rb") as file:
