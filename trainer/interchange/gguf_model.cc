@@ -266,6 +266,7 @@ GgufResult ExportGguf(const GgufExport& request) {
     const auto count = static_cast<int64_t>(divisors.size());
     tensors.push_back({"rope_freqs.weight", {count}, NumberType::kF32});
   }
+  CheckGgufPlace(request.out);
   NewFile file(request.out);
   GgufWriter writer(&file, metadata, tensors);
   for (size_t i = 0; i < names.size(); ++i) {
