@@ -292,6 +292,12 @@ std::vector<float> ReadNumbers(const StoredPlace& place) {
   place.file->Read(place.tensor, 0, bytes.size(), bytes.data());
   std::vector<float> numbers(bytes.size() / BytesOf(type, 1));
   ToFloats(type, bytes.data(), numbers.size(), numbers.data());
+  for (const float number : numbers) {
+    if (!std::isfinite(number)) {
+      throw DataError("read adapter " + place.file->path() + ": " + place.tensor.name +
+                      " has a number that is not finite");
+    }
+  }
   return numbers;
 }
 

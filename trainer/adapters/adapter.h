@@ -68,7 +68,7 @@ Adapter ArrangeAdapter(const std::string& path, AdapterConfig config,
 // Reads the folder of an adapter. Throws Error(kBadData), Error(kIo).
 Adapter ReadAdapter(const std::string& folder);
 
-// Returns all numbers of a tensor.
+// Returns all numbers of a tensor. Throws Error(kBadData) when one is not finite, Error(kIo).
 std::vector<float> ReadNumbers(const StoredPlace& place);
 
 }  // namespace gpuctl::trainer

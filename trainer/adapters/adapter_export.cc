@@ -147,6 +147,7 @@ size_t ExportGgufAdapter(const AdapterExport& request) {
     tensors.push_back({name + ".lora_a", {module.rank, module.columns()}, NumberType::kF32});
     tensors.push_back({name + ".lora_b", {module.rows(), module.rank}, NumberType::kF32});
   }
+  CheckGgufPlace(request.out);
   NewFile file(request.out);
   GgufWriter writer(&file, metadata, tensors);
   for (size_t i = 0; i < names.size(); ++i) {

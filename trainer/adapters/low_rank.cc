@@ -38,6 +38,7 @@ void SetLengths(const float* magnitudes, int64_t rows, int64_t columns, float* w
     for (int64_t i = 0; i < columns; ++i) {
       squares += static_cast<double>(numbers[i]) * static_cast<double>(numbers[i]);
     }
+    if (squares == 0) continue;
     const auto factor = static_cast<float>(magnitudes[row] / std::sqrt(squares));
     for (int64_t i = 0; i < columns; ++i) numbers[i] *= factor;
   }

@@ -11,7 +11,7 @@ namespace gpuctl::trainer {
 void AddLowRank(const float* b, const float* a, int64_t rows, int64_t rank, int64_t columns,
                 float scale, float* w);
 
-// Gives each row of w [rows, columns] the length of its magnitude.
+// Gives each row of w [rows, columns] the length of its magnitude; a row of zeros stays one.
 void SetLengths(const float* magnitudes, int64_t rows, int64_t columns, float* w);
 
 }  // namespace gpuctl::trainer

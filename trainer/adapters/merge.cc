@@ -106,7 +106,7 @@ Layout LayoutOf(const StoredTensor& tensor) {
 }
 
 // Writes the bytes of one weight.
-void WriteWeight(const Weight& weight, OutputFile* file) {
+void WriteWeight(const Weight& weight, const std::function<void()>& check, OutputFile* file) {
   const StoredPlace& source = weight.replacement != nullptr ? *weight.replacement : weight.base;
   const NumberType from = TypeOfDtype(source.tensor.dtype);
   const NumberType to = TypeOfDtype(weight.base.tensor.dtype);
@@ -143,8 +143,10 @@ void WriteWeight(const Weight& weight, OutputFile* file) {
                       weight.base.tensor.dtype);
     }
   };
-  ForPieces(layout.rows, row_bytes, make,
-            [&](const std::string& bytes) { file->Write(bytes.data(), bytes.size()); });
+  ForPieces(layout.rows, row_bytes, make, [&](const std::string& bytes) {
+    check();
+    file->Write(bytes.data(), bytes.size());
+  });
 }
 
 // Returns where each shard ends.
@@ -165,8 +167,8 @@ std::vector<size_t> ShardEnds(const std::vector<Weight>& weights, uint64_t most)
 
 // Writes all shards and their index.
 void WriteShards(const std::string& folder, const std::vector<Weight>& weights,
-                 uint64_t shard_bytes, MergeResult* result) {
-  const std::vector<size_t> ends = ShardEnds(weights, shard_bytes);
+                 const MergeRequest& request, MergeResult* result) {
+  const std::vector<size_t> ends = ShardEnds(weights, request.shard_bytes);
   json where = json::object();
   size_t at = 0;
   for (size_t shard = 0; shard < ends.size(); ++shard) {
@@ -179,7 +181,7 @@ void WriteShards(const std::string& folder, const std::vector<Weight>& weights,
     OutputFile file(folder + "/" + name);
     file.Write(header.data(), header.size());
     for (; at < ends[shard]; ++at) {
-      WriteWeight(weights[at], &file);
+      WriteWeight(weights[at], request.check, &file);
       const StoredTensor& tensor = weights[at].base.tensor;
       where[tensor.name] = name;
       result->bytes += tensor.end - tensor.begin;
@@ -205,7 +207,7 @@ MergeResult MergeAdapter(const MergeRequest& request) {
   const std::vector<Weight> weights = WeightsOf(adapter, places);
   NewFolder folder(request.out);
   MergeResult result;
-  WriteShards(folder.temporary(), weights, request.shard_bytes, &result);
+  WriteShards(folder.temporary(), weights, request, &result);
   WriteFileDurably(folder.temporary() + "/config.json", ReadWholeFile(config_path));
   for (const KeptFile& file : ReadKeptFiles(request.model)) {
     WriteFileDurably(folder.temporary() + "/" + file.name, *file.bytes);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace gpuctl::trainer {
@@ -14,6 +15,7 @@ struct MergeRequest {
   std::string adapter;
   std::string out;  // a folder that is not there yet
   uint64_t shard_bytes = 4'000'000'000;
+  std::function<void()> check = [] {};  // called before each piece; may throw to give up
 };
 
 struct MergeResult {

@@ -243,6 +243,10 @@ int RunInspect(const std::vector<std::string>& words) {
   return 0;
 }
 
+void ThrowIfStopped() {
+  if (const int signal = StopSignal(); signal != 0) throw Stopped{signal};
+}
+
 int RunCommand(const std::vector<std::string>& words) {
   const std::vector<std::string> known = {"train", "prepare", "generate", "export",
                                           "merge", "inspect", "bench",    "help"};
@@ -257,8 +261,15 @@ int RunCommand(const std::vector<std::string>& words) {
   if (command == "train") return RunTrain(rest);
   if (command == "prepare") return RunPrepare(rest);
   if (command == "generate") return RunGenerate(rest);
-  if (command == "export") return RunExport(rest);
-  if (command == "merge") return RunMerge(rest);
+  if (command == "export" || command == "merge") {
+    WatchSignals();
+    try {
+      return command == "export" ? RunExport(rest) : RunMerge(rest);
+    } catch (const Stopped& stopped) {
+      std::fputs("gpuctl-trainer: stopped; nothing was written\n", stderr);
+      return 128 + stopped.signal;
+    }
+  }
   if (command == "inspect") return RunInspect(rest);
   if (command == "bench") return RunBench(rest);
   throw ConfigError(command.empty() ? "read the command line: no command"

@@ -17,6 +17,13 @@ int RunExport(const std::vector<std::string>& words);
 int RunMerge(const std::vector<std::string>& words);
 int RunBench(const std::vector<std::string>& words);
 
+// What ThrowIfStopped throws; RunCommand makes the exit code 128 + signal of it.
+struct Stopped {
+  int signal;
+};
+// Throws Stopped when SIGTERM or SIGINT arrived. WatchSignals() must have been called.
+void ThrowIfStopped();
+
 std::string HelpText();
 
 // Runs the command that `words` (without the program's name) names.

@@ -46,6 +46,7 @@ int ExportModel(const Args& args) {
   request.out = args.Require("out");
   request.type = TypeNamed(args.Get("type"));
   request.pre = args.Get("pre");
+  request.check = ThrowIfStopped;
   const GgufResult result = ExportGguf(request);
   for (const std::string& note : result.notes) {
     std::fprintf(stderr, "gpuctl-trainer: note: %s\n", note.c_str());

@@ -13,6 +13,7 @@ int RunMerge(const std::vector<std::string>& words) {
   request.adapter = args.Require("adapter");
   request.out = args.Require("out");
   request.shard_bytes = static_cast<uint64_t>(args.Number("shard-gb", 4, 1e-6, 1e6) * 1e9);
+  request.check = ThrowIfStopped;
   const MergeResult result = MergeAdapter(request);
   std::printf("%s: %zu weights changed, %zu file%s, %llu bytes\n", request.out.c_str(),
               result.changed, result.shards, result.shards == 1 ? "" : "s",

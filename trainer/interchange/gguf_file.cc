@@ -1,8 +1,11 @@
 #include "trainer/interchange/gguf_file.h"
 
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <stdexcept>
+
+#include "trainer/base/error.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -100,6 +103,16 @@ void GgufMetadata::AddReals(const std::string& key, const std::vector<float>& va
 void GgufMetadata::AddIntegers(const std::string& key, const std::vector<int32_t>& values) {
   BeginArray(key, kInt32, values.size());
   for (const int32_t value : values) Append(static_cast<uint32_t>(value), 4, &bytes_);
+}
+
+void CheckGgufPlace(const std::string& path) {
+  if (!IsFile(path)) return;
+  std::string begin(4, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(begin.data(), 4);
+  if (file.gcount() == 0 || begin == "GGUF") return;
+  throw ConfigError("write \"" + path + "\": the file there is no GGUF file",
+                    "name another file, or remove it");
 }
 
 uint64_t GgufTensor::bytes() const {

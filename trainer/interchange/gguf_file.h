@@ -40,6 +40,10 @@ class GgufMetadata {
   std::string bytes_;
 };
 
+// Refuses a place where a file of another format is, such as the model's own. Throws
+// Error(kBadConfig).
+void CheckGgufPlace(const std::string& path);
+
 struct GgufTensor {
   std::string name;
   std::vector<int64_t> shape;  // outermost first

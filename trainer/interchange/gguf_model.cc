@@ -173,7 +173,7 @@ struct Change {
 
 // Writes one tensor by its pieces.
 void WriteTensor(const StoredPlace& place, const GgufTensor& tensor, const Change& change,
-                 int64_t head_dim, GgufWriter* writer) {
+                 int64_t head_dim, const std::function<void()>& check, GgufWriter* writer) {
   const int64_t rows = tensor.shape[0];
   const int64_t columns = tensor.shape.size() > 1 ? tensor.shape[1] : 1;
   const NumberType from = TypeOfDtype(place.tensor.dtype);
@@ -205,7 +205,10 @@ void WriteTensor(const StoredPlace& place, const GgufTensor& tensor, const Chang
                       "--type bf16 and f32 hold all numbers");
     }
   };
-  ForPieces(rows, row_bytes, make, [&](const std::string& bytes) { writer->Write(bytes); });
+  ForPieces(rows, row_bytes, make, [&](const std::string& bytes) {
+    check();
+    writer->Write(bytes);
+  });
   writer->EndTensor();
 }
 
@@ -263,11 +266,12 @@ GgufResult ExportGguf(const GgufExport& request) {
     const auto count = static_cast<int64_t>(divisors.size());
     tensors.push_back({"rope_freqs.weight", {count}, NumberType::kF32});
   }
+  CheckGgufPlace(request.out);
   NewFile file(request.out);
   GgufWriter writer(&file, metadata, tensors);
   for (size_t i = 0; i < names.size(); ++i) {
     WriteTensor(places.at(names[i].stored), tensors[i], ChangeOf(names[i], model, architecture),
-                model.head_dim(), &writer);
+                model.head_dim(), request.check, &writer);
   }
   if (!divisors.empty()) {
     const char* bytes = reinterpret_cast<const char*>(divisors.data());

@@ -4,6 +4,7 @@
 #define TRAINER_INTERCHANGE_GGUF_MODEL_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,8 +17,9 @@ namespace gpuctl::trainer {
 struct GgufExport {
   std::string folder;
   std::string out;
-  std::optional<NumberType> type;  // of matrices; nothing: the one that the folder has
-  std::string pre;                 // see AddTokenizer
+  std::optional<NumberType> type;       // of matrices; nothing: the one that the folder has
+  std::string pre;                      // see AddTokenizer
+  std::function<void()> check = [] {};  // called before each piece; may throw to give up
 };
 
 struct GgufResult {

@@ -432,6 +432,15 @@ void AddSpecialTokens(const TokenFiles& files, const Tokens& tokens, GgufMetadat
   if (!begin) begin = NumberedToken(files, "bos_token_id", rows);
   std::optional<int32_t> pad = ConfiguredToken(files, "pad_token", tokens);
   if (!pad) pad = NumberedToken(files, "pad_token_id", rows);
+  if (files.tokenizer_config.is_object()) {
+    const Part config(files.tokenizer_config, files.path + "/tokenizer_config.json");
+    const bool begins = tokens.before.has_value();
+    if (config.FlagOr("add_bos_token", begins) != begins) {
+      notes->push_back(std::string("tokenizer_config.json says that add_bos_token is ") +
+                       (begins ? "false" : "true") +
+                       "; tokenizer.json, which counts here, does otherwise");
+    }
+  }
   const auto add = [&](const char* name, std::optional<int32_t> id) {
     if (!id) return;
     if (*id >= rows) throw DataError("read model " + files.path + ": " + name + " has no row");

@@ -77,17 +77,22 @@ void CheckStoredShapes(const std::map<std::string, std::vector<int64_t>>& shapes
 
 namespace {
 
+StoredWeights OpenChecked(const std::string& folder, const ModelConfig& model) {
+  StoredWeights stored(folder);
+  const auto unused = [&](const std::string& name) {
+    return EndsWith(name, "rotary_emb.inv_freq") || (model.tied_head && name == "lm_head.weight");
+  };
+  CheckStoredShapes(StoredShapes(ParameterSpecs(model)), stored.tensors(), unused,
+                    "read weights " + folder + ": they are not those of config.json");
+  return stored;
+}
+
 std::vector<at::Tensor> ReadAll(const std::string& folder, const ModelConfig& model,
                                 const at::TensorOptions& options,
                                 const std::function<at::Tensor(size_t, at::Tensor)>& keep) {
   const at::NoGradGuard no_grad;
   const std::vector<ParameterSpec> specs = ParameterSpecs(model);
-  StoredWeights stored(folder);
-  const auto unused = [&](const std::string& name) {
-    return EndsWith(name, "rotary_emb.inv_freq") || (model.tied_head && name == "lm_head.weight");
-  };
-  CheckStoredShapes(StoredShapes(specs), stored.tensors(), unused,
-                    "read weights " + folder + ": they are not those of config.json");
+  const StoredWeights stored = OpenChecked(folder, model);
   std::vector<at::Tensor> flat;
   for (const ParameterSpec& spec : specs) {
     at::Tensor weight = at::empty(spec.shape, options);
@@ -100,6 +105,10 @@ std::vector<at::Tensor> ReadAll(const std::string& folder, const ModelConfig& mo
 }
 
 }  // namespace
+
+void CheckPretrained(const std::string& folder, const ModelConfig& model) {
+  OpenChecked(folder, model);
+}
 
 std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
                                        const at::TensorOptions& options) {

@@ -26,6 +26,9 @@ void CheckStoredShapes(const std::map<std::string, std::vector<int64_t>>& shapes
                        const std::function<bool(const std::string&)>& unused,
                        const std::string& doing);
 
+// Reads the headers of the files alone, and throws what ReadPretrained would.
+void CheckPretrained(const std::string& folder, const ModelConfig& model);
+
 // Returns the weights of `model`, in the order of ParameterSpecs, with dtype and device of
 // `options`, or as `keep` returns them: it gets each weight in fp32 on the CPU, with the index of
 // its spec, before the next one is read. First compares names and shapes of

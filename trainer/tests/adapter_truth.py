@@ -38,7 +38,8 @@ KEPT = {"tokenizer.json": "{}", "tokenizer_config.json": '{"eos_token": "!"}',
 
 
 def modules_of(decoder, ends):
-    return [f"model.layers.{layer}.{end}" for layer in range(decoder.layers) for end in ends]
+    return [f"model.layers.{layer}.{end}" for layer in range(decoder.layers)
+            for end in ends if "." in end] + [end for end in ends if "." not in end]
 
 
 def write_adapter(folder, decoder, modules, seed=1, dtype=torch.float32, saved=(), **config):
@@ -64,7 +65,7 @@ def write_adapter(folder, decoder, modules, seed=1, dtype=torch.float32, saved=(
     full = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "bias": "none", "fan_in_fan_out": False,
             "base_model_name_or_path": "org/base", "inference_mode": True, "lora_dropout": 0.05,
             "init_lora_weights": True, "layers_to_transform": None, "use_rslora": False,
-            "target_modules": sorted({module.rsplit(".", 1)[1] for module in modules}), **config}
+            "target_modules": sorted({module.rsplit(".", 1)[-1] for module in modules}), **config}
     with open(folder + "/adapter_config.json", "w", encoding="utf-8") as file:
         json.dump(full, file)
     return tensors, full
@@ -127,6 +128,8 @@ CASES = [
      {"r": 2, "lora_alpha": 8, "use_dora": True, "target_modules": ".*_proj"}, ()),
     ("gemma3", families.gemma3_v4, families.SMALL, torch.float32, 1, LINEAR,
      {"r": 4, "lora_alpha": 8, "target_modules": "all-linear"}, ()),
+    ("a head of its own", families.llama_linear, families.SMALL, torch.float32, 2, LINEAR + ["lm_head"],
+     {"r": 4, "lora_alpha": 8, "alpha_pattern": {"lm_head": 2, "v_proj": 5}}, ()),
     ("a rank as large as the matrix", families.smollm2, families.SMALL, torch.float32, 1, LINEAR[1:2],
      {"r": 64, "lora_alpha": 64}, ()),
 ]
@@ -211,7 +214,7 @@ def check_shards(test):
 
 # --- llama.cpp
 
-GGUF_CASES = [0, 2, 3, 6]  # of CASES: those without DoRA and whole weights
+GGUF_CASES = [0, 2, 3, 6, 7]  # of CASES: those without DoRA and whole weights
 
 
 def check_llama_cpp(test):
@@ -288,8 +291,9 @@ def check_mlx(test):
             if config["fine_tune_type"] == "dora":
                 new = new * (tensors[module + ".m"].double() / new.norm(dim=1))[:, None]
             worst = max(worst, float((new - exact[module + ".weight"]).abs().max()))
-        chosen = {f"model.layers.{layer}.{key}" for key in parameters["keys"]
-                  for layer in range(decoder.layers - config["num_layers"], decoder.layers)}
+        layers = range(decoder.layers - config["num_layers"], decoder.layers)
+        chosen = {name for key in parameters["keys"] for name in (
+            [f"model.layers.{layer}.{key}" for layer in layers] if "." in key else [key])}
         test.check(f"{what}: MLX's formula gives the merged weights, off by {worst:.1e}",
                    worst < 1e-5 and chosen == modules, chosen ^ modules)
 
@@ -330,9 +334,17 @@ def check_refusals(test):
                   saved=("model.embed_tokens.weight",))
     refused("an embedding that is also the head", "cannot change alone", *merge)
     tensors, _ = write_adapter(adapter, decoder, modules, r=4, lora_alpha=8)
+    stopped = subprocess.run(["env", "--block-signal=TERM", "sh", "-c", 'kill -TERM $$; exec "$0" "$@"',
+                              test.program, *merge], stderr=subprocess.PIPE, text=True, check=False)
+    test.check("SIGTERM ends a merge, and nothing is left", stopped.returncode == 143 and
+               not [name for name in os.listdir(test.work) if name.startswith("refused")], stopped)
     path = adapter + "/adapter_model.safetensors"
     write_safetensors(path, {**tensors, PREFIX + modules[0] + ".lora_E.weight": torch.ones(2, 2)})
     refused("an unknown tensor", "lora_E.weight: it is neither", *merge)
+    broken = dict(tensors)
+    broken[PREFIX + modules[0] + ".lora_A.weight"] = tensors[PREFIX + modules[0] + ".lora_A.weight"] * math.inf
+    write_safetensors(path, broken)
+    refused("infinite numbers", "q_proj.lora_A.weight has a number that is not finite", *merge)
     write_safetensors(path, {name: tensor.long() for name, tensor in tensors.items()})
     refused("whole numbers", "dtype I64", *merge)
     with open(path, "rb") as file:
@@ -351,6 +363,29 @@ def check_refusals(test):
     refused("no adapter", "no such file", "merge", "--model", model, "--adapter", "/none", "--out", out)
 
 
+HOSTILE = [None, -1, 0, 10 ** 18, 2 ** 63, 1e308, "x", "../..", [], [None], {"a": {}}, True]
+
+
+def check_hostile(test):
+    """Any value under any key is taken or refused; nothing is left of what is refused."""
+    adapter, out = test.work + "/hostile", test.work + "/hostile-out"
+    shutil.rmtree(adapter, ignore_errors=True)
+    shutil.copytree(test.work + "/adapter-2", adapter)
+    with open(adapter + "/adapter_config.json", encoding="utf-8") as file:
+        config = json.load(file)
+    wrong = []
+    for number, key in enumerate(sorted(config)):
+        for value in (HOSTILE[number % len(HOSTILE)], HOSTILE[(number + 5) % len(HOSTILE)]):
+            with open(adapter + "/adapter_config.json", "w", encoding="utf-8") as file:
+                json.dump({**config, key: value}, file)
+            ended = test.run("merge", "--model", test.work + "/model-2", "--adapter", adapter, "--out", out)
+            left = [name for name in os.listdir(test.work) if name.startswith("hostile-out")]
+            if ended.returncode not in (0, BAD_DATA) or (ended.returncode != 0 and left):
+                wrong.append((key, value, ended, left))
+            shutil.rmtree(out, ignore_errors=True)
+    test.check(f"hostile values under {len(config)} keys", not wrong, wrong)
+
+
 def main():
     program, work = sys.argv[1:]
     work = os.path.abspath(work)
@@ -363,6 +398,7 @@ def main():
     check_llama_cpp(test)
     check_mlx(test)
     check_refusals(test)
+    check_hostile(test)
     sys.exit(1 if test.failed else 0)
 
 

@@ -194,9 +194,9 @@ def loss_of_documents(decoder, weights, inputs, targets, starts):
     return total / int((targets >= 0).sum())
 
 
-def write_case(directory, number, case):
+def write_case(directory, number, case, packed=False):
     """Writes the folder of one case, and returns it with the decoder, weights and batch."""
-    (_, make, (shape, (rows, length)), dtype, shards), packed = case
+    _, make, (shape, (rows, length)), dtype, shards = case
     config, decoder = make(shape)
     weights = decoder.random_weights(dtype, seed=number)
     folder = f"{directory}/{number:02}"
@@ -253,7 +253,7 @@ def main():
     # Each model with whole windows, and with several documents in each.
     kinds = [(case, packed) for case in CASES for packed in (False, True) if
              not packed or case[2][1][1] > 1]
-    cases = [write_case(directory, number, kind) for number, kind in enumerate(kinds)]
+    cases = [write_case(directory, number, *kind) for number, kind in enumerate(kinds)]
     subprocess.run([dump] + [case[0] for case in cases], check=True)
     failed = 0
     for ((name, _, (shape, batch), dtype, shards), packed), case in zip(kinds, cases):

@@ -106,7 +106,8 @@ def check_families(test):
     jobs, facts = [], []
     for number, case in enumerate(families.CASES + MORE_CASES):
         what = f"{case[0]}, {case[2][1][1]} tokens"
-        folder, decoder, weights, inputs, _ = families.write_case(test.work + "/families", number, case)
+        folder, decoder, weights, inputs, _, _ = families.write_case(test.work + "/families",
+                                                                     number, case)
         llama_cpp.write_letters(folder, decoder.vocab)
         ended = test.export(folder, folder + ".gguf", "--type", "f32")
         if case[0] in REFUSED:
@@ -442,7 +443,16 @@ def check_refusals(test):
     refused("a folder as the file", "it is a folder", code=BAD_CONFIG, out=folder)
     refused("a file in no folder", "No such file", code=IO, out=folder + "/none/out.gguf")
     refused("a device", "something else than a file", code=BAD_CONFIG, out="/dev/null")
+    refused("the model's own file", "no GGUF file", code=BAD_CONFIG, out=folder + "/model.safetensors")
     refused("a disk that is full", "File too large", code=IO, room=20000)
+    kept = folder + "-kept.gguf"
+    written = test.export(folder, kept)
+    with open(kept, "rb") as file:
+        content = file.read()
+    failed = test.export(folder, kept, room=20000)
+    with open(kept, "rb") as file:
+        test.check("what was there stays, where a new file fails", written.returncode == 0 and
+                   failed.returncode == IO and file.read() == content, written, failed)
     os.remove(folder + "/tokenizer.json")
     refused("a model without tokenizer", "no tokenizer.json")
     fresh()

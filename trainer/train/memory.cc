@@ -17,6 +17,7 @@ namespace gpuctl::trainer {
 namespace {
 
 constexpr int64_t kFloatBytes = 4;
+constexpr double kPackedBytes = 0.516;  // a weight in NF4, with its factors
 // More windows at once are no faster: on a CPU the products are large enough with these, on a GPU
 // with this many tokens.
 constexpr int64_t kCpuWindows = 4;
@@ -32,8 +33,8 @@ int64_t Elements(const ParameterSpec& spec) {
 struct Counts {
   int64_t all = 0;
   int64_t trained = 0;
-  int64_t wide = 0;  // fp32 on each device
-  int64_t frozen = 0;
+  int64_t wide = 0;       // fp32 on each device
+  int64_t packed = 0;     // frozen ones in 4 bits
   int64_t embedding = 0;  // its elements, if it is trained
   bool matrices_trained = false;
   int64_t adapter_ranks = 0;  // of the adapters of one block, together
@@ -64,7 +65,7 @@ Counts CountWeights(const Config& config, const AdapterLayout& layout) {
   for (size_t i = 0; i < layout.specs.size(); ++i) {
     const int64_t elements = Elements(layout.specs[i]);
     counts.all += elements;
-    (layout.frozen[i] ? counts.frozen : counts.trained) += elements;
+    if (!layout.frozen[i]) counts.trained += elements;
     if (layout.specs[i].stays_wide) counts.wide += elements;
     if (!layout.frozen[i] && i < layout.model_specs && layout.specs[i].shape.size() == 2) {
       counts.matrices_trained = true;
@@ -73,6 +74,7 @@ Counts CountWeights(const Config& config, const AdapterLayout& layout) {
   if (!layout.frozen[0]) counts.embedding = Elements(layout.specs[0]);
   counts.first_block = FirstTrainedBlock(layout, config.model.layers);
   for (const AdaptedMatrix& matrix : layout.matrices) {
+    if (!matrix.packed_rows.empty()) counts.packed += Elements(layout.specs[matrix.spec]);
     if (matrix.block == 0) {
       counts.adapter_ranks += static_cast<int64_t>(matrix.parts.size()) * config.lora.rank;
     }
@@ -296,9 +298,11 @@ MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, 
   const bool wide = placement.dtype != c10::kFloat;
   const int64_t width = wide ? 2 : kFloatBytes;
   MemoryEstimate estimate;
-  estimate.weights = wide ? width * (counts.all - counts.wide) + kFloatBytes * counts.wide +
+  const int64_t dense = counts.all - counts.packed;
+  estimate.weights = wide ? width * (dense - counts.wide) + kFloatBytes * counts.wide +
                                 kFloatBytes * counts.trained
-                          : kFloatBytes * counts.all;
+                          : kFloatBytes * dense;
+  estimate.weights += static_cast<int64_t>(kPackedBytes * static_cast<double>(counts.packed));
   estimate.moments = 2 * kFloatBytes * counts.trained;
   const WorkerNeed worker = NeedOfWorker(config, counts, placement, micro_batch);
   estimate.gradients = placement.workers * worker.gradients;

@@ -133,6 +133,7 @@ ModelSource FindModel(const Config& config, const std::string& resume) {
   const ModelFolder folder = ReadModelFolder(path);
   if (!source.checkpoint.empty() && !adapted) CheckSameModel(init, folder);
   CheckFits(folder.model, config, path);
+  if (path == init) CheckPretrained(path, folder.model);
   source.model = folder.model;
   source.model.context = config.model.context;
   source.model.init = init;
