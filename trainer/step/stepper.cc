@@ -1,6 +1,6 @@
 // Legend: b windows, t tokens, d = of the vocabulary's size.
 
-#include "trainer/train/stepper.h"
+#include "trainer/step/stepper.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -15,7 +15,7 @@
 
 #include "trainer/lora/adapter_files.h"
 #include "trainer/lora/adapters.h"
-#include "trainer/train/out_of_memory.h"
+#include "trainer/step/out_of_memory.h"
 
 namespace gpuctl::trainer {
 namespace {

@@ -6,8 +6,8 @@
 // the result is the same to the last bit, whatever the scheduling of threads.
 // On an accelerator the team has one member and the same steps run there.
 
-#ifndef TRAINER_TRAIN_STEPPER_H_
-#define TRAINER_TRAIN_STEPPER_H_
+#ifndef TRAINER_STEP_STEPPER_H_
+#define TRAINER_STEP_STEPPER_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -23,9 +23,9 @@
 #include "trainer/data/windows.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/gpt.h"
-#include "trainer/train/adamw.h"
-#include "trainer/train/device.h"
-#include "trainer/train/team.h"
+#include "trainer/step/adamw.h"
+#include "trainer/step/device.h"
+#include "trainer/step/team.h"
 
 namespace gpuctl::trainer {
 
@@ -146,4 +146,4 @@ class Stepper {
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_TRAIN_STEPPER_H_
+#endif  // TRAINER_STEP_STEPPER_H_
