@@ -42,6 +42,12 @@ struct Batch {
 Batch MakeBatch(int64_t rows, int64_t context, bool packed,
                 const std::function<int64_t(int64_t row, const WindowSlot& slot)>& fill);
 
+// Returns the summed loss over the scored targets of the batch. Each member of the team runs its
+// share, `micro_batch` windows at once, with the weights that `weights` returns for it.
+double SummedLossOfBatch(Team& team, const GptShape& shape,
+                         const std::function<const GptWeights&(int member)>& weights,
+                         const Batch& batch, int64_t micro_batch);
+
 struct GradientResult {
   bool finished = false;  // false: stopped between micro-batches, nothing else is set
   double loss = 0;        // mean over the scored tokens of the whole step
@@ -112,8 +118,6 @@ class Stepper {
   GradientResult TryGradients(const Batch& batch, const std::function<bool()>& stop);
   void Forget();
   void RunWorker(int member, const Batch& batch, const std::function<bool()>& stop);
-  at::Tensor MicroBatchLoss(const Worker& worker, const Batch& batch, int64_t first, int64_t rows,
-                            double scale) const;
   void RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows);
   double ReduceShard(int member);
   GradientResult ReduceOnDevice();
