@@ -18,9 +18,8 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;
 constexpr double kPackedBytes = 0.516;  // a weight in NF4, with its factors
-// More windows at once are no faster: on a CPU the products are large enough with these, on a GPU
-// with this many tokens.
-constexpr int64_t kCpuWindows = 4;
+// With this many tokens at once the products are large enough; more are no faster.
+constexpr int64_t kCpuTokens = 1024;
 constexpr int64_t kDeviceTokens = 32768;
 
 int64_t Elements(const ParameterSpec& spec) {
@@ -41,20 +40,13 @@ struct Counts {
   int64_t first_block = 0;    // with a trained weight; those before it keep nothing
 };
 
-// Returns the block that a weight is in, or -1.
-int64_t BlockOf(const ParameterSpec& spec) {
-  long long block = -1;
-  if (std::sscanf(spec.slices.front().name.c_str(), "model.layers.%lld.", &block) != 1) return -1;
-  return block;
-}
-
 // Returns the lowest block whose output depends on a trained weight, or how many there are.
 int64_t FirstTrainedBlock(const AdapterLayout& layout, int64_t layers) {
   if (!layout.frozen[0]) return 0;
   int64_t first = layers;
   for (size_t i = 0; i < layout.specs.size(); ++i) {
     if (layout.frozen[i]) continue;
-    const int64_t block = BlockOf(layout.specs[i]);
+    const int64_t block = BlockOfName(layout.specs[i].slices.front().name);
     if (block >= 0) first = std::min(first, block);
   }
   return first;
@@ -205,10 +197,8 @@ int64_t ShareOfWorker(const Config& config, int workers) {
 std::vector<int64_t> MicroBatches(const Config& config, const Placement& placement) {
   const int64_t share = ShareOfWorker(config, placement.workers);
   if (config.train.micro_batch > 0) return {std::min(config.train.micro_batch, share)};
-  int64_t most = placement.device.is_cpu()
-                     ? kCpuWindows
-                     : std::max<int64_t>(1, kDeviceTokens / config.model.context);
-  most = std::min(most, share);
+  const int64_t tokens = placement.device.is_cpu() ? kCpuTokens : kDeviceTokens;
+  const int64_t most = std::min(share, std::max<int64_t>(1, tokens / config.model.context));
   std::vector<int64_t> tried;
   for (int64_t windows = most; windows > 1; windows = (windows + 1) / 2) tried.push_back(windows);
   tried.push_back(1);

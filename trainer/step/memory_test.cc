@@ -13,7 +13,7 @@ constexpr int64_t kMiB = 1 << 20;
 
 Config RunConfig() {
   Config config;
-  config.model = {6, 384, 6, 2, 1024, 512, 8192, 10000.0, 1e-5};
+  config.model = {6, 384, 6, 2, 1024, 256, 8192, 10000.0, 1e-5};
   config.train.batch = 16;
   config.train.micro_batch = 0;
   return config;
