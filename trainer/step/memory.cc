@@ -210,33 +210,41 @@ class Planner {
   Planner(const Config& config, std::optional<int64_t> available, int64_t base)
       : config_(config), available_(available), base_(base) {}
 
+  // Returns the first plan that fits, or else the last.
+  MemoryPlan Plan(const Placement& placement) const {
+    const bool writes = !config_.checkpoint.dir.empty();
+    MemoryPlan plan = FirstOfWorkers(placement, writes);
+    if (Fits(plan.estimate) || !writes) return plan;
+    plan = FirstOfWorkers(placement, false);
+    plan.copies_checkpoints = false;
+    return plan;
+  }
+
   bool Fits(const MemoryEstimate& estimate) const {
     return !available_ || estimate.total - base_ <= *available_;
   }
 
-  // Returns the first plan that fits, or else the last.
-  MemoryPlan First(const Placement& placement) const {
+ private:
+  MemoryPlan First(const Placement& placement, bool copies) const {
     MemoryPlan plan;
     plan.available = available_;
     for (const int64_t micro_batch : MicroBatches(config_, placement)) {
       plan.placement = placement;
       plan.micro_batch = micro_batch;
-      plan.estimate =
-          EstimateMemory(config_, placement, micro_batch, !config_.checkpoint.dir.empty(), base_);
+      plan.estimate = EstimateMemory(config_, placement, micro_batch, copies, base_);
       if (Fits(plan.estimate)) break;
     }
     return plan;
   }
 
-  // Does the same with fewer and fewer workers, if the configuration leaves them open.
-  MemoryPlan FirstOfWorkers(Placement placement) const {
+  // Tries fewer and fewer workers, if the configuration leaves them open.
+  MemoryPlan FirstOfWorkers(Placement placement, bool copies) const {
     for (;; --placement.workers) {
-      MemoryPlan plan = First(placement);
+      MemoryPlan plan = First(placement, copies);
       if (Fits(plan.estimate) || placement.workers == 1 || config_.train.threads > 0) return plan;
     }
   }
 
- private:
   const Config& config_;
   const std::optional<int64_t> available_;
   const int64_t base_;
@@ -274,7 +282,7 @@ std::string FindFittingChange(const Config& config, const Placement& placement,
     Placement other = placement;
     if (change.config.train.threads == 1) other.workers = 1;
     const Planner planner(change.config, available, base);
-    if (planner.Fits(planner.FirstOfWorkers(other).estimate)) return change.words;
+    if (planner.Fits(planner.Plan(other).estimate)) return change.words;
   }
   return "";
 }
@@ -318,7 +326,7 @@ std::optional<int64_t> AvailableMemory(const Placement& placement) {
 MemoryPlan PlanMemory(const Config& config, const Placement& placement,
                       std::optional<int64_t> available, int64_t base) {
   const Planner planner(config, available, base);
-  MemoryPlan plan = planner.FirstOfWorkers(placement);
+  MemoryPlan plan = planner.Plan(placement);
   if (planner.Fits(plan.estimate)) return plan;
   const std::string change = FindFittingChange(config, placement, available, base);
   throw ConfigError("plan memory: there is too little: " + Describe(plan),
@@ -335,6 +343,7 @@ std::string Describe(const MemoryPlan& plan) {
                  Gigabytes(e.weights).c_str(), Gigabytes(e.moments).c_str(),
                  Gigabytes(e.gradients).c_str(), Gigabytes(e.activations).c_str());
   if (e.snapshot > 0) line += ", a checkpoint's copy " + Gigabytes(e.snapshot);
+  if (!plan.copies_checkpoints) line += ", training waits for checkpoints";
   if (e.base > 0) line += ", the program " + Gigabytes(e.base);
   return line + Format("; %lld windows at once", static_cast<long long>(plan.micro_batch));
 }

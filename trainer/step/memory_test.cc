@@ -75,6 +75,18 @@ TEST(MemoryTest, TheMicroBatchIsTheLargestThatFits) {
   EXPECT_EQ(PlanFor(given, int64_t{64} << 30).micro_batch, 1);
 }
 
+TEST(MemoryTest, WithoutRoomForACopyTrainingWaitsForCheckpoints) {
+  Config config = RunConfig();
+  config.train.threads = 2;
+  config.checkpoint.dir = "somewhere";
+  const int64_t copied = EstimateMemory(config, OnCores(2), 1, true, 0).total;
+  EXPECT_TRUE(PlanFor(config, copied).copies_checkpoints);
+  const MemoryPlan plan = PlanFor(config, copied - 1);
+  EXPECT_FALSE(plan.copies_checkpoints);
+  EXPECT_GT(plan.micro_batch, 1);  // the room of the copy
+  EXPECT_NE(Describe(plan).find("training waits"), std::string::npos);
+}
+
 TEST(MemoryTest, WorkersThatAreGivenAreNotTaken) {
   Config config = RunConfig();
   config.train.threads = 2;

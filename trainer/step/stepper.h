@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
@@ -26,6 +27,7 @@
 #include "trainer/step/adamw.h"
 #include "trainer/step/device.h"
 #include "trainer/step/team.h"
+#include "trainer/step/tensor_copies.h"
 
 namespace gpuctl::trainer {
 
@@ -81,6 +83,11 @@ class Stepper {
   // The network, for generating between the steps.
   const GptShape& shape() const { return shape_; }
   const GptWeights& weights() const { return workers_[0].weights; }
+
+  // Returns copies of tensors that Weights() or OptimizerState() returned; see CopyTensors.
+  NamedTensors Copy(const NamedTensors& live, NamedTensors kept) {
+    return CopyTensors(team_, live, std::move(kept));
+  }
 
   // Return views of the live tensors under their names on disk; valid until the next Apply. With
   // adapters Weights returns these alone, in fp32, and the state has no masters.

@@ -210,12 +210,6 @@ bool Trainer::CheckpointDue() const {
   return BestOnesToKeep(config_) > 0 && progress_.best_step == progress_.step;
 }
 
-void Trainer::SaveCheckpoint() {
-  if (!checkpointer_ || saved_step_ == progress_.step) return;
-  checkpointer_->Save([this] { return TakeSnapshot(); });
-  saved_step_ = progress_.step;
-}
-
 void Trainer::ReportCheckpoints() {
   if (!checkpointer_) return;
   while (const auto report = checkpointer_->TakeReport()) {
