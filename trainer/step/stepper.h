@@ -130,6 +130,7 @@ class Stepper {
   GradientResult ReduceOnDevice();
   void UpdateShard(int member, double lr, int64_t t, float clip);
   void UpdateOnDevice(double lr, int64_t t);
+  void UpdateInOneKernel(double lr, int64_t t, const at::Tensor& clip);
   AdamwStep StepFor(size_t parameter, double lr, int64_t t) const;
   at::Tensor Gradient(const Worker& worker, size_t parameter) const;
   bool wide() const { return placement_.dtype != at::kFloat; }
