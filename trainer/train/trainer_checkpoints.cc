@@ -65,17 +65,17 @@ void Trainer::Resume() {
   if (source_.checkpoint.empty()) {
     return reporter_.Say("resume  nothing to resume from in " + config_.checkpoint.dir);
   }
-  Restore(LoadCheckpoint(source_.checkpoint));
+  Restore(LoadVerifiedCheckpoint(source_.checkpoint));
 }
 
 // Throws when a run that starts at step 0 would mix its checkpoints with another run's.
 void Trainer::RefuseToOverwrite() const {
   if (config_.checkpoint.dir.empty()) return;
-  std::vector<std::string> skipped;
-  const std::string newest = FindNewestCheckpoint(config_.checkpoint.dir, &skipped);
-  if (newest.empty()) return;
-  throw ConfigError("start in " + config_.checkpoint.dir + ": it already holds " + newest,
-                    "go on from it with --resume auto, or choose another --checkpoint-dir");
+  const std::vector<int64_t> steps = ListCheckpoints(config_.checkpoint.dir);
+  if (steps.empty()) return;
+  throw ConfigError(
+      "start in " + config_.checkpoint.dir + ": it already holds " + CheckpointName(steps.back()),
+      "go on from it with --resume auto, or choose another --checkpoint-dir");
 }
 
 void Trainer::Restore(const LoadedCheckpoint& checkpoint) {
