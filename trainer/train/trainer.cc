@@ -152,7 +152,9 @@ void Trainer::ReportStep(const GradientResult& gradients, double lr) {
   event.loss = gradients.loss;
   event.lr = lr;
   event.grad_norm = gradients.norm;
-  event.tokens_per_s = static_cast<double>(interval_tokens_) / interval_seconds_;
+  // Places without a token are no work that anybody wants.
+  event.tokens_per_s =
+      data_->filled_share() * static_cast<double>(interval_tokens_) / interval_seconds_;
   event.tokens = progress_.tokens;
   event.memory_bytes = ResidentBytes();
   double peak_flops = config_.train.peak_tflops * 1e12;
