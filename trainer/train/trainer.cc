@@ -158,11 +158,13 @@ void Trainer::RefuseIfNotFinite(const GradientResult& gradients) const {
                      : !std::isfinite(gradients.norm) ? "the gradient norm"
                                                       : nullptr;
   if (what == nullptr) return;
+  const std::string where = stepper_.DescribeNotFinite();
   throw Error(ExitCode::kDiverged,
-              Format("step %lld: %s is not finite (loss %g, gradient norm %g); the weights are "
+              Format("step %lld: %s is not finite (loss %g, gradient norm %g)%s; the weights are "
                      "those after step %lld",
                      static_cast<long long>(progress_.step) + 1, what, gradients.loss,
-                     gradients.norm, static_cast<long long>(progress_.step)),
+                     gradients.norm, where.empty() ? "" : (", and so is " + where).c_str(),
+                     static_cast<long long>(progress_.step)),
               "lower optimizer.lr, or raise optimizer.warmup_steps");
 }
 
