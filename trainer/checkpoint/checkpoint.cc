@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <new>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -161,6 +162,9 @@ std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot) {
   } catch (const Error& error) {
     RemoveQuietly(temporary);  // frees space on a full disk
     throw Error(error.code(), "write checkpoint " + final_path + ": " + error.what(), error.hint());
+  } catch (const std::bad_alloc&) {
+    RemoveQuietly(temporary);
+    throw Error(ExitCode::kTryAgain, "write checkpoint " + final_path + ": out of memory");
   }
   return final_path;
 }

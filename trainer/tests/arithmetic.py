@@ -48,8 +48,8 @@ class Test(Program):
         self.check(f"{name}: rows become tokens", ended.returncode == 0, ended.stderr)
         return path + "-tokens"
 
-    def train(self, what, model, data, settings):
-        """Returns the checkpoint directory, the metrics and what was printed."""
+    def words(self, model, data, settings):
+        """Returns the command of a new run, its checkpoint directory and the file of its metrics."""
         self.runs += 1
         name = f"{self.directory}/run{self.runs}"
         config = {"model": {"context": CONTEXT}, "optimizer": {"lr": 5e-3, "warmup_ratio": 0.05},
@@ -61,10 +61,16 @@ class Test(Program):
             config.setdefault(section, {})[key] = value
         with open(name + ".json", "w", encoding="utf-8") as file:
             json.dump(config, file)
-        ended = self.run("train", "--config", name + ".json", "--init", model, "--data", data,
-                         "--checkpoint-dir", name + ".checkpoints", GPUCTL_METRICS=name + ".metrics")
+        words = ["train", "--config", name + ".json", "--init", model, "--data", data,
+                 "--checkpoint-dir", name + ".checkpoints"]
+        return words, name + ".checkpoints", name + ".metrics"
+
+    def train(self, what, model, data, settings):
+        """Returns the checkpoint directory, the metrics and what was printed."""
+        words, checkpoints, metrics = self.words(model, data, settings)
+        ended = self.run(*words, GPUCTL_METRICS=metrics)
         self.check(what + " ends well", ended.returncode == 0, ended.returncode, ended.stderr)
-        return name + ".checkpoints", read_metrics(name + ".metrics"), ended.stdout
+        return checkpoints, read_metrics(metrics), ended.stdout
 
     def right_answers(self, sums, *model):
         """Returns the share of the sums that a model answers in a chat, digit by digit."""
