@@ -68,7 +68,8 @@ constexpr int64_t kEvalRows = 64;
 }  // namespace
 
 Trainer::Trainer(RunOptions options)
-    : source_(FindModel(options.config, options.resume)),
+    : lock_(options.config.checkpoint.dir),
+      source_(FindModel(options.config, options.resume)),
       data_(OpenTrainingData(WithModel(options.config, source_.model), TokenizerDigest(source_))),
       options_(InSteps(std::move(options), source_, *data_)),
       config_(options_.config),
@@ -78,6 +79,7 @@ Trainer::Trainer(RunOptions options)
       placement_(memory_.placement),
       stepper_(config_, placement_, StartWeights(config_, source_, placement_)) {
   stepper_.SetMicroBatch(memory_.micro_batch);
+  lock_.MakeAndTake();
   Resume();
   if (!config_.checkpoint.dir.empty()) {
     checkpointer_ = std::make_unique<Checkpointer>(
