@@ -39,21 +39,50 @@ struct Weight {
       "adapter_config.json names the base model: \"" + Printable(adapter.config.base) + "\"");
 }
 
-// Refuses changes of a matrix that is used twice, as embedding and as head: they would change both.
-void CheckTied(const Adapter& adapter, const std::map<std::string, StoredPlace>& places,
-               const json& config) {
+// Whether two stored tensors have the same bytes; reads them in pieces.
+bool SameBytes(const StoredPlace& one, const StoredPlace& other) {
+  constexpr uint64_t kPiece = 4 << 20;
+  const uint64_t size = one.tensor.end - one.tensor.begin;
+  if (one.tensor.dtype != other.tensor.dtype || one.tensor.shape != other.tensor.shape)
+    return false;
+  std::string left, right;
+  for (uint64_t at = 0; at < size; at += kPiece) {
+    left.resize(std::min(kPiece, size - at));
+    right.resize(left.size());
+    one.file->Read(one.tensor, at, left.size(), left.data());
+    other.file->Read(other.tensor, at, right.size(), right.data());
+    if (left != right) return false;
+  }
+  return true;
+}
+
+// Where one matrix is embedding and head, an adapter may replace it, with both names and the same
+// numbers, as PEFT and the trainer save it. Every other change of it alone would change both.
+void JoinTied(const std::map<std::string, StoredPlace>& places, const json& config,
+              Adapter* adapter) {
+  constexpr char kHead[] = "lm_head.weight", kEmbedding[] = "model.embed_tokens.weight";
   const auto found = config.find("tie_word_embeddings");
-  const bool tied = places.count("lm_head.weight") == 0 ||
-                    (found != config.end() && found->is_boolean() && found->get<bool>());
+  const bool stores_head = places.count(kHead) > 0;
+  const bool tied =
+      !stores_head || (found != config.end() && found->is_boolean() && found->get<bool>());
   if (!tied) return;
-  const auto refuse = [&](const std::string& name) {
-    if (name == "lm_head" || name == "lm_head.weight" || name == "model.embed_tokens" ||
-        name == "model.embed_tokens.weight") {
-      RefuseAdapter(adapter, name + " cannot change alone: the embedding is also the head");
+  for (const AdapterModule& module : adapter->modules) {
+    if (module.name == "lm_head" || module.name == "model.embed_tokens") {
+      RefuseAdapter(*adapter, module.name + " cannot change alone: the embedding is also the head");
     }
-  };
-  for (const AdapterModule& module : adapter.modules) refuse(module.name);
-  for (const auto& [name, place] : adapter.replaced) refuse(name);
+  }
+  const auto head = adapter->replaced.find(kHead), embedding = adapter->replaced.find(kEmbedding);
+  const auto none = adapter->replaced.end();
+  if (head == none && embedding == none) return;
+  if (head == none || embedding == none) {
+    RefuseAdapter(*adapter, std::string(head == none ? kEmbedding : kHead) +
+                                " cannot change alone: the embedding is also the head");
+  }
+  if (!SameBytes(head->second, embedding->second)) {
+    RefuseAdapter(*adapter, std::string(kEmbedding) + " and " + kHead +
+                                " differ, but are one matrix in the model");
+  }
+  if (!stores_head) adapter->replaced.erase(head);
 }
 
 // Returns all weights in the order of the base model's files.
@@ -202,8 +231,8 @@ MergeResult MergeAdapter(const MergeRequest& request) {
   const std::string config_path = request.model + "/config.json";
   const json config = ReadDocument(config_path, kLargestModelConfig);
   const std::map<std::string, StoredPlace> places = OpenWeights(request.model);
-  const Adapter adapter = ReadAdapter(request.adapter);
-  CheckTied(adapter, places, config);
+  Adapter adapter = ReadAdapter(request.adapter);
+  JoinTied(places, config, &adapter);
   const std::vector<Weight> weights = WeightsOf(adapter, places);
   NewFolder folder(request.out);
   MergeResult result;

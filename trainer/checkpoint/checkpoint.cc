@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <new>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/json_object.h"
 #include "trainer/base/sha256.h"
 #include "trainer/base/text.h"
 
@@ -100,9 +102,7 @@ void Publish(const std::string& root, const std::string& temporary, const std::s
 }
 
 json ReadJson(const std::string& path) {
-  json parsed = json::parse(ReadWholeFile(path), nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) throw DataError("read " + path + ": not a JSON object");
-  return parsed;
+  return ParseJsonObject(ReadWholeFile(path), "read " + path);
 }
 
 ManifestEntry ParseManifestEntry(const std::string& path, const json& file) {
@@ -161,6 +161,9 @@ std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot) {
   } catch (const Error& error) {
     RemoveQuietly(temporary);  // frees space on a full disk
     throw Error(error.code(), "write checkpoint " + final_path + ": " + error.what(), error.hint());
+  } catch (const std::bad_alloc&) {
+    RemoveQuietly(temporary);
+    throw Error(ExitCode::kTryAgain, "write checkpoint " + final_path + ": out of memory");
   }
   return final_path;
 }
@@ -191,6 +194,7 @@ std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path) {
     }
   }
   for (const std::string& name : ListDirectory(path)) {
+    if (name[0] == '.') continue;  // of a file manager or a network file system; never ours
     if (std::find(listed.begin(), listed.end(), name) == listed.end()) {
       Refuse(path, name + " is not in the manifest");
     }

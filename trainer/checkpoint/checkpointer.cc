@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "trainer/base/error.h"
@@ -26,6 +27,15 @@ double HeldOutLoss(const std::string& path) {
     return state["held_out_loss"].is_number() ? state["held_out_loss"].get<double>() : none;
   } catch (const Error&) {
     return none;
+  }
+}
+
+// Returns what went wrong, also where there is no memory to say it.
+std::string Told(const std::exception& error) {
+  try {
+    return error.what();
+  } catch (const std::bad_alloc&) {
+    return "no memory";  // short enough to need none
   }
 }
 
@@ -62,6 +72,7 @@ std::vector<std::string> PruneCheckpoints(const std::string& root, int64_t step,
 
 Checkpointer::Checkpointer(std::string root, int64_t keep_last, int64_t keep_best)
     : root_(std::move(root)), keep_last_(keep_last), keep_best_(keep_best) {
+  reports_.reserve(8);  // the writer needs no memory to say that there is none
   writer_ = std::thread([this] { Serve(); });
 }
 
@@ -122,7 +133,7 @@ CheckpointReport Checkpointer::Write(const Snapshot& snapshot) const {
     report.path = WriteCheckpoint(root_, snapshot);
     report.problems = PruneCheckpoints(root_, snapshot.step, keep_last_, keep_best_);
   } catch (const std::exception& error) {
-    report.failure = error.what();
+    report.failure = Told(error);
   }
   report.seconds = SecondsSince(start);
   return report;

@@ -2,6 +2,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/json_object.h"
 #include "trainer/config/families.h"
 
 namespace gpuctl::trainer {
@@ -34,9 +35,7 @@ std::string ReadText(const std::string& path) {
 }  // namespace
 
 json ReadJsonObject(const std::string& path) {
-  json parsed = json::parse(ReadText(path), nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) throw DataError("read model " + path + ": not a JSON object");
-  return parsed;
+  return ParseJsonObject(ReadText(path), "read model " + path);
 }
 
 ModelFolder ReadModelFolder(const std::string& path) {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #include "trainer/base/error.h"
+#include "trainer/base/json_object.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -85,29 +85,6 @@ uint64_t SafetensorsElementSize(const std::string& dtype) {
   return found == kSizes.end() ? 0 : found->second;
 }
 
-json ParseJsonStrictly(const std::string& text, const std::string& what) {
-  std::vector<std::set<std::string>> open;
-  std::string repeated;
-  bool deep = false;
-  const auto watch = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) {
-      open.emplace_back();
-      deep |= open.size() > kDeepest;
-    } else if (event == json::parse_event_t::object_end) {
-      open.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      const auto key = value.get<std::string>();
-      if (!open.back().insert(key).second) repeated = key;
-    }
-    return true;
-  };
-  json parsed = json::parse(text, watch, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) Refuse(what, "not valid JSON");
-  if (!repeated.empty()) Refuse(what, "\"" + repeated + "\" is there twice");
-  if (deep) Refuse(what, "nested too deeply");
-  return parsed;
-}
-
 SafetensorsHeader ParseSafetensorsHeader(const std::string& bytes, uint64_t file_size,
                                          const std::string& what) {
   if (file_size < 8 || bytes.size() < 8) Refuse(what, "shorter than 8 bytes");
@@ -119,7 +96,7 @@ SafetensorsHeader ParseSafetensorsHeader(const std::string& bytes, uint64_t file
   }
   const std::string text = bytes.substr(8, length);
   if (text.empty() || text[0] != '{') Refuse(what, "the header does not start with '{'");
-  const json parsed = ParseJsonStrictly(text, what);
+  const json parsed = ParseJsonObject(text, "read safetensors " + what, kDeepest);
 
   SafetensorsHeader header;
   header.data_begin = 8 + length;

@@ -42,10 +42,6 @@ uint64_t SafetensorsElementSize(const std::string& dtype);
 SafetensorsHeader ParseSafetensorsHeader(const std::string& bytes, uint64_t file_size,
                                          const std::string& what);
 
-// Parses JSON of at most four levels. Throws Error(kBadData) when it is not valid, or when an
-// object has a key twice, which nlohmann would silently overwrite.
-nlohmann::json ParseJsonStrictly(const std::string& text, const std::string& what);
-
 // Returns the 8 + N bytes before the data. Lays out the tensors in the given order and sets their
 // begin and end. N is padded with spaces to a multiple of 8.
 std::string BuildSafetensorsHeader(std::vector<StoredTensor>* tensors,

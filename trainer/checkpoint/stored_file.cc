@@ -9,6 +9,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/json_object.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -70,8 +71,8 @@ void OpenShards(const std::string& folder, std::map<std::string, StoredPlace>* p
     throw DataError("read model " + path + ": " + why);
   };
   if (FileSize(path) > kLargestIndex) refuse("above 512 MiB");
-  const nlohmann::json index = ParseJsonStrictly(ReadWholeFile(path), path);
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+  const nlohmann::json index = ParseJsonObject(ReadWholeFile(path), "read model " + path);
+  if (!index.contains("weight_map") || !index["weight_map"].is_object()) {
     refuse("it has no weight_map");
   }
   std::map<std::string, std::vector<std::string>> by_file;

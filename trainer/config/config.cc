@@ -4,6 +4,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/json_object.h"
 #include "trainer/base/text.h"
 
 namespace gpuctl::trainer {
@@ -189,9 +190,11 @@ auto& Find(const Items& items, const std::string& key, const std::string& prefix
 }
 
 json ParseJsonText(const std::string& text, const std::string& path) {
-  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
-  if (parsed.is_discarded()) throw ConfigError("read configuration " + path + ": not valid JSON");
-  return parsed;
+  try {
+    return ParseJsonObject(text, "read configuration " + path, 64, /*comments=*/true);
+  } catch (const Error& error) {
+    throw ConfigError(error.what());
+  }
 }
 
 void ApplyOverride(const std::string& assignment, json& config) {
@@ -203,7 +206,12 @@ void ApplyOverride(const std::string& assignment, json& config) {
   const std::string text = assignment.substr(equals + 1);
   json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) value = text;
-  config[assignment.substr(0, dot)][assignment.substr(dot + 1, equals - dot - 1)] = value;
+  json& section = config[assignment.substr(0, dot)];
+  if (!section.is_object() && !section.is_null()) {
+    throw ConfigError("read --set " + assignment + ": " + assignment.substr(0, dot) +
+                      " of the configuration is no object");
+  }
+  section[assignment.substr(dot + 1, equals - dot - 1)] = value;
 }
 
 void RefusePair(const json& parsed, const char* section, const char* one, const char* other) {

@@ -85,6 +85,16 @@ PackedRows::PackedRows(const TokenRows& rows, int64_t context, bool pack, uint64
   order_ = std::move(by_window);
 }
 
+bool PackedRows::HasLearned() const {
+  for (const int64_t row : order_) {
+    const uint32_t* words = rows_.Words(row);
+    for (int64_t t = 1; t <= Places(row); ++t) {
+      if ((words[t] & kLearnedBit) != 0) return true;
+    }
+  }
+  return false;
+}
+
 int64_t PackedRows::Places(int64_t row) const { return std::min(rows_.Size(row) - 1, context_); }
 
 int64_t PackedRows::Fill(int64_t window, int64_t vocabulary, const WindowSlot& slot) const {

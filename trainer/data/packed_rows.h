@@ -24,6 +24,8 @@ class PackedRows {
 
   int64_t windows() const { return static_cast<int64_t>(ends_.size()); }
   int64_t truncated_rows() const { return truncated_rows_; }
+  // Whether any token that is a target in a window is learned. Reads rows up to the first such one.
+  bool HasLearned() const;
   // Returns how many places of all windows hold a row.
   int64_t filled() const { return filled_; }
 

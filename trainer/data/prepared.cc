@@ -10,6 +10,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/json_object.h"
 #include "trainer/base/text.h"
 
 namespace gpuctl::trainer {
@@ -57,8 +58,7 @@ int64_t CountAt(const json& object, const char* key, const std::string& path) {
 }
 
 json ReadDescription(const std::string& path) {
-  json description = json::parse(ReadWholeFile(path), nullptr, /*allow_exceptions=*/false);
-  if (!description.is_object()) throw DataError("read data " + path + ": is no JSON object");
+  json description = ParseJsonObject(ReadWholeFile(path), "read data " + path);
   const int64_t format = CountAt(description, "format", path);
   if (format != kPreparedFormat) {
     throw DataError(Format("read data %s: has format %lld, this program reads %lld", path.c_str(),

@@ -48,6 +48,14 @@ class ByteData : public TrainingData {
   const double bigram_entropy_;
 };
 
+// A run that has nothing to learn, or nothing to be measured by, would report a loss of 0.
+void RefuseWithoutTargets(const PackedRows& rows, const std::string& what) {
+  if (rows.windows() == 0) throw DataError("read data: there is no " + what);
+  if (rows.HasLearned()) return;
+  throw DataError("read data: no " + what + " has a learned token within model.context",
+                  "set model.context to more, or prepare the data with another --mask");
+}
+
 class PreparedRows : public TrainingData {
  public:
   PreparedRows(const Config& config, PreparedData data)
@@ -59,8 +67,8 @@ class PreparedRows : public TrainingData {
         // The seed of a run does not change what it is measured by.
         held_out_(data_.held_out, context_, config.data.pack, 0),
         held_out_windows_(std::min(held_out_.windows(), config.train.eval_windows)) {
-    if (train_.windows() == 0) throw DataError("read data: there is no row to train on");
-    if (held_out_.windows() == 0) throw DataError("read data: there is no held-out row");
+    RefuseWithoutTargets(train_, "row to train on");
+    RefuseWithoutTargets(held_out_, "held-out row");
   }
 
   int64_t windows_per_epoch() const override { return train_.windows(); }

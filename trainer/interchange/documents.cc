@@ -1,47 +1,18 @@
 #include "trainer/interchange/documents.h"
 
 #include <cmath>
-#include <set>
-#include <vector>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/json_object.h"
 #include "trainer/base/text.h"
 
 namespace gpuctl::trainer {
-namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 64;
-
-}  // namespace
-
 json ParseDocument(const std::string& text, const std::string& what) {
-  std::vector<std::set<std::string>> keys;  // of each open object
-  std::string repeated;
-  bool deep = false;
-  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-    deep |= depth > kDeepest;
-    if (event == json::parse_event_t::object_start) {
-      keys.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      keys.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      const auto& name = value.get_ref<const std::string&>();
-      if (!keys.back().insert(name).second && repeated.empty()) repeated = name;
-    }
-    return true;
-  };
-  const auto refuse = [&](const std::string& why) {
-    throw DataError(Printable("read " + what + ": " + why));
-  };
-  json parsed = json::parse(text, watch, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) refuse("not valid JSON");
-  if (!parsed.is_object()) refuse("not a JSON object");
-  if (deep) refuse("nested too deeply");
-  if (!repeated.empty()) refuse("\"" + repeated + "\" is there twice");
-  return parsed;
+  return ParseJsonObject(text, "read " + what);
 }
 
 json ReadDocument(const std::string& path, uint64_t most) {

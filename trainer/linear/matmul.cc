@@ -4,7 +4,9 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 #include <dlfcn.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -120,6 +122,25 @@ struct BiasedLinearFunction : torch::autograd::Function<BiasedLinearFunction> {
 };
 
 }  // namespace
+
+void PrepareMatMul() {
+  if (Chosen() == nullptr) return;
+  for (const int64_t size : {1, 8, 96, 384}) {
+    const at::Tensor square = at::ones({384, 384});
+    const at::Tensor narrow = square.narrow(0, 0, size), flat = square.narrow(1, 0, size);
+    for (const bool add : {false, true}) {
+      at::Tensor wide_out = at::zeros({size, 384}), high_out = at::zeros({384, size});
+      MatMulInto(narrow, square, add, wide_out);
+      MatMulInto(narrow, square.t(), add, wide_out);
+      MatMulInto(flat.t(), square, add, wide_out);
+      MatMulInto(flat.t(), square.t(), add, wide_out);
+      MatMulInto(square, flat, add, high_out);
+      MatMulInto(square, narrow.t(), add, high_out);
+      MatMulInto(square.t(), flat, add, high_out);
+      MatMulInto(square.t(), narrow.t(), add, high_out);
+    }
+  }
+}
 
 void ChooseMatMul(const std::string& library) {
   Chosen() = library == "blas" ? nullptr : FindOneDnn();

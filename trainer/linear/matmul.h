@@ -20,6 +20,10 @@ namespace gpuctl::trainer {
 // thread-safe. Throws Error(kBadConfig) for "onednn" when it is not available. The choice follows a
 // rule, never timing, because another choice would round differently.
 void ChooseMatMul(const std::string& library);
+// Has oneDNN make the code of its kernels, with products of all layouts. It makes each at its first
+// use, and (2.7, for one) crashes where no memory is left for it; so this comes before a run takes
+// memory. Takes milliseconds.
+void PrepareMatMul();
 // Returns "onednn" or "blas".
 std::string MatMulLibrary();
 

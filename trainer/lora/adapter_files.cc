@@ -13,6 +13,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/stored_file.h"
 #include "trainer/config/adapter_config.h"
+#include "trainer/model/finite.h"
 #include "trainer/model/pretrained.h"
 
 namespace gpuctl::trainer {
@@ -150,6 +151,7 @@ void LoadAdapter(const AdapterLayout& layout, const std::map<std::string, at::Te
     if (!layout.frozen[i]) trained[i] = flat[i];
   }
   LoadSlices(layout.specs, stored, kPrefix, what, trained);
+  for (size_t i = 0; i < flat.size(); ++i) CheckFinite(layout.specs[i], trained[i], "load " + what);
   if (!layout.SavesTiedHead()) return;
   const auto head = stored.find(kTiedHead);
   const at::Tensor& embedding = stored.at(std::string(kPrefix) + layout.specs[0].slices[0].name);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trainer/base/error.h"
+#include "trainer/model/finite.h"
 #include "trainer/model/parameters.h"
 
 namespace gpuctl::trainer {
@@ -100,6 +101,7 @@ std::vector<at::Tensor> ReadAll(const std::string& folder, const ModelConfig& mo
     for (const RowSlice& slice : spec.slices) {
       stored.ReadInto(slice.name, weight.narrow(0, slice.first_row, slice.rows));
     }
+    CheckFinite(spec, weight, "read weights " + folder);
     flat.push_back(keep(flat.size(), std::move(weight)));
   }
   return flat;

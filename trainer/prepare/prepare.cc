@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "trainer/base/error.h"
+#include "trainer/base/json_object.h"
 #include "trainer/base/text.h"
 #include "trainer/config/families.h"
 #include "trainer/data/prepared.h"
@@ -216,9 +217,7 @@ void ReadContext(const PrepareOptions& options, PrepareReport* report) {
     if (options.context > 0) return;
     throw ConfigError("prepare: there is no " + path, "say with --context how long rows may be");
   }
-  const nlohmann::json config =
-      nlohmann::json::parse(ReadWholeFile(path), nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) throw DataError("read " + path + ": it is no JSON object");
+  const nlohmann::json config = ParseJsonObject(ReadWholeFile(path), "read " + path);
   const ModelConfig model = ModelFromHuggingFace(config, path);
   report->model_rows = model.vocab_size;
   if (options.context > model.context) {

@@ -82,6 +82,7 @@ void TuneAllocator() {
 double MeasureSgemm() {
   constexpr int64_t kSize = 512;
   at::set_num_threads(1);
+  PrepareMatMul();
   const at::Tensor a = at::ones({kSize, kSize});
   const at::Tensor product = MatMul(a, a);
   double best = 0;

@@ -16,6 +16,7 @@
 #include "trainer/lora/adapter_files.h"
 #include "trainer/lora/adapters.h"
 #include "trainer/model/dispatch.h"
+#include "trainer/model/finite.h"
 #include "trainer/step/out_of_memory.h"
 
 namespace gpuctl::trainer {
@@ -377,9 +378,22 @@ void Stepper::Load(const std::map<std::string, at::Tensor>& weights,
   if (wide()) {
     for (const size_t i : trained_) compute_[i].copy_(masters_[i]);
   }
+  for (size_t i = 0; i < specs_.size(); ++i) CheckFinite(specs_[i], compute_[i], "load " + what);
   if (optimizer.empty()) return;
   LoadSlices(specs_, optimizer, "exp_avg.", what, exp_avg_);
   LoadSlices(specs_, optimizer, "exp_avg_sq.", what, exp_avg_sq_);
+}
+
+std::string Stepper::DescribeNotFinite() const {
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    const std::string name = NameOfNotFinite(specs_[i], compute_[i]);
+    if (!name.empty()) return "the weight " + name;
+  }
+  for (const size_t i : trained_) {
+    const std::string name = NameOfNotFinite(specs_[i], Gradient(workers_[0], i));
+    if (!name.empty()) return "the gradient of " + name;
+  }
+  return "";
 }
 
 std::vector<at::Tensor> Stepper::CurrentGradients() const {

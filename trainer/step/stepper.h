@@ -100,6 +100,9 @@ class Stepper {
   // Returns the gradient of each parameter after Gradients(), in the order of layout().specs;
   // undefined where it is frozen. For tests.
   std::vector<at::Tensor> CurrentGradients() const;
+  // Names the first weight that is not finite, or else the first gradient after Gradients(); ""
+  // when all are.
+  std::string DescribeNotFinite() const;
   const AdapterLayout& layout() const { return layout_; }
   int workers() const { return team_.size(); }
 

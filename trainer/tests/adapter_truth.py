@@ -333,6 +333,12 @@ def check_refusals(test):
     write_adapter(adapter, decoder, modules, r=4, lora_alpha=8, modules_to_save=["embed_tokens"],
                   saved=("model.embed_tokens.weight",))
     refused("an embedding that is also the head", "cannot change alone", *merge)
+    tensors, _ = write_adapter(adapter, decoder, modules, r=4, lora_alpha=8,
+                               modules_to_save=["embed_tokens"], saved=("model.embed_tokens.weight",))
+    embedding = tensors[PREFIX + "model.embed_tokens.weight"]
+    write_safetensors(adapter + "/adapter_model.safetensors",
+                      {**tensors, PREFIX + "lm_head.weight": embedding * 2})
+    refused("two that differ", "differ, but are one matrix", *merge)
     tensors, _ = write_adapter(adapter, decoder, modules, r=4, lora_alpha=8)
     stopped = subprocess.run(["env", "--block-signal=TERM", "sh", "-c", 'kill -TERM $$; exec "$0" "$@"',
                               test.program, *merge], stderr=subprocess.PIPE, text=True, check=False)

@@ -324,10 +324,17 @@ def check_memory(test):
 
 
 def check_not_finite(test):
-    folder = test.directory + "/nan"
-    make_llama(folder, change=lambda w: w[Q].view(-1).__setitem__(3, float("nan")))
-    ended = test.train(folder, test.directory + "/nan-runs")
-    test.check("NaN in the weights stops training", ended.returncode == DIVERGED, ended.stderr)
+    for value in ("nan", "inf"):
+        folder = f"{test.directory}/{value}"
+        make_llama(folder, change=lambda w, v=float(value): w[Q].view(-1).__setitem__(3, v))
+        test.refused(f"{value} in a weight", folder, Q + " has a value that is not finite")
+    # Numbers that are finite, and whose product is not.
+    folder = test.directory + "/huge"
+    make_llama(folder, change=lambda w: w[Q].fill_(3e38))
+    ended = test.train(folder, test.directory + "/huge-runs")
+    test.check("numbers that become infinite stop training, and a tensor is named",
+               ended.returncode == DIVERGED and "and so is the gradient of model." in ended.stderr,
+               ended.returncode, ended.stderr)
     ended = test.run("generate", "--model", folder, "--prompt-ids", "1")
     test.check("NaN in the weights stops generation", ended.returncode == BAD_DATA and
                "not finite" in ended.stderr, ended.stderr)

@@ -7,6 +7,7 @@ import subprocess
 class Program:
     def __init__(self, program):
         self.program, self.failed = program, 0
+        self.limits = None  # called in each new process before the program, to limit it
 
     def check(self, what, right, *facts):
         print(("ok      " if right else "FAILED  ") + what)
@@ -20,7 +21,8 @@ class Program:
                        if not name.startswith("GPUCTL_")}
         environment.update(variables)
         return subprocess.Popen([self.program, *words], stdout=subprocess.PIPE, env=environment,
-                                stderr=subprocess.PIPE, universal_newlines=True)
+                                stderr=subprocess.PIPE, universal_newlines=True,
+                                preexec_fn=self.limits)
 
     def run(self, *words, **variables):
         process = self.start(*words, **variables)

@@ -16,6 +16,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr double kLargestCount = 9007199254740992.0;  // 2^53
+
 // Keys that have no effect on the numbers of the run.
 const std::vector<std::string> kHarmless = {
     "train.log_every", "train.eval_every", "train.peak_tflops",  "train.threads",
@@ -27,6 +29,11 @@ bool Harmless(const std::string& name) {
          std::find(kHarmless.begin(), kHarmless.end(), name) != kHarmless.end();
 }
 
+// Returns a value of an object, or null when there is none, whatever `value` is.
+json Member(const json& value, const std::string& key) {
+  return value.is_object() ? value.value(key, json()) : json();
+}
+
 // Returns "section.key was X, is Y" for every key that differs.
 std::vector<std::pair<std::string, std::string>> Differences(const json& before, const json& now) {
   const json defaults = ConfigToJson(Config());
@@ -36,7 +43,8 @@ std::vector<std::pair<std::string, std::string>> Differences(const json& before,
       const std::string name = section + "." + key;
       // A key that the checkpoint's version did not have yet had its default value.
       const json& known = defaults[section][key];
-      const json old = before.contains(section) ? before[section].value(key, known) : known;
+      const json of = Member(before, section);
+      const json old = of.is_object() ? of.value(key, known) : of.is_null() ? known : of;
       if (old != value) {
         found.emplace_back(name, name + " was " + old.dump() + ", is " + value.dump());
       }
@@ -47,13 +55,19 @@ std::vector<std::pair<std::string, std::string>> Differences(const json& before,
 
 // True when both runs began from a folder; its path may change.
 bool MovedInit(const json& before, const Config& now) {
-  return before.contains("model") && before["model"].value("init", "") != "" &&
-         !now.model.init.empty();
+  const json init = Member(Member(before, "model"), "init");
+  return init.is_string() && init != "" && !now.model.init.empty();
 }
 
+// Returns a count from 0 to 2^53.
 int64_t Integer(const json& state, const char* key, const std::string& path) {
   if (!state.contains(key) || !state[key].is_number_integer()) {
     throw DataError("resume from " + path + ": state.json has no number \"" + key + "\"");
+  }
+  const auto number = state[key].get<double>();
+  if (number < 0 || number > kLargestCount) {
+    throw DataError("resume from " + path + ": state.json: \"" + key + "\" " + state[key].dump() +
+                    " is not possible");
   }
   return state[key].get<int64_t>();
 }
@@ -102,19 +116,11 @@ Progress ProgressFromJson(const json& state, const std::string& path) {
   progress.step = Integer(state, "step", path);
   progress.tokens = Integer(state, "tokens", path);
   progress.next_window = Integer(state, "next_window", path);
-  if (progress.step < 0 || progress.tokens < 0 || progress.next_window < 0) {
-    throw DataError("resume from " + path + ": state.json counts below 0");
-  }
   if (state.contains("loss") && state["loss"].is_number()) progress.loss = state["loss"];
   if (state.contains("held_out_loss") && state["held_out_loss"].is_number()) {
     progress.held_out_loss = state["held_out_loss"].get<double>();
   }
-  if (state.contains("micro_batch")) {
-    progress.micro_batch = Integer(state, "micro_batch", path);
-    if (progress.micro_batch < 0) {
-      throw DataError("resume from " + path + ": state.json counts below 0");
-    }
-  }
+  if (state.contains("micro_batch")) progress.micro_batch = Integer(state, "micro_batch", path);
   if (state.contains("best") && state["best"].is_object()) {
     const json& best = state["best"];
     if (best.contains("held_out_loss") && best["held_out_loss"].is_number()) {
@@ -127,8 +133,8 @@ Progress ProgressFromJson(const json& state, const std::string& path) {
 }
 
 bool KeepsMicroBatch(const json& state, const Config& config) {
-  const json::json_pointer key("/config/train/micro_batch");
-  return state.contains(key) && state[key] == config.train.micro_batch;
+  return Member(Member(Member(state, "config"), "train"), "micro_batch") ==
+         config.train.micro_batch;
 }
 
 std::vector<std::string> CheckResumable(const json& state, const Config& config,
@@ -151,13 +157,13 @@ std::vector<std::string> CheckResumable(const json& state, const Config& config,
     }
     if (!Harmless(name)) notes.push_back(difference);
   }
-  if (state.value("data_digest", "") != data_digest) {
+  if (Member(state, "data_digest") != data_digest) {
     throw DataError("resume from " + path + ": it was trained on other data",
                     "give the same files in data.paths, or start afresh elsewhere");
   }
   const json here = StateToJson(config, placement, data_digest, {});
   for (const char* key : {"threads", "device", "dtype", "torch", "matmul"}) {
-    const json before = state.value(key, json());
+    const json before = Member(state, key);
     if (before != here[key]) {
       notes.push_back(std::string(key) + " was " + before.dump() + ", is " + here[key].dump());
     }

@@ -35,7 +35,8 @@ int64_t BestOnesToKeep(const Config& config) {
 }  // namespace
 
 Trainer::Trainer(RunOptions options)
-    : source_(FindModel(options.config, options.resume)),
+    : lock_(options.config.checkpoint.dir),
+      source_(FindModel(options.config, options.resume)),
       data_(OpenTrainingData(WithModel(options.config, source_), TokenizerDigest(source_.files))),
       options_(Resolved(std::move(options), source_, *data_)),
       config_(options_.config),
@@ -45,6 +46,7 @@ Trainer::Trainer(RunOptions options)
       placement_(memory_.placement),
       stepper_(config_, placement_, StartWeights(config_, source_, placement_)) {
   stepper_.SetMicroBatch(memory_.micro_batch);
+  lock_.MakeAndTake();
   Resume();
   if (!config_.checkpoint.dir.empty()) {
     checkpointer_ = std::make_unique<Checkpointer>(
@@ -125,11 +127,13 @@ void Trainer::RefuseIfNotFinite(const GradientResult& gradients) const {
                      : !std::isfinite(gradients.norm) ? "the gradient norm"
                                                       : nullptr;
   if (what == nullptr) return;
+  const std::string where = stepper_.DescribeNotFinite();
   throw Error(ExitCode::kDiverged,
-              Format("step %lld: %s is not finite (loss %g, gradient norm %g); the weights are "
+              Format("step %lld: %s is not finite (loss %g, gradient norm %g)%s; the weights are "
                      "those after step %lld",
                      static_cast<long long>(progress_.step) + 1, what, gradients.loss,
-                     gradients.norm, static_cast<long long>(progress_.step)),
+                     gradients.norm, where.empty() ? "" : (", and so is " + where).c_str(),
+                     static_cast<long long>(progress_.step)),
               "lower optimizer.lr, or raise optimizer.warmup_steps");
 }
 

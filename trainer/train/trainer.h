@@ -10,6 +10,7 @@
 #include <string>
 
 #include "trainer/checkpoint/checkpointer.h"
+#include "trainer/checkpoint/directory_lock.h"
 #include "trainer/config/config.h"
 #include "trainer/data/training_data.h"
 #include "trainer/step/device.h"
@@ -66,6 +67,7 @@ class Trainer {
   Snapshot LiveSnapshot() const;
   bool Stopping() const { return options_.stop_signal() != 0; }
 
+  DirectoryLock lock_;
   const ModelSource source_;
   const std::unique_ptr<const TrainingData> data_;
   const RunOptions options_;  // with the model of source_, and all lengths in steps

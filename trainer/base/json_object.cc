@@ -1,0 +1,58 @@
+#include "trainer/base/json_object.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "trainer/base/error.h"
+#include "trainer/base/text.h"
+
+namespace gpuctl::trainer {
+
+using nlohmann::json;
+
+json ParseJsonObject(const std::string& text, const std::string& doing, size_t deepest,
+                     bool comments) {
+  std::vector<std::set<std::string>> keys;  // of each open object
+  std::string repeated;
+  bool repeats = false;
+  size_t depth = 0, most = 0;
+  const auto watch = [&](int, json::parse_event_t event, json& value) {
+    switch (event) {
+      case json::parse_event_t::object_start:
+        keys.emplace_back();
+        [[fallthrough]];
+      case json::parse_event_t::array_start:
+        most = std::max(most, ++depth);
+        break;
+      case json::parse_event_t::object_end:
+        keys.pop_back();
+        [[fallthrough]];
+      case json::parse_event_t::array_end:
+        --depth;
+        break;
+      case json::parse_event_t::key: {
+        const auto& name = value.get_ref<const std::string&>();
+        if (!keys.back().insert(name).second && !repeats) {
+          repeats = true;
+          repeated = name;
+        }
+        break;
+      }
+      default:
+        break;
+    }
+    return true;
+  };
+  const auto refuse = [&](const std::string& why) {
+    throw DataError(Printable(doing + ": " + why));
+  };
+  json parsed = json::parse(text, watch, /*allow_exceptions=*/false, comments);
+  if (parsed.is_discarded()) refuse("not valid JSON, so no JSON object");
+  if (!parsed.is_object()) refuse("not a JSON object");
+  if (most > deepest) refuse("nested too deeply");
+  if (repeats) refuse("\"" + repeated + "\" is there twice");
+  return parsed;
+}
+
+}  // namespace gpuctl::trainer
