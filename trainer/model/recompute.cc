@@ -14,18 +14,18 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using Part = std::function<at::Tensor(const at::Tensor&)>;
+using RecomputedPart = std::function<at::Tensor(const at::Tensor&)>;
 
 // Keeps the part in the graph.
 struct KeptPart : torch::CustomClassHolder {
-  explicit KeptPart(Part of) : part(std::move(of)) {}
-  const Part part;
+  explicit KeptPart(RecomputedPart of) : part(std::move(of)) {}
+  const RecomputedPart part;
 };
 
 struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
   // `anchor` requires a gradient, so that the backward pass comes here even where x needs none.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                            const at::Tensor& /*anchor*/, const Part& part) {
+                            const at::Tensor& /*anchor*/, const RecomputedPart& part) {
     context->save_for_backward({x});
     context->saved_data["part"] = c10::IValue::make_capsule(c10::make_intrusive<KeptPart>(part));
     context->saved_data["x_needs_gradient"] = x.requires_grad();
@@ -51,7 +51,7 @@ struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
 
 }  // namespace
 
-at::Tensor Recomputed(const Part& part, const at::Tensor& x) {
+at::Tensor Recomputed(const RecomputedPart& part, const at::Tensor& x) {
   const at::Tensor anchor = at::empty({0}, at::TensorOptions(at::kFloat)).requires_grad_(true);
   return RecomputedFunction::apply(x, anchor, part);
 }
