@@ -16,9 +16,9 @@
 #include "trainer/linear/matmul.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
-#include "trainer/train/device.h"
+#include "trainer/step/device.h"
+#include "trainer/step/stepper.h"
 #include "trainer/train/report.h"
-#include "trainer/train/stepper.h"
 
 namespace gpuctl::trainer {
 namespace {

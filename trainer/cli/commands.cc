@@ -1,30 +1,15 @@
 #include "trainer/cli/commands.h"
 
-#include <ATen/Parallel.h>
-
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
+#include <map>
 
 #include "trainer/base/error.h"
-#include "trainer/base/files.h"
 #include "trainer/base/text.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/model_folder.h"
 #include "trainer/cli/args.h"
-#include "trainer/cli/text_codec.h"
 #include "trainer/config/config.h"
-#include "trainer/config/families.h"
-#include "trainer/data/corpus.h"
 #include "trainer/linear/matmul.h"
-#include "trainer/lora/adapter_files.h"
-#include "trainer/lora/adapters.h"
-#include "trainer/lora/base_digest.h"
-#include "trainer/lora/layout.h"
-#include "trainer/model/parameters.h"
-#include "trainer/model/pretrained.h"
-#include "trainer/train/generate.h"
 #include "trainer/train/signals.h"
 #include "trainer/train/trainer.h"
 
@@ -49,113 +34,6 @@ void PrintTensors(const std::map<std::string, at::Tensor>& tensors) {
     total += tensor.numel();
   }
   std::printf("%zu tensors, %lld elements\n", tensors.size(), static_cast<long long>(total));
-}
-
-// Reads "1,2,3".
-std::vector<int64_t> ReadIds(const std::string& flag, const std::string& text) {
-  std::vector<int64_t> ids;
-  for (size_t at = 0; at < text.size();) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    const std::string word = text.substr(at, comma - at);
-    if (word.empty() || word.size() > 12 ||
-        word.find_first_not_of("0123456789") != std::string::npos) {
-      throw ConfigError("read the command line: --" + flag + " " + text +
-                        ": must be whole numbers with commas between them");
-    }
-    ids.push_back(std::stoll(word));
-    at = comma + 1;
-  }
-  return ids;
-}
-
-// Whether the texts of the model are its tokens. Models that were trained here on bytes have no
-// tokenizer.
-bool TakesBytes(const ModelFolder& folder) {
-  return !Exists(folder.path + "/tokenizer.json") && !Exists(folder.path + "/tokenizer.model");
-}
-
-// What is to be generated, and how it is shown.
-struct Generation {
-  GenerateRequest request;
-  bool shows_prompt = true;
-  std::unique_ptr<TextCodec> codec;  // null: bytes or tokens are shown
-
-  std::string Shown(int64_t token, bool bytes) const {
-    if (codec != nullptr) return codec->Push(token);
-    return bytes ? std::string(1, static_cast<char>(token)) : std::to_string(token) + " ";
-  }
-};
-
-Generation GenerationOf(const Args& args, const ModelFolder& folder) {
-  Generation made;
-  GenerateRequest& request = made.request;
-  request.tokens = static_cast<int64_t>(args.Number("tokens", 200, 0, 1e6));
-  request.sampling.temperature = args.Number("temperature", 0.8, 0, 100);
-  request.sampling.top_k = static_cast<int64_t>(args.Number("top-k", 0, 0, 1e9));
-  request.sampling.top_p = args.Number("top-p", 1, 0, 1);
-  request.sampling.seed = static_cast<int64_t>(args.Number("seed", 1, 0, 9e15));
-  if (args.Has("prompt") && TakesBytes(folder)) {
-    const TokenStream prompt = Encode(args.Get("prompt"));
-    request.prompt.assign(prompt.begin(), prompt.end());
-    request.sampling.choices = kBos;  // bytes
-    return made;
-  }
-  request.stop_tokens = args.Has("stop-ids")
-                            ? ReadIds("stop-ids", args.Get("stop-ids"))
-                            : StopTokens(folder.config, folder.generation_config, folder.path);
-  if (args.Has("prompt-ids")) {
-    request.prompt = ReadIds("prompt-ids", args.Get("prompt-ids"));
-    return made;
-  }
-  made.codec = OpenTextCodec(folder.path);
-  made.shows_prompt = args.Has("prompt");
-  request.prompt = made.shows_prompt ? made.codec->Encode(args.Get("prompt"))
-                                     : made.codec->EncodeChat(args.Get("system"), args.Get("chat"));
-  return made;
-}
-
-// Where the weights of a generation are.
-struct ModelPaths {
-  std::string model;
-  std::string adapter;  // merged into the model's, or ""
-};
-
-// Verifies a checkpoint, and that the model of its adapters is the one that is given.
-ModelPaths PathsOf(const Args& args) {
-  const std::string checkpoint = args.Get("checkpoint");
-  const bool adapted = args.Has("checkpoint") && HoldsAdapter(checkpoint);
-  if (args.Has("checkpoint") && args.Has("adapter")) {
-    throw ConfigError("generate: --adapter belongs to --model, not to --checkpoint");
-  }
-  if (args.Has("adapter") && args.Get("adapter").empty()) {
-    throw ConfigError("generate: --adapter names no folder");
-  }
-  if (adapted && !args.Has("model")) {
-    throw ConfigError("generate: " + checkpoint + " holds adapters and not their model",
-                      "give the model's folder as --model, too");
-  }
-  if (args.Has("checkpoint") == args.Has("model") && !adapted) {
-    throw ConfigError("generate: give one of --checkpoint and --model");
-  }
-  if (args.Has("checkpoint")) VerifyCheckpoint(checkpoint);
-  if (!adapted) return {args.Get("model", checkpoint), args.Get("adapter")};
-  CheckBase(checkpoint, args.Get("model"), BaseDigest(args.Get("model")));
-  return {args.Get("model"), checkpoint};
-}
-
-// Returns the weights of the model with the adapter's merged into them.
-std::vector<at::Tensor> ReadMerged(const ModelPaths& paths, const ModelConfig& model,
-                                   const at::TensorOptions& options) {
-  if (paths.adapter.empty()) return ReadPretrained(paths.model, model, options);
-  Config config;
-  config.model = model;
-  config.lora = ReadAdapterConfig(paths.adapter, model);
-  const AdapterLayout layout = MakeAdapterLayout(config);
-  std::vector<at::Tensor> flat = ReadPretrained(paths.model, model, options);
-  AppendInitialAdapters(layout, 1, &flat);
-  ReadAdapterInto(paths.adapter, layout, flat);
-  MergeAdapters(layout, &flat);
-  return flat;
 }
 
 }  // namespace
@@ -183,50 +61,6 @@ int RunTrain(const std::vector<std::string>& words) {
   return signal == 0 ? 0 : 128 + signal;
 }
 
-int RunGenerate(const std::vector<std::string>& words) {
-  const Args args(words,
-                  {"checkpoint", "model", "adapter", "prompt", "chat", "system", "prompt-ids",
-                   "tokens", "temperature", "top-k", "top-p", "stop-ids", "seed", "device"},
-                  {}, 0);
-  const int prompts =
-      (args.Has("prompt") ? 1 : 0) + (args.Has("chat") ? 1 : 0) + (args.Has("prompt-ids") ? 1 : 0);
-  if (prompts != 1) {
-    throw ConfigError("generate: give one of --prompt, --chat and --prompt-ids");
-  }
-  if (args.Has("system") && !args.Has("chat")) {
-    throw ConfigError("generate: --system belongs to --chat");
-  }
-  WatchSignals();
-  const ModelPaths paths = PathsOf(args);
-  const ModelFolder folder = ReadModelFolder(paths.model);
-  const Generation generation = GenerationOf(args, folder);
-  const GenerateRequest& request = generation.request;
-  ModelConfig model = folder.model;
-  model.context =
-      std::min(model.context, static_cast<int64_t>(request.prompt.size()) + request.tokens);
-  TrainConfig where;
-  where.device = args.Get("device", "cpu");
-  const Placement placement = ChoosePlacement(where);
-  at::set_num_threads(1);
-  const auto options = at::TensorOptions(placement.device);
-  const GptWeights weights =
-      ArrangeWeights(ReadMerged(paths, model, options.dtype(placement.dtype)), model);
-  const GptShape shape = MakeGptShape(model, options.dtype(at::kFloat));
-  const bool bytes = request.sampling.choices == kBos;
-  const auto print = [&](int64_t token) {
-    const std::string text = generation.Shown(token, bytes);
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  };
-  if (generation.shows_prompt) {
-    for (size_t i = bytes ? 1 : 0; i < request.prompt.size(); ++i) print(request.prompt[i]);
-  }
-  GenerateTokens(shape, weights, request, print, [] { return StopSignal() != 0; });
-  if (generation.codec != nullptr) std::fputs(generation.codec->Finish().c_str(), stdout);
-  std::fputc('\n', stdout);
-  return StopSignal() == 0 ? 0 : 128 + StopSignal();
-}
-
 int RunInspect(const std::vector<std::string>& words) {
   const Args args(words, {}, {}, 1);
   if (args.positionals().empty()) throw ConfigError("inspect: name a checkpoint directory");
@@ -248,8 +82,8 @@ void ThrowIfStopped() {
 }
 
 int RunCommand(const std::vector<std::string>& words) {
-  const std::vector<std::string> known = {"train", "prepare", "generate", "export",
-                                          "merge", "inspect", "bench",    "help"};
+  const std::vector<std::string> known = {"train", "prepare", "eval",  "generate", "export",
+                                          "merge", "inspect", "bench", "help"};
   const std::string command = words.empty() ? "" : words.front();
   const std::vector<std::string> rest(words.begin() + (words.empty() ? 0 : 1), words.end());
   for (const std::string& word : words) {
@@ -260,6 +94,7 @@ int RunCommand(const std::vector<std::string>& words) {
   }
   if (command == "train") return RunTrain(rest);
   if (command == "prepare") return RunPrepare(rest);
+  if (command == "eval") return RunEval(rest);
   if (command == "generate") return RunGenerate(rest);
   if (command == "export" || command == "merge") {
     WatchSignals();
@@ -290,6 +125,8 @@ std::string HelpText() {
                        --prompt TEXT|--chat MESSAGE [--system TEXT]|--prompt-ids 1,2,…
                        [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S]
                        [--stop-ids 1,2,…] [--device cpu|cuda|mps|auto]
+  gpuctl-trainer eval  --checkpoint DIR|--model DIR [--adapter DIR] --data FOLDER
+                       [--context N] [--windows N] [--device D] [--as text|json]
   gpuctl-trainer export --model DIR --to gguf --out FILE [--type f32|f16|bf16|q8_0] [--pre NAME]
   gpuctl-trainer export --adapter DIR [--model DIR] --to gguf-lora|mlx --out FILE|DIR
   gpuctl-trainer merge --model DIR --adapter DIR --out DIR [--shard-gb GB]
@@ -346,6 +183,12 @@ export
 merge
   --adapter DIR          an adapter of PEFT's; its product is added to the weights in fp32
   --out DIR              a new model folder, in files of at most 4 GB (--shard-gb)
+
+eval
+  --data FOLDER          prepared data, or text for a model of bytes; its held-out part is scored
+  --context N            tokens in a window; default 1024, or what the model takes
+  --windows N            score at most N windows, evenly spaced; default all
+  --as json              prints one JSON object
 
 exit codes
   0 done   64 bad configuration   65 bad data   70 a bug   74 input or output failed

@@ -8,8 +8,8 @@
 
 #include "trainer/base/error.h"
 #include "trainer/cli/commands.h"
-#include "trainer/train/device.h"
-#include "trainer/train/out_of_memory.h"
+#include "trainer/step/device.h"
+#include "trainer/step/out_of_memory.h"
 
 namespace {
 

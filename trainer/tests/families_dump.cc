@@ -22,8 +22,8 @@
 #include "trainer/lora/adapters.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
+#include "trainer/step/stepper.h"
 #include "trainer/train/model_source.h"
-#include "trainer/train/stepper.h"
 
 namespace gpuctl::trainer {
 namespace {

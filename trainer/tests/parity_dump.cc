@@ -13,7 +13,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/families.h"
 #include "trainer/data/windows.h"
-#include "trainer/train/stepper.h"
+#include "trainer/step/stepper.h"
 
 namespace gpuctl::trainer {
 namespace {

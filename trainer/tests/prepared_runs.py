@@ -104,8 +104,9 @@ def content(checkpoints):
 
 
 def check_learning(test, data):
-    _, lines, out = test.train("a run of 12 epochs", data,
-                               {"train.epochs": 12, "train.eval_every": 0, "optimizer.lr": 0.01})
+    checkpoints, lines, out = test.train("a run of 12 epochs", data,
+                                         {"train.epochs": 12, "train.eval_every": 0,
+                                          "optimizer.lr": 0.01})
     losses = [line["loss"] for line in of_type(lines, "step")]
     # 4 rows of 9 places in a window of 40, 4 windows a step: 400 rows are 25 steps.
     test.check("12 epochs are 300 steps", len(losses) == 300, len(losses))
@@ -114,6 +115,12 @@ def check_learning(test, data):
                out)
     first, last = losses[0], of_type(lines, "eval")[-1]["loss"]
     test.check("sums are learned", first > 4 and last < 0.3 * first, first, last)
+    command = ["eval", "--checkpoint", f"{checkpoints}/{newest(checkpoints)}", "--data", data]
+    found = test.run(*command, "--context", "40", "--as", "json")
+    test.check("eval finds the same loss", found.returncode == 0 and
+               abs(json.loads(found.stdout)["loss"] - last) < 1e-6, found)
+    found = test.run(*command, "--context", "1000000")
+    test.check("eval refuses windows beyond the model's", found.returncode == 64, found)
     test.check("only what is learned counts", of_type(lines, "eval")[-1]["tokens"] == 40 * 3,
                of_type(lines, "eval")[-1])
 

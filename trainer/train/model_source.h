@@ -13,7 +13,7 @@
 
 #include "trainer/checkpoint/model_folder.h"
 #include "trainer/config/config.h"
-#include "trainer/train/device.h"
+#include "trainer/step/device.h"
 
 namespace gpuctl::trainer {
 

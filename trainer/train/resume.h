@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trainer/config/config.h"
-#include "trainer/train/device.h"
+#include "trainer/step/device.h"
 #include "trainer/train/progress.h"
 
 namespace gpuctl::trainer {

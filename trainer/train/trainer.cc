@@ -10,6 +10,7 @@
 #include "trainer/linear/matmul.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
+#include "trainer/train/evaluate.h"
 #include "trainer/train/generate.h"
 #include "trainer/train/resume.h"
 #include "trainer/train/schedule.h"
@@ -61,9 +62,6 @@ MemoryPlan PlanRun(const Config& config) {
 int64_t BestOnesToKeep(const Config& config) {
   return std::max<int64_t>(config.checkpoint.keep_best, config.train.patience > 0 ? 1 : 0);
 }
-
-// Rows per piece of the held-out part; only one piece is in memory.
-constexpr int64_t kEvalRows = 64;
 
 }  // namespace
 
@@ -209,17 +207,13 @@ void Trainer::Evaluate() {
   EvalEvent event;
   event.step = progress_.step;
   event.bigram_entropy = data_->bigram_entropy();
-  const int64_t windows = data_->held_out_windows();
-  double sum = 0;
-  for (int64_t first = 0; first < windows; first += kEvalRows) {
-    if (Stopping()) return;
-    const Batch batch = MakeBatch(
-        std::min(kEvalRows, windows - first), config_.model.context, data_->packed(),
-        [&](int64_t row, const WindowSlot& slot) { return data_->FillHeldOut(first + row, slot); });
-    sum += stepper_.SummedLossOf(batch);
-    event.tokens += batch.scored;
-  }
-  event.loss = sum / static_cast<double>(std::max<int64_t>(1, event.tokens));
+  const HeldOutLoss loss = MeanHeldOutLoss(
+      *data_, config_.model.context,
+      [this](const Batch& batch) { return stepper_.SummedLossOf(batch); },
+      [this] { return Stopping(); });
+  if (!loss.finished) return;
+  event.loss = loss.mean;
+  event.tokens = loss.tokens;
   progress_.held_out_loss = event.loss;
   reporter_.Eval(event);
   if (progress_.step > 0) CompareWithBest();

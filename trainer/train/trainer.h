@@ -12,12 +12,12 @@
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/config/config.h"
 #include "trainer/data/training_data.h"
-#include "trainer/train/device.h"
-#include "trainer/train/memory.h"
+#include "trainer/step/device.h"
+#include "trainer/step/memory.h"
+#include "trainer/step/stepper.h"
 #include "trainer/train/model_source.h"
 #include "trainer/train/progress.h"
 #include "trainer/train/report.h"
-#include "trainer/train/stepper.h"
 
 namespace gpuctl::trainer {
 

@@ -1,4 +1,4 @@
-#include "trainer/train/team.h"
+#include "trainer/step/team.h"
 
 #include <ATen/Parallel.h>
 

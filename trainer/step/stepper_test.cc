@@ -1,4 +1,4 @@
-#include "trainer/train/stepper.h"
+#include "trainer/step/stepper.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>

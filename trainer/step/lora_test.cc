@@ -7,9 +7,9 @@
 #include "trainer/lora/adapter_files.h"
 #include "trainer/lora/adapters.h"
 #include "trainer/lora/layout.h"
+#include "trainer/step/stepper.h"
 #include "trainer/tests/expect_error.h"
 #include "trainer/tests/tensors.h"
-#include "trainer/train/stepper.h"
 
 namespace gpuctl::trainer {
 namespace {

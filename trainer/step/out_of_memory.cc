@@ -1,4 +1,4 @@
-#include "trainer/train/out_of_memory.h"
+#include "trainer/step/out_of_memory.h"
 
 #include <c10/util/Exception.h>
 

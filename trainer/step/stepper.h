@@ -6,8 +6,8 @@
 // the result is the same to the last bit, whatever the scheduling of threads.
 // On an accelerator the team has one member and the same steps run there.
 
-#ifndef TRAINER_TRAIN_STEPPER_H_
-#define TRAINER_TRAIN_STEPPER_H_
+#ifndef TRAINER_STEP_STEPPER_H_
+#define TRAINER_STEP_STEPPER_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -23,9 +23,9 @@
 #include "trainer/data/windows.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/gpt.h"
-#include "trainer/train/adamw.h"
-#include "trainer/train/device.h"
-#include "trainer/train/team.h"
+#include "trainer/step/adamw.h"
+#include "trainer/step/device.h"
+#include "trainer/step/team.h"
 
 namespace gpuctl::trainer {
 
@@ -41,6 +41,12 @@ struct Batch {
 // Makes it of `rows` windows. `fill` writes one of them and returns how many targets are scored.
 Batch MakeBatch(int64_t rows, int64_t context, bool packed,
                 const std::function<int64_t(int64_t row, const WindowSlot& slot)>& fill);
+
+// Returns the summed loss over the scored targets of the batch. Each member of the team runs its
+// share, `micro_batch` windows at once, with the weights that `weights` returns for it.
+double SummedLossOfBatch(Team& team, const GptShape& shape,
+                         const std::function<const GptWeights&(int member)>& weights,
+                         const Batch& batch, int64_t micro_batch);
 
 struct GradientResult {
   bool finished = false;  // false: stopped between micro-batches, nothing else is set
@@ -112,8 +118,6 @@ class Stepper {
   GradientResult TryGradients(const Batch& batch, const std::function<bool()>& stop);
   void Forget();
   void RunWorker(int member, const Batch& batch, const std::function<bool()>& stop);
-  at::Tensor MicroBatchLoss(const Worker& worker, const Batch& batch, int64_t first, int64_t rows,
-                            double scale) const;
   void RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows);
   double ReduceShard(int member);
   GradientResult ReduceOnDevice();
@@ -146,4 +150,4 @@ class Stepper {
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_TRAIN_STEPPER_H_
+#endif  // TRAINER_STEP_STEPPER_H_

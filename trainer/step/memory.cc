@@ -1,4 +1,4 @@
-#include "trainer/train/memory.h"
+#include "trainer/step/memory.h"
 
 #include <dlfcn.h>
 #include <unistd.h>

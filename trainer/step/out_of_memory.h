@@ -1,7 +1,7 @@
 // Tells a failed allocation from other failures.
 
-#ifndef TRAINER_TRAIN_OUT_OF_MEMORY_H_
-#define TRAINER_TRAIN_OUT_OF_MEMORY_H_
+#ifndef TRAINER_STEP_OUT_OF_MEMORY_H_
+#define TRAINER_STEP_OUT_OF_MEMORY_H_
 
 #include <exception>
 
@@ -13,4 +13,4 @@ bool IsOutOfMemory(const std::exception& error);
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_TRAIN_OUT_OF_MEMORY_H_
+#endif  // TRAINER_STEP_OUT_OF_MEMORY_H_

@@ -1,4 +1,4 @@
-#include "trainer/train/adamw.h"
+#include "trainer/step/adamw.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // The comparison with real runs is in tests/prepared_runs.py.
 
-#include "trainer/train/memory.h"
+#include "trainer/step/memory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Legend: b windows, t tokens, d = of the vocabulary's size.
 
-#include "trainer/train/stepper.h"
+#include "trainer/step/stepper.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -15,7 +15,7 @@
 
 #include "trainer/lora/adapter_files.h"
 #include "trainer/lora/adapters.h"
-#include "trainer/train/out_of_memory.h"
+#include "trainer/step/out_of_memory.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -56,6 +56,39 @@ Batch MakeBatch(int64_t rows, int64_t context, bool packed,
                                packed ? row_of(batch.starts_bt) : nullptr});
   }
   return batch;
+}
+
+namespace {
+
+// Returns scale * the summed loss of some rows of the batch, on the device of the weights.
+at::Tensor LossOfRows(const GptShape& shape, const GptWeights& weights, const Batch& batch,
+                      int64_t first, int64_t rows, double scale) {
+  const auto there = [&](const at::Tensor& all_bt) {
+    return all_bt.defined() ? all_bt.narrow(0, first, rows).to(weights.embedding_vd.device())
+                            : at::Tensor();
+  };
+  return SummedLoss(shape, weights, there(batch.inputs_bt), batch.targets_bt.narrow(0, first, rows),
+                    scale, there(batch.starts_bt));
+}
+
+}  // namespace
+
+double SummedLossOfBatch(Team& team, const GptShape& shape,
+                         const std::function<const GptWeights&(int)>& weights, const Batch& batch,
+                         int64_t micro_batch) {
+  std::vector<double> sums(static_cast<size_t>(team.size()));
+  team.Run([&](int member) {
+    const at::NoGradGuard no_grad;
+    const auto [begin, end] = ShareOf(member, team.size(), batch.inputs_bt.size(0));
+    for (int64_t first = begin; first < end; first += micro_batch) {
+      const int64_t rows = std::min(micro_batch, end - first);
+      sums[static_cast<size_t>(member)] += static_cast<double>(
+          LossOfRows(shape, weights(member), batch, first, rows, 1.0).item<float>());
+    }
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
 }
 
 Stepper::Stepper(const Config& config, const Placement& placement,
@@ -137,20 +170,11 @@ at::Tensor Stepper::Gradient(const Worker& worker, size_t parameter) const {
   return wide() ? worker.wide_gradients[parameter] : worker.leaves[parameter].grad();
 }
 
-at::Tensor Stepper::MicroBatchLoss(const Worker& worker, const Batch& batch, int64_t first,
-                                   int64_t rows, double scale) const {
-  const auto there = [&](const at::Tensor& all_bt) {
-    return all_bt.defined() ? all_bt.narrow(0, first, rows).to(placement_.device) : at::Tensor();
-  };
-  return SummedLoss(shape_, worker.weights, there(batch.inputs_bt),
-                    batch.targets_bt.narrow(0, first, rows), scale, there(batch.starts_bt));
-}
-
 void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows) {
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, batch.scored));
   *worker.draw = {config_.lora.dropout, static_cast<uint64_t>(config_.train.seed),
                   batch.first_window + first, batch.inputs_bt.size(1)};
-  const at::Tensor loss = MicroBatchLoss(worker, batch, first, rows, scale);
+  const at::Tensor loss = LossOfRows(shape_, worker.weights, batch, first, rows, scale);
   loss.backward();
   *worker.draw = {};
   const at::NoGradGuard no_grad;
@@ -286,20 +310,12 @@ void Stepper::Apply(double lr, int64_t t) {
 }
 
 double Stepper::SummedLossOf(const Batch& batch) {
-  std::vector<double> sums(workers_.size());
-  team_.Run([&](int member) {
-    const at::NoGradGuard no_grad;
-    const auto [begin, end] = ShareOf(member, team_.size(), batch.inputs_bt.size(0));
-    for (int64_t first = begin; first < end; first += micro_batch_) {
-      const int64_t rows = std::min(micro_batch_, end - first);
-      sums[static_cast<size_t>(member)] += static_cast<double>(
-          MicroBatchLoss(workers_[static_cast<size_t>(member)], batch, first, rows, 1.0)
-              .item<float>());
-    }
-  });
-  double total = 0;
-  for (const double sum : sums) total += sum;
-  return total;
+  return SummedLossOfBatch(
+      team_, shape_,
+      [this](int member) -> const GptWeights& {
+        return workers_[static_cast<size_t>(member)].weights;
+      },
+      batch, micro_batch_);
 }
 
 NamedTensors Stepper::Weights() const {

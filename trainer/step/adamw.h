@@ -2,8 +2,8 @@
 //   p -= lr * decay * p;  m += (1 - b1)(g - m);  v = b2 v + (1 - b2) g^2
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps)
 
-#ifndef TRAINER_TRAIN_ADAMW_H_
-#define TRAINER_TRAIN_ADAMW_H_
+#ifndef TRAINER_STEP_ADAMW_H_
+#define TRAINER_STEP_ADAMW_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -37,4 +37,4 @@ double SumOfSquares(int64_t count, const float* values);
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_TRAIN_ADAMW_H_
+#endif  // TRAINER_STEP_ADAMW_H_

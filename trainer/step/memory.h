@@ -1,14 +1,14 @@
 // How much memory a run needs, before anything is allocated.
 
-#ifndef TRAINER_TRAIN_MEMORY_H_
-#define TRAINER_TRAIN_MEMORY_H_
+#ifndef TRAINER_STEP_MEMORY_H_
+#define TRAINER_STEP_MEMORY_H_
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "trainer/config/config.h"
-#include "trainer/train/device.h"
+#include "trainer/step/device.h"
 
 namespace gpuctl::trainer {
 
@@ -53,4 +53,4 @@ std::string Describe(const MemoryPlan& plan);
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_TRAIN_MEMORY_H_
+#endif  // TRAINER_STEP_MEMORY_H_

@@ -1,7 +1,7 @@
 // Chooses the device of the run at run time: one program for CUDA, MPS and CPU.
 
-#ifndef TRAINER_TRAIN_DEVICE_H_
-#define TRAINER_TRAIN_DEVICE_H_
+#ifndef TRAINER_STEP_DEVICE_H_
+#define TRAINER_STEP_DEVICE_H_
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
@@ -41,4 +41,4 @@ int64_t ResidentBytes();
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_TRAIN_DEVICE_H_
+#endif  // TRAINER_STEP_DEVICE_H_

@@ -4,8 +4,8 @@
 // multiply their own half of the batch are faster than one that splits every operation in two, and
 // no OpenMP thread ever spins for work.
 
-#ifndef TRAINER_TRAIN_TEAM_H_
-#define TRAINER_TRAIN_TEAM_H_
+#ifndef TRAINER_STEP_TEAM_H_
+#define TRAINER_STEP_TEAM_H_
 
 #include <condition_variable>
 #include <exception>
@@ -48,4 +48,4 @@ class Team {
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_TRAIN_TEAM_H_
+#endif  // TRAINER_STEP_TEAM_H_

@@ -1,4 +1,4 @@
-#include "trainer/train/device.h"
+#include "trainer/step/device.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>

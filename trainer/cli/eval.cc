@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "trainer/base/error.h"
+#include "trainer/base/sha256.h"
+#include "trainer/base/text.h"
+#include "trainer/cli/args.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/loaded_model.h"
+#include "trainer/data/training_data.h"
+#include "trainer/linear/matmul.h"
+#include "trainer/step/team.h"
+#include "trainer/train/evaluate.h"
+#include "trainer/train/signals.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+constexpr int64_t kWindowsAtOnce = 4;
+constexpr double kContext = 1024;
+
+// Returns the digest of the folder's tokenizer.json, or "".
+std::string TokenizerOf(const std::string& folder) {
+  for (const KeptFile& file : ReadKeptFiles(folder)) {
+    if (file.name == "tokenizer.json") return Sha256Hex(*file.bytes);
+  }
+  return "";
+}
+
+Config ConfigOf(const Args& args, const ModelFolder& folder) {
+  Config config;
+  config.model = folder.model;
+  config.data.paths = args.All("data");
+  config.train.eval_windows = static_cast<int64_t>(args.Number("windows", 1e9, 1, 1e9));
+  const auto longest = static_cast<double>(folder.model.context);
+  config.model.context =
+      static_cast<int64_t>(args.Number("context", std::min(kContext, longest), 2, longest));
+  return config;
+}
+
+void Report(const HeldOutLoss& loss, const std::string& unit, bool json) {
+  if (json) {
+    const nlohmann::ordered_json line = {{"type", "eval"},
+                                         {"loss", loss.mean},
+                                         {"perplexity", std::exp(loss.mean)},
+                                         {"tokens", loss.tokens}};
+    std::printf("%s\n", line.dump().c_str());
+    return;
+  }
+  std::printf("held-out loss %.4f nats a %s, perplexity %.2f, over %lld scored %ss\n", loss.mean,
+              unit.c_str(), std::exp(loss.mean), static_cast<long long>(loss.tokens), unit.c_str());
+}
+
+}  // namespace
+
+int RunEval(const std::vector<std::string>& words) {
+  const Args args(words,
+                  {"checkpoint", "model", "adapter", "data", "context", "windows", "device", "as"},
+                  {"data"}, 0);
+  const std::string as = args.Get("as", "text");
+  if (as != "text" && as != "json") throw ConfigError("eval: --as is text or json");
+  WatchSignals();
+  ChooseMatMul("auto");
+  args.Require("data");
+  const ModelPaths paths = PathsOf(args, "eval");
+  const ModelFolder folder = ReadModelFolder(paths.model);
+  const Config config = ConfigOf(args, folder);
+  const std::string tokenizer = TokenizerOf(paths.model);
+  if (!tokenizer.empty() && !UsesPreparedData(config.data)) {
+    throw ConfigError("eval: the model has a tokenizer, and the data is no tokens yet",
+                      "gpuctl-trainer prepare makes them");
+  }
+  const auto data = OpenTrainingData(config, tokenizer);
+  const LoadedModel loaded =
+      LoadModel(paths, folder, config.model.context, args.Get("device", "auto"));
+  Team team(loaded.placement.workers);
+  const HeldOutLoss loss = MeanHeldOutLoss(
+      *data, config.model.context,
+      [&](const Batch& batch) {
+        return SummedLossOfBatch(
+            team, loaded.shape, [&](int) -> const GptWeights& { return loaded.weights; }, batch,
+            kWindowsAtOnce);
+      },
+      [] { return StopSignal() != 0; });
+  if (!loss.finished) return 128 + StopSignal();
+  Report(loss, data->unit(), as == "json");
+  return 0;
+}
+
+}  // namespace gpuctl::trainer

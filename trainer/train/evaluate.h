@@ -1,0 +1,28 @@
+// The loss on held-out data.
+
+#ifndef TRAINER_TRAIN_EVALUATE_H_
+#define TRAINER_TRAIN_EVALUATE_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "trainer/data/training_data.h"
+#include "trainer/step/stepper.h"
+
+namespace gpuctl::trainer {
+
+struct HeldOutLoss {
+  bool finished = false;  // false: stopped, nothing else is set
+  double mean = 0;        // nats per scored token
+  int64_t tokens = 0;     // scored
+};
+
+// Takes the mean over all held-out windows of `data`. `summed_loss` returns the sum over a batch.
+// Calls `stop` between batches.
+HeldOutLoss MeanHeldOutLoss(const TrainingData& data, int64_t context,
+                            const std::function<double(const Batch&)>& summed_loss,
+                            const std::function<bool()>& stop);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_TRAIN_EVALUATE_H_
