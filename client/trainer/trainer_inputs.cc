@@ -255,10 +255,10 @@ absl::Status Inputs::PlanData() {
   }
   constexpr int64_t kByteTokens = 257;
   if (!rows && !prepared && !model_.empty() && vocabulary_ < kByteTokens) {
-    return UsageError(absl::StrCat("trainer: text is trained as bytes, which need ", kByteTokens,
-                                   " tokens; the model of ", config_.model.init, " has ",
-                                   vocabulary_),
-                      "a tokenizer.json in its folder lets gpuctl make its tokens of the text");
+    return UsageError(
+        absl::StrCat("trainer: text is trained as bytes, which need ", kByteTokens,
+                     " tokens; the model of ", config_.model.init, " has ", vocabulary_),
+        "a tokenizer.json in its folder lets gpuctl make its tokens of the text");
   }
   if (!rows && !prepared) return absl::OkStatus();  // text lies in the work directory
   RETURN_IF_ERROR(CheckPrepared(data[0].local));
