@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/ignore/secret_files.h"
@@ -54,6 +55,16 @@ std::string Normal(const std::string& path) {
 std::string Resolve(const std::string& path) {
   char resolved[PATH_MAX];
   return realpath(path.c_str(), resolved) == nullptr ? "" : resolved;
+}
+
+// A run file has no flag of `prepare`.
+absl::Status ForRunFile(const absl::Status& status) {
+  const std::string hint = absl::StrReplaceAll(
+      HintOf(status), {{"--bad-rows skip goes on without them",
+                        "gpuctl prepare with --bad-rows skip makes data without them, which "
+                        "data.paths can name"}});
+  return WithExitCode(WithHint(absl::Status(status.code(), status.message()), hint),
+                      ExitCodeOf(status));
 }
 
 // Something that the settings name.
@@ -293,6 +304,9 @@ absl::StatusOr<std::string> Inputs::KeyOf(const trainer::PrepareOptions& options
               {"rows", json::array()}};
   RETURN_IF_ERROR(TryTrainer([&] {
     for (const trainer::DataFile& file : trainer::FindDataFiles(options.data, false)) {
+      if (!trainer::IsFile(file.path)) {
+        throw trainer::DataError("read data " + file.path + ": it is no file");
+      }
       const std::string ending = std::filesystem::path(file.path).extension().string();
       key["rows"].push_back({ending, trainer::Sha256HexOfFile(file.path)});
     }
@@ -318,7 +332,9 @@ absl::StatusOr<std::string> Inputs::PrepareRows(const std::vector<Found>& data) 
   context_.Say(absl::StrCat("preparing the rows of ", data[0].shown,
                             data.size() > 1 ? " and others" : "", " with the tokenizer of ",
                             config_.model.init));
-  ASSIGN_OR_RETURN(const trainer::PrepareReport report, PrepareData(context_, options));
+  const absl::StatusOr<trainer::PrepareReport> made = PrepareData(context_, options);
+  if (!made.ok()) return ForRunFile(made.status());
+  const trainer::PrepareReport& report = *made;
   const trainer::PartCounts& train = report.parts[trainer::kTrain];
   context_.Say(absl::StrCat("prepared ", train.rows, " rows with ", train.tokens,
                             " tokens, of which ", train.learned, " are learned, and ",

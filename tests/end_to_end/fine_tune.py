@@ -279,7 +279,38 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_rented(w):
                  code=2)
     assert b'data.mask: "some" is none of assistant, last, all' in done.stderr, done
     write(home + "/rows.jsonl", "no JSON\n")
-    refused(w, project(w), b"one row cannot be used", b"rows.jsonl:1: ")
+    refused(w, project(w), b"one row cannot be used", b"rows.jsonl:1: ",
+            b"HINT: gpuctl prepare with --bad-rows skip makes data without them")
+    os.remove(home + "/rows.jsonl")
+    os.mkfifo(home + "/rows.jsonl")
+    refused(w, project(w), b"rows.jsonl: it is no file")
+
+
+def test_places_on_the_machine(w):
+    """In the settings' own place where that is free, else below .gpuctl; never twice."""
+    run_file = project(w)
+    home = os.path.dirname(run_file)
+    elsewhere = os.path.join(w.dir, "elsewhere")
+    shutil.copytree(home + "/base", elsewhere)
+
+    def data(*flags, target=("--provider", "local")):
+        shown = w.run("launch", run_file, "--dry-run", *target, *flags)
+        lines = shown.stdout.decode().splitlines()
+        return [line[10:].rsplit(": ", 1)[0] for line in lines
+                if line.startswith("data ") and "/prepared/" not in line], shown.stderr
+
+    assert data()[0] == [home + "/base at base"]
+    assert data("--trainer", "model.init=./base/")[0] == [home + "/base at base"]
+    assert data("--trainer", "model.init=" + home + "/base")[0] == [home + "/base at .gpuctl/model"]
+    assert data("--trainer", "model.init=../elsewhere")[0] == [elsewhere + " at .gpuctl/model"]
+    # data: has the first word.
+    assert data("--data", elsewhere + "=m", "--trainer", "model.init=m")[0] == [elsewhere + " at m"]
+    assert data("--data", home + "/base=m")[0] == [home + "/base at m"]
+    assert data("--data", elsewhere + "=base/x")[0] == [
+        elsewhere + " at base/x", home + "/base at .gpuctl/model"]
+    # What is not here may be on a machine of one's own.
+    shown, said = data("--trainer", "model.init=/nowhere", target=("--host", "me@127.0.0.1"))
+    assert shown == [] and b"/nowhere is not on this computer; the machine must have it" in said
 
 
 def linked_model(w):
@@ -304,8 +335,12 @@ def test_over_ssh_it_is_sent_once(w):
             settings = json.load(file)
         assert settings["model"]["init"] == ".gpuctl/model", settings
         assert settings["data"]["paths"] == [".gpuctl/data"], settings
+        sent = os.stat(work + "/.gpuctl/model/model.safetensors")
         done = launch(w, run_file, "sent-2", *host)
         assert b"preparing" not in done.stderr, done
+        # The same stored file: by a hard link, or by a copy with the times of the first.
+        again = os.stat(job_of(w) + "/.gpuctl/model/model.safetensors")
+        print("       ", sent, again)
         w.run("pull", "sent-1")
         # The rows and the model are those of the run, wherever they lie.
         done = w.run("resume", "sent-1", "-y")
