@@ -131,9 +131,12 @@ absl::StatusOr<Found> Inputs::Find(const char* key, const std::string& value) co
       if (!IsBelow(path, there)) continue;
       found.path = path;
       if (path == there) found.data = local;
-      found.local = Resolve(absl::StrCat(local, path.substr(there.size())));
-      if (found.local.empty()) return Missing(key, found);
-      return found;
+      const std::string here = absl::StrCat(local, path.substr(there.size()));
+      found.local = Resolve(here);
+      if (!found.local.empty()) return found;
+      return UsageError(
+          absl::StrCat("trainer: ", key, ": there is no ", here, ", which goes to ", path),
+          "launch the run file again if gpuctl made it, else correct data:");
     }
   }
   const bool absolute = absl::StartsWith(path, "/");
@@ -295,7 +298,8 @@ absl::StatusOr<trainer::PrepareOptions> Inputs::RowOptions(const std::vector<Fou
   return options;
 }
 
-// Returns a digest of all that decides how the rows become tokens.
+// Returns a digest of all that decides how the rows become tokens, but for today's date, which some
+// templates print.
 absl::StatusOr<std::string> Inputs::KeyOf(const trainer::PrepareOptions& options) const {
   json key = {{"format", trainer::kPreparedFormat},
               {"context", options.context},

@@ -343,6 +343,9 @@ def test_links_are_followed_and_a_run_goes_on(w):
         assert b"goes on from" in done.stderr, done
         run = w.json("ps", "-a")["runs"][0]
         assert run["status"] == "succeeded", run
+        shutil.rmtree(os.path.join(w.env["GPUCTL_STATE_DIR"], "prepared"))
+        done = w.run("resume", "sent-1", "-y", code=2)
+        assert b", which goes to .gpuctl/data" in done.stderr, done
 
 
 if __name__ == "__main__":
