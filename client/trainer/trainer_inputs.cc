@@ -20,6 +20,8 @@
 #include "client/trainer/prepare_data.h"
 #include "client/trainer/try_trainer.h"
 #include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/files/relative_path.h"
 #include "common/files/sha256.h"
@@ -104,6 +106,9 @@ class Inputs {
   absl::Status PlanData();
   absl::Status CheckModel(const std::string& folder);
   absl::Status CheckPrepared(const std::string& folder) const;
+  bool IsMade(const std::string& folder) const {
+    return trainer::IsPrepared(folder) && CheckPrepared(folder).ok();
+  }
   absl::StatusOr<std::string> PrepareRows(const std::vector<Found>& data);
   absl::StatusOr<trainer::PrepareOptions> RowOptions(const std::vector<Found>& data);
   absl::StatusOr<std::string> KeyOf(const trainer::PrepareOptions& options) const;
@@ -331,8 +336,17 @@ absl::StatusOr<std::string> Inputs::PrepareRows(const std::vector<Found>& data) 
   ASSIGN_OR_RETURN(const std::string key, KeyOf(options));
   ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
   options.out = paths.PreparedRows(key);
-  if (trainer::IsPrepared(options.out) && CheckPrepared(options.out).ok()) return options.out;
+  if (IsMade(options.out)) return options.out;
   RETURN_IF_ERROR(MakeDirectories(DirName(options.out)));
+  // Several runs of one experiment may start at the same time.
+  const std::string lock = absl::StrCat(options.out, ".lock");
+  absl::StatusOr<UniqueFd> turn = TryLock(lock);
+  if (absl::IsUnavailable(turn.status())) {
+    context_.Say("another gpuctl prepares the same rows; waiting for it");
+    turn = WaitForLock(lock);
+  }
+  RETURN_IF_ERROR(turn.status());
+  if (IsMade(options.out)) return options.out;
   context_.Say(absl::StrCat("preparing the rows of ", data[0].shown,
                             data.size() > 1 ? " and others" : "", " with the tokenizer of ",
                             config_.model.init));

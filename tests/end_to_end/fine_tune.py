@@ -209,6 +209,15 @@ def test_rows_are_prepared_once(w):
     assert prepares() and not prepares()
 
 
+def test_runs_that_start_together_prepare_once(w):
+    run_file = project(w)
+    write_rows(os.path.dirname(run_file) + "/rows.jsonl", count=30000)
+    started = [w.start("launch", run_file, "--dry-run", "--provider", "local") for _ in range(4)]
+    said = [process.communicate(timeout=60)[1] for process in started]
+    assert [process.returncode for process in started] == [0] * 4, said
+    assert sum(b"gpuctl: prepared " in text for text in said) == 1, said
+
+
 def test_prepare_is_that_of_the_trainer(w):
     home = os.path.dirname(project(w))
     ours, theirs = os.path.join(w.dir, "ours"), os.path.join(w.dir, "theirs")
