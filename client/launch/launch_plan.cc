@@ -200,8 +200,7 @@ absl::Status PlanInputs(CommandContext& context, LaunchPlan& plan) {
   ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
   const bool local = !plan.rents && plan.own_machine.provider == "local";
   const bool own_files = !local && (!plan.rents || !plan.spec.volume.name.empty());
-  absl::StatusOr<std::vector<ModelInput>> inputs =
-      PlanTrainerInputs(context, root, own_files, plan.spec);
+  absl::StatusOr<TrainerInputs> inputs = PlanTrainerInputs(context, root, own_files, plan.spec);
   if (!inputs.ok()) {
     const bool interrupted = absl::IsCancelled(inputs.status());
     return interrupted ? inputs.status() : WithExitCode(inputs.status(), kExitUsage);
@@ -239,6 +238,8 @@ absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, Laun
   ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
   TellOfCovered(context, plan.data, root);
   options.leave_out = PathsOfData(plan.data, root);
+  for (const std::string& rows : plan.inputs.rows) options.leave_out.push_back(rows);
+  for (const std::string& rows : flags.leave_out) options.leave_out.push_back(rows);
   if (plan.trainer.has_value()) options.leave_out.push_back(kTrainerKitPath);
   ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
   plan.job.set_manifest_digest(plan.workdir->digest);
@@ -249,9 +250,9 @@ absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, Laun
 absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags, const StartPoint* resume,
                        LaunchPlan& plan) {
   RunSpec others = plan.spec;
-  for (const ModelInput& folder : plan.inputs) others.data.erase(folder.local);
+  for (const ModelInput& folder : plan.inputs.folders) others.data.erase(folder.local);
   ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, others));
-  for (const ModelInput& folder : plan.inputs) {
+  for (const ModelInput& folder : plan.inputs.folders) {
     ASSIGN_OR_RETURN(plan.data.emplace_back(), ScanModelInput(context, folder));
   }
   if (resume != nullptr) {
@@ -266,7 +267,8 @@ absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags, const 
 
 // Returns what a later `resume` launches again: the spec with the directories that were found.
 LaunchRecord RecordOf(const LaunchPlan& plan, const LaunchFlags& flags, const StartPoint* resume) {
-  LaunchRecord record{plan.spec, flags.include, flags.no_workdir, flags.pull_dir};
+  LaunchRecord record{plan.spec, flags.include, flags.leave_out, flags.no_workdir, flags.pull_dir};
+  record.leave_out.insert(record.leave_out.end(), plan.inputs.rows.begin(), plan.inputs.rows.end());
   // A run can resume only from a checkpoint that is on this laptop.
   if (record.pull_dir.empty() && flags.detach && ResumesWhenPreempted(plan.spec)) {
     record.pull_dir = AbsolutePath(".").value_or("");

@@ -55,7 +55,7 @@ struct LaunchPlan {
   std::optional<Volume> volume;  // the machine mounts it at its mount_path
   NodeTarget own_machine;        // the user's own, when not `rents`
   std::optional<Workdir> workdir;
-  std::vector<ModelInput> inputs;  // folders that the trainer reads; in `data`, too
+  TrainerInputs inputs;  // what the trainer reads; in `data`, too
   std::vector<DataTree> data;
   std::optional<TrainerWays> trainer;  // of the built-in one; the machine decides which
   gpuctl::v1::JobSpec job;

@@ -84,7 +84,7 @@ class Inputs {
   Inputs(CommandContext& context, std::string root, bool may_be_there, RunSpec& spec)
       : context_(context), root_(std::move(root)), may_be_there_(may_be_there), spec_(spec) {}
 
-  absl::StatusOr<std::vector<ModelInput>> Plan() {
+  absl::StatusOr<TrainerInputs> Plan() {
     settings_ = json::parse(spec_.trainer_json, nullptr, false);
     ASSIGN_OR_RETURN(rows_, TakeRowSettings(settings_));
     RETURN_IF_ERROR(TryTrainer([this] { config_ = trainer::ParseConfig(settings_); }));
@@ -111,7 +111,7 @@ class Inputs {
   }
   absl::StatusOr<std::string> PrepareRows(const std::vector<Found>& data);
   absl::StatusOr<trainer::PrepareOptions> RowOptions(const std::vector<Found>& data);
-  absl::StatusOr<std::string> KeyOf(const trainer::PrepareOptions& options) const;
+  absl::StatusOr<std::string> KeyOf(const trainer::PrepareOptions& options);
 
   CommandContext& context_;
   const std::string root_;
@@ -123,7 +123,7 @@ class Inputs {
   std::string model_;  // the folder of model.init here, or ""
   bool has_tokenizer_ = false;
   int64_t vocabulary_ = 0;  // of the model; 0: it is on the machine
-  std::vector<ModelInput> inputs_;
+  TrainerInputs inputs_;
 };
 
 absl::StatusOr<Found> Inputs::Find(const char* key, const std::string& value) const {
@@ -181,7 +181,7 @@ void Inputs::SendFolder(const Found& found, const std::string& name, bool adapte
   const std::string path = Send(found, name);
   setting = path;
   for (const auto& [local, target] : spec_.data) {
-    if (target == path) inputs_.push_back({local, path, adapter});
+    if (target == path) inputs_.folders.push_back({local, path, adapter});
   }
 }
 
@@ -304,8 +304,8 @@ absl::StatusOr<trainer::PrepareOptions> Inputs::RowOptions(const std::vector<Fou
 }
 
 // Returns a digest of all that decides how the rows become tokens, but for today's date, which some
-// templates print.
-absl::StatusOr<std::string> Inputs::KeyOf(const trainer::PrepareOptions& options) const {
+// templates print. Notes the files of rows.
+absl::StatusOr<std::string> Inputs::KeyOf(const trainer::PrepareOptions& options) {
   json key = {{"format", trainer::kPreparedFormat},
               {"context", options.context},
               {"mask", static_cast<int>(options.mask)},
@@ -315,6 +315,9 @@ absl::StatusOr<std::string> Inputs::KeyOf(const trainer::PrepareOptions& options
     for (const trainer::DataFile& file : trainer::FindDataFiles(options.data, false)) {
       if (!trainer::IsFile(file.path)) {
         throw trainer::DataError("read data " + file.path + ": it is no file");
+      }
+      if (const std::string real = Resolve(file.path); IsBelow(real, root_) && real != root_) {
+        inputs_.rows.push_back(real.substr(root_.size() + (root_ == "/" ? 0 : 1)));
       }
       const std::string ending = std::filesystem::path(file.path).extension().string();
       key["rows"].push_back({ending, trainer::Sha256HexOfFile(file.path)});
@@ -362,9 +365,8 @@ absl::StatusOr<std::string> Inputs::PrepareRows(const std::vector<Found>& data) 
 
 }  // namespace
 
-absl::StatusOr<std::vector<ModelInput>> PlanTrainerInputs(CommandContext& context,
-                                                          const std::string& root,
-                                                          bool may_be_there, RunSpec& spec) {
+absl::StatusOr<TrainerInputs> PlanTrainerInputs(CommandContext& context, const std::string& root,
+                                                bool may_be_there, RunSpec& spec) {
   return Inputs(context, root, may_be_there, spec).Plan();
 }
 

@@ -20,6 +20,12 @@ struct ModelInput {
   bool adapter = false;
 };
 
+struct TrainerInputs {
+  std::vector<ModelInput> folders;
+  // Files of rows below the work directory. Their tokens are sent instead.
+  std::vector<std::string> rows;
+};
+
 // Finds and checks the folders that the trainer's settings name, and prepares rows of text with the
 // model's tokenizer: in a folder that gpuctl keeps, unless the same rows were prepared in the same
 // way before. Then `spec.data` has all folders that must be sent, and `spec.trainer_json` their
@@ -28,9 +34,8 @@ struct ModelInput {
 // Paths are relative to the work directory `root`. What `spec.data` has already stays as it is. A
 // folder with an absolute path that is not here is an error, unless `may_be_there`: the machine may
 // have it. Errors are for the user, with hints, and CANCELLED for an interruption.
-absl::StatusOr<std::vector<ModelInput>> PlanTrainerInputs(CommandContext& context,
-                                                          const std::string& root,
-                                                          bool may_be_there, RunSpec& spec);
+absl::StatusOr<TrainerInputs> PlanTrainerInputs(CommandContext& context, const std::string& root,
+                                                bool may_be_there, RunSpec& spec);
 
 // Scans such a folder. Links to files are followed, as caches of models are full of them.
 absl::StatusOr<DataTree> ScanModelInput(CommandContext& context, const ModelInput& input);

@@ -150,6 +150,7 @@ def test_a_model_is_fine_tuned_and_answers(w):
     # Only what the trainer reads is there, and nothing of it twice.
     work = job_of(w)
     assert sorted(os.listdir(work + "/base")) == SENT, os.listdir(work + "/base")
+    assert sorted(os.listdir(work)) == [".gpuctl", "base", "run.yaml"], os.listdir(work)
     assert sorted(os.listdir(work + "/.gpuctl/data")) == [
         "dataset.json", "held_out.ends", "held_out.tokens", "train.ends", "train.tokens"]
     (checkpoint,) = w.json("pull", "tuned-1")["checkpoints"]
@@ -352,6 +353,7 @@ def test_links_are_followed_and_a_run_goes_on(w):
         assert b"goes on from" in done.stderr, done
         run = w.json("ps", "-a")["runs"][0]
         assert run["status"] == "succeeded", run
+        assert not os.path.exists(job_of(w) + "/rows.jsonl")
         shutil.rmtree(os.path.join(w.env["GPUCTL_STATE_DIR"], "prepared"))
         done = w.run("resume", "sent-1", "-y", code=2)
         assert b", which goes to .gpuctl/data" in done.stderr, done
