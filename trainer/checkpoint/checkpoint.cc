@@ -200,6 +200,10 @@ std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path) {
 
 LoadedCheckpoint LoadCheckpoint(const std::string& path) {
   VerifyCheckpoint(path);
+  return LoadVerifiedCheckpoint(path);
+}
+
+LoadedCheckpoint LoadVerifiedCheckpoint(const std::string& path) {
   LoadedCheckpoint loaded;
   loaded.path = path;
   loaded.adapter = HoldsAdapter(path);

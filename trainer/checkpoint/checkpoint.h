@@ -75,6 +75,9 @@ std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path);
 
 // Verifies, then reads. Throws Error(kBadData) or Error(kIo).
 LoadedCheckpoint LoadCheckpoint(const std::string& path);
+// Does the same without verifying, for one that VerifyCheckpoint or FindNewestCheckpoint has read a
+// moment ago: large files are read once less.
+LoadedCheckpoint LoadVerifiedCheckpoint(const std::string& path);
 
 // Returns the newest checkpoint below `root` that verifies, or "". Appends each skipped one to
 // `skipped` with the reason.

@@ -217,10 +217,36 @@ TEST_F(CheckpointTest, PruningKeepsTheNewestAndTheBest) {
   EXPECT_EQ(ListCheckpoints(root_), (std::vector<int64_t>{50, 90}));
 }
 
+TEST_F(CheckpointTest, TheMemoryOfTheLastSnapshotComesBack) {
+  Checkpointer checkpointer(root_, 5, 0);
+  const void* first = nullptr;
+  checkpointer.Save([&](const Snapshot& written) {
+    EXPECT_TRUE(written.weights.empty());
+    Snapshot snapshot = SomeSnapshot(1);
+    first = snapshot.weights[0].second.data_ptr();
+    return snapshot;
+  });
+  checkpointer.Save([&](Snapshot written) {
+    EXPECT_EQ(written.step, 1);
+    EXPECT_EQ(written.weights.at(0).second.data_ptr(), first);
+    return SomeSnapshot(2);
+  });
+  checkpointer.Wait();
+  checkpointer.SaveNow(SomeSnapshot(3));
+  EXPECT_EQ(ListCheckpoints(root_), (std::vector<int64_t>{1, 2, 3}));
+  for (int64_t step = 1; step <= 3; ++step) {
+    const auto report = checkpointer.TakeReport();
+    ASSERT_TRUE(report);
+    EXPECT_EQ(report->step, step);
+    EXPECT_EQ(report->failure, "");
+  }
+  EXPECT_EQ(LoadCheckpoint(root_ + "/" + CheckpointName(3)).step, 3);
+}
+
 TEST_F(CheckpointTest, CheckpointerWritesInOrderAndReportsFailures) {
   Checkpointer checkpointer(root_, 2, 0);
   for (const int64_t step : {10, 20, 30}) {
-    checkpointer.Save([&] { return SomeSnapshot(step); });
+    checkpointer.Save([&](const Snapshot&) { return SomeSnapshot(step); });
   }
   checkpointer.Wait();
   for (const int64_t step : {10, 20, 30}) {
@@ -235,7 +261,7 @@ TEST_F(CheckpointTest, CheckpointerWritesInOrderAndReportsFailures) {
   SetFaultHook([](const char* operation, const std::string&) {
     return std::string(operation) == "write" ? ENOSPC : 0;
   });
-  checkpointer.Save([&] { return SomeSnapshot(40); });
+  checkpointer.Save([&](const Snapshot&) { return SomeSnapshot(40); });
   checkpointer.Wait();
   SetFaultHook({});
   const auto report = checkpointer.TakeReport();

@@ -74,10 +74,25 @@ Checkpointer::~Checkpointer() {
   writer_.join();
 }
 
-void Checkpointer::Save(const std::function<Snapshot()>& take) {
+void Checkpointer::SaveNow(const Snapshot& snapshot) {
   const Clock::time_point start = Clock::now();
   Wait();
-  Snapshot snapshot = take();
+  CheckpointReport report = Write(snapshot);
+  report.stall_seconds = SecondsSince(start);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  reports_.push_back(std::move(report));
+}
+
+void Checkpointer::Save(const std::function<Snapshot(Snapshot)>& take) {
+  const Clock::time_point start = Clock::now();
+  Wait();
+  Snapshot written;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    written = std::move(written_);
+    written_ = {};
+  }
+  Snapshot snapshot = take(std::move(written));
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     pending_ = std::move(snapshot);
@@ -99,31 +114,37 @@ std::optional<CheckpointReport> Checkpointer::TakeReport() {
   return report;
 }
 
+CheckpointReport Checkpointer::Write(const Snapshot& snapshot) const {
+  const Clock::time_point start = Clock::now();
+  CheckpointReport report;
+  report.step = snapshot.step;
+  try {
+    report.path = WriteCheckpoint(root_, snapshot);
+    report.problems = PruneCheckpoints(root_, snapshot.step, keep_last_, keep_best_);
+  } catch (const std::exception& error) {
+    report.failure = error.what();
+  }
+  report.seconds = SecondsSince(start);
+  return report;
+}
+
 void Checkpointer::Serve() {
   for (;;) {
     Snapshot snapshot;
-    CheckpointReport report;
     {
       std::unique_lock<std::mutex> lock(mutex_);
       changed_.wait(lock, [this] { return leaving_ || pending_; });
       if (!pending_) return;
       snapshot = std::move(*pending_);
       pending_.reset();
-      report.stall_seconds = stall_seconds_;
       writing_ = true;
     }
-    const Clock::time_point start = Clock::now();
-    report.step = snapshot.step;
-    try {
-      report.path = WriteCheckpoint(root_, snapshot);
-      report.problems = PruneCheckpoints(root_, snapshot.step, keep_last_, keep_best_);
-    } catch (const std::exception& error) {
-      report.failure = error.what();
-    }
-    report.seconds = SecondsSince(start);
+    CheckpointReport report = Write(snapshot);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
+      report.stall_seconds = stall_seconds_;
       reports_.push_back(std::move(report));
+      written_ = std::move(snapshot);
       writing_ = false;
     }
     changed_.notify_all();

@@ -36,7 +36,11 @@ class Checkpointer {
   Checkpointer& operator=(const Checkpointer&) = delete;
 
   // Waits until the writer is free, calls `take`, gives the snapshot to the writer and returns.
-  void Save(const std::function<Snapshot()>& take);
+  // `take` gets the snapshot before, which has been written, so that it can use its memory again.
+  void Save(const std::function<Snapshot(Snapshot written)>& take);
+
+  // Writes the snapshot at once, while training waits. Its tensors may be the live ones.
+  void SaveNow(const Snapshot& snapshot);
 
   // Waits until the writer is idle.
   void Wait();
@@ -46,6 +50,7 @@ class Checkpointer {
 
  private:
   void Serve();
+  CheckpointReport Write(const Snapshot& snapshot) const;
 
   const std::string root_;
   const int64_t keep_last_;
@@ -53,6 +58,7 @@ class Checkpointer {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Snapshot> pending_;        // guarded by mutex_
+  Snapshot written_;                       // guarded by mutex_; the one before, for its memory
   double stall_seconds_ = 0;               // guarded by mutex_; of pending_
   bool writing_ = false;                   // guarded by mutex_
   bool leaving_ = false;                   // guarded by mutex_

@@ -8,6 +8,7 @@
 #include "trainer/base/text.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/args.h"
+#include "trainer/cli/run_config.h"
 #include "trainer/config/config.h"
 #include "trainer/linear/matmul.h"
 #include "trainer/train/signals.h"
@@ -42,12 +43,7 @@ int RunTrain(const std::vector<std::string>& words) {
   const Args args(words, {"config", "set", "data", "init", "checkpoint-dir", "resume"},
                   {"set", "data"}, 0);
   RunOptions options;
-  std::vector<std::string> overrides = args.All("set");
-  if (args.Has("init")) {
-    overrides.push_back("model.init=" + nlohmann::json(args.Get("init")).dump());
-  }
-  options.config = LoadConfig(args.Require("config"), overrides);
-  if (args.Has("data")) options.config.data.paths = args.All("data");
+  options.config = ConfigOfRun(args);
   if (options.config.checkpoint.dir.empty()) {
     options.config.checkpoint.dir = Environment("GPUCTL_CHECKPOINT_DIR");
   }
@@ -82,8 +78,8 @@ void ThrowIfStopped() {
 }
 
 int RunCommand(const std::vector<std::string>& words) {
-  const std::vector<std::string> known = {"train", "prepare", "eval",  "generate", "export",
-                                          "merge", "inspect", "bench", "help"};
+  const std::vector<std::string> known = {"train",  "prepare", "preflight", "eval",  "generate",
+                                          "export", "merge",   "inspect",   "bench", "help"};
   const std::string command = words.empty() ? "" : words.front();
   const std::vector<std::string> rest(words.begin() + (words.empty() ? 0 : 1), words.end());
   for (const std::string& word : words) {
@@ -94,6 +90,7 @@ int RunCommand(const std::vector<std::string>& words) {
   }
   if (command == "train") return RunTrain(rest);
   if (command == "prepare") return RunPrepare(rest);
+  if (command == "preflight") return RunPreflight(rest);
   if (command == "eval") return RunEval(rest);
   if (command == "generate") return RunGenerate(rest);
   if (command == "export" || command == "merge") {
@@ -121,6 +118,8 @@ std::string HelpText() {
   gpuctl-trainer prepare --model DIR --data FILE… --out DIR [--context N]
                        [--mask assistant|last|all] [--template FILE] [--held-out SHARE|FILE]
                        [--bad-rows refuse|skip] [--show N] [--threads N]
+  gpuctl-trainer preflight --config FILE [--data PATH]… [--set section.key=value]… [--init DIR]
+                       [--gpu NAME]
   gpuctl-trainer generate --checkpoint DIR|--model DIR [--adapter DIR]
                        --prompt TEXT|--chat MESSAGE [--system TEXT]|--prompt-ids 1,2,…
                        [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S]
@@ -158,6 +157,11 @@ prepare
   --held-out SHARE|FILE  rows that are not trained on: a share of them (0.05), or those of a file
   --bad-rows skip        leaves out rows that cannot be used; else one of them ends the work
   --show N               shows N rows with what is learned of them; default 1
+
+preflight                takes the flags of train, and tries the run on a small part of it: the model
+                         loads, batches are valid, the loss falls, a checkpoint saves and loads, tokens
+                         are generated. Tells memory and time here and on a GPU.
+  --gpu NAME             plans for this one; default: the smallest that fits
 
 generate
   --checkpoint DIR       a checkpoint; it is verified first

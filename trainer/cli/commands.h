@@ -10,6 +10,7 @@
 namespace gpuctl::trainer {
 
 int RunTrain(const std::vector<std::string>& words);
+int RunPreflight(const std::vector<std::string>& words);
 int RunEval(const std::vector<std::string>& words);
 int RunGenerate(const std::vector<std::string>& words);
 int RunPrepare(const std::vector<std::string>& words);

@@ -3,7 +3,6 @@
 #include <cstdio>
 
 #include "trainer/base/error.h"
-#include "trainer/base/sha256.h"
 #include "trainer/base/text.h"
 #include "trainer/cli/args.h"
 #include "trainer/cli/commands.h"
@@ -12,6 +11,7 @@
 #include "trainer/linear/matmul.h"
 #include "trainer/step/team.h"
 #include "trainer/train/evaluate.h"
+#include "trainer/train/run_plan.h"
 #include "trainer/train/signals.h"
 
 namespace gpuctl::trainer {
@@ -19,14 +19,6 @@ namespace {
 
 constexpr int64_t kWindowsAtOnce = 4;
 constexpr double kContext = 1024;
-
-// Returns the digest of the folder's tokenizer.json, or "".
-std::string TokenizerOf(const std::string& folder) {
-  for (const KeptFile& file : ReadKeptFiles(folder)) {
-    if (file.name == "tokenizer.json") return Sha256Hex(*file.bytes);
-  }
-  return "";
-}
 
 Config ConfigOf(const Args& args, const ModelFolder& folder) {
   Config config;
@@ -66,7 +58,7 @@ int RunEval(const std::vector<std::string>& words) {
   const ModelPaths paths = PathsOf(args, "eval");
   const ModelFolder folder = ReadModelFolder(paths.model);
   const Config config = ConfigOf(args, folder);
-  const std::string tokenizer = TokenizerOf(paths.model);
+  const std::string tokenizer = TokenizerDigest(ReadKeptFiles(paths.model));
   if (!tokenizer.empty() && !UsesPreparedData(config.data)) {
     throw ConfigError("eval: the model has a tokenizer, and the data is no tokens yet",
                       "gpuctl-trainer prepare makes them");

@@ -53,6 +53,7 @@ struct ModelConfig {
   RopeScaling rope_scaling = {};
   double local_rope_theta = 0;  // of layers with a window, which are not scaled; 0: as the others
   std::string init = "";        // a model folder to start from, or ""
+  bool cut = false;             // the folder has more blocks, which are not read
 
   int64_t head_dim() const { return head_size > 0 ? head_size : d_model / heads; }
   bool HasWindow(int64_t layer) const {

@@ -77,13 +77,16 @@ class PreparedRows : public TrainingData {
   const std::string& digest() const override { return data_.digest; }
   std::string unit() const override { return "token"; }
 
+  double filled_share() const override {
+    return static_cast<double>(train_.filled()) /
+           (static_cast<double>(train_.windows()) * static_cast<double>(context_));
+  }
+
   std::string Describe() const override {
-    const double places = static_cast<double>(train_.windows()) * static_cast<double>(context_);
     std::string line = Format(
         "%lld rows with %lld tokens in %lld windows, %.1f %% filled; %lld held-out rows",
         static_cast<long long>(data_.train.rows()), static_cast<long long>(data_.train.tokens()),
-        static_cast<long long>(train_.windows()),
-        100 * static_cast<double>(train_.filled()) / places,
+        static_cast<long long>(train_.windows()), 100 * filled_share(),
         static_cast<long long>(data_.held_out.rows()));
     const int64_t cut = train_.truncated_rows() + held_out_.truncated_rows();
     if (cut > 0) {

@@ -27,6 +27,8 @@ class TrainingData {
 
   // Whether a window has several documents, so that slot.starts is needed.
   virtual bool packed() const = 0;
+  // The share of the places of all training windows that hold a token.
+  virtual double filled_share() const { return 1; }
   virtual const std::string& digest() const = 0;
   // One line about it, for people.
   virtual std::string Describe() const = 0;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ge.h>
 #include <ATen/ops/logical_and.h>
 #include <ATen/ops/ones.h>
@@ -12,6 +13,12 @@
 namespace gpuctl::trainer {
 namespace {
 constexpr char kAttention[] = "aten::scaled_dot_product_attention";
+constexpr char kAdamw[] = "aten::_fused_adamw_";
+
+bool TakesArgument(const std::string& name, const std::string& argument) {
+  const auto found = c10::Dispatcher::singleton().findSchema({name, ""});
+  return found && found->schema().argumentIndexWithName(argument).has_value();
+}
 }  // namespace
 
 bool HasOperator(const std::string& name) {
@@ -36,7 +43,7 @@ at::Tensor CallOperator(const std::string& name, const std::vector<c10::IValue>&
     }
   }
   found->callBoxed(&stack);
-  return stack.at(0).toTensor();
+  return stack.empty() ? at::Tensor() : stack.at(0).toTensor();
 }
 
 bool HasFusedAttention() {
@@ -47,10 +54,13 @@ bool HasFusedAttention() {
 at::Tensor FusedCausalAttention(const at::Tensor& q_bhte, const at::Tensor& k_bkse,
                                 const at::Tensor& v_bkse, int64_t window,
                                 const at::Tensor& starts_bt) {
+  static const bool shares = TakesArgument(kAttention, "enable_gqa");
   const int64_t group = q_bhte.size(1) / k_bkse.size(1);
   const auto spread = [&](const at::Tensor& x) {
-    return group == 1 ? x : at::repeat_interleave(x, group, 1);
+    return group == 1 || shares ? x : at::repeat_interleave(x, group, 1);
   };
+  std::map<std::string, c10::IValue> named;
+  if (shares && group > 1) named["enable_gqa"] = true;
   const int64_t tokens = q_bhte.size(2);
   if (starts_bt.defined() || (window > 0 && window < tokens)) {
     at::Tensor seen = at::ones({tokens, tokens}, q_bhte.options().dtype(at::kBool)).tril();
@@ -59,10 +69,33 @@ at::Tensor FusedCausalAttention(const at::Tensor& q_bhte, const at::Tensor& k_bk
       const at::Tensor place_t = at::arange(tokens, starts_bt.options());
       seen = at::logical_and(seen, at::ge(place_t, starts_bt.unsqueeze(-1))).unsqueeze(1);
     }
-    return CallOperator(kAttention, {q_bhte, spread(k_bkse), spread(v_bkse)},
-                        {{"attn_mask", seen}});
+    named["attn_mask"] = seen;
+  } else {
+    named["is_causal"] = true;
   }
-  return CallOperator(kAttention, {q_bhte, spread(k_bkse), spread(v_bkse)}, {{"is_causal", true}});
+  return CallOperator(kAttention, {q_bhte, spread(k_bkse), spread(v_bkse)}, named);
+}
+
+bool HasFusedAdamw() {
+  static const bool has = HasOperator(kAdamw);
+  return has;
+}
+
+void FusedAdamw(const AdamwTensors& tensors, const AdamwNumbers& numbers, const at::Tensor& clip) {
+  const at::Tensor t = at::full({}, static_cast<double>(numbers.t), clip.options());
+  CallOperator(kAdamw,
+               {tensors.parameters, tensors.gradients, tensors.exp_avgs, tensors.exp_avg_sqs,
+                std::vector<at::Tensor>(),  // no maxima of the squares
+                std::vector<at::Tensor>(tensors.parameters.size(), t)},
+               {{"lr", numbers.lr},
+                {"beta1", numbers.beta1},
+                {"beta2", numbers.beta2},
+                {"weight_decay", numbers.weight_decay},
+                {"eps", numbers.eps},
+                {"amsgrad", false},
+                {"maximize", false},
+                // It divides the gradients by this.
+                {"grad_scale", clip.reciprocal()}});
 }
 
 }  // namespace gpuctl::trainer

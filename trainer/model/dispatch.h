@@ -17,18 +17,40 @@ bool HasOperator(const std::string& name);
 
 // Calls `name` (as "aten::x", no overload) with `positional` first; the other arguments come from
 // `named` or from the schema's defaults. Returns its only result. Throws c10::Error when the
-// operator does not exist or an argument has neither value nor default. Differentiable.
+// operator does not exist or an argument has neither value nor default. Differentiable. An operator
+// without a result gives an undefined tensor.
 at::Tensor CallOperator(const std::string& name, const std::vector<c10::IValue>& positional,
                         const std::map<std::string, c10::IValue>& named);
 
 // True when LibTorch 2's scaled_dot_product_attention exists.
 bool HasFusedAttention();
-// Returns causal attention of q [B, H, T, E], k and v [B, K, T, E], scaled by 1 / sqrt(E). Repeats
-// keys for the query heads that share them. With a `window` above 0 a query sees that many keys,
-// its own included; with starts int64 [B, T], none before the place that they name.
+// Returns causal attention of q [B, H, T, E], k and v [B, K, T, E], scaled by 1 / sqrt(E). Query
+// heads that share keys need no copies of them from LibTorch 2.5 on. With a `window` above 0 a
+// query sees that many keys, its own included; with starts int64 [B, T], none before the place that
+// they name.
 at::Tensor FusedCausalAttention(const at::Tensor& q_bhte, const at::Tensor& k_bkse,
                                 const at::Tensor& v_bkse, int64_t window,
                                 const at::Tensor& starts_bt);
+
+// Tensors of one AdamW update, fp32 on one device. A list for each kind, in one order.
+struct AdamwTensors {
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> exp_avgs;
+  std::vector<at::Tensor> exp_avg_sqs;
+};
+struct AdamwNumbers {
+  double lr;
+  double beta1;
+  double beta2;
+  double weight_decay;
+  double eps;
+  int64_t t;  // 1 for the first update
+};
+// True when LibTorch 2's AdamW in one kernel exists.
+bool HasFusedAdamw();
+// Updates all of them with it. Gradients are multiplied by `clip`, 0-dimensional on the device.
+void FusedAdamw(const AdamwTensors& tensors, const AdamwNumbers& numbers, const at::Tensor& clip);
 
 }  // namespace gpuctl::trainer
 

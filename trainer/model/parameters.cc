@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <utility>
 
 #include "trainer/base/error.h"
@@ -82,6 +83,12 @@ class BlockItems {
 };
 
 }  // namespace
+
+int64_t BlockOfName(const std::string& name) {
+  long long block = -1;
+  if (std::sscanf(name.c_str(), "model.layers.%lld.", &block) != 1) return -1;
+  return block;
+}
 
 std::vector<ParameterSpec> ParameterSpecs(const ModelConfig& config) {
   const int64_t v = config.vocab_size, d = config.d_model;

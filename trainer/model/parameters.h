@@ -35,6 +35,9 @@ struct ParameterSpec {
   bool stays_wide = false;  // never bf16
 };
 
+// Returns the block of a name "model.layers.N.…", or -1.
+int64_t BlockOfName(const std::string& name);
+
 // Returns the specs in the order of use: embedding, blocks, final norm, head (unless it is tied).
 std::vector<ParameterSpec> ParameterSpecs(const ModelConfig& config);
 

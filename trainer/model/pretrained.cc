@@ -80,7 +80,8 @@ namespace {
 StoredWeights OpenChecked(const std::string& folder, const ModelConfig& model) {
   StoredWeights stored(folder);
   const auto unused = [&](const std::string& name) {
-    return EndsWith(name, "rotary_emb.inv_freq") || (model.tied_head && name == "lm_head.weight");
+    return EndsWith(name, "rotary_emb.inv_freq") || (model.tied_head && name == "lm_head.weight") ||
+           (model.cut && BlockOfName(name) >= model.layers);
   };
   CheckStoredShapes(StoredShapes(ParameterSpecs(model)), stored.tensors(), unused,
                     "read weights " + folder + ": they are not those of config.json");

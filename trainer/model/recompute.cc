@@ -14,27 +14,27 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using RecomputedPart = std::function<at::Tensor(const at::Tensor&)>;
+using Network = std::function<at::Tensor(const at::Tensor&)>;
 
 // Keeps the part in the graph.
-struct KeptPart : torch::CustomClassHolder {
-  explicit KeptPart(RecomputedPart of) : part(std::move(of)) {}
-  const RecomputedPart part;
+struct KeptNetwork : torch::CustomClassHolder {
+  explicit KeptNetwork(Network of) : part(std::move(of)) {}
+  const Network part;
 };
 
 struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
   // `anchor` requires a gradient, so that the backward pass comes here even where x needs none.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                            const at::Tensor& /*anchor*/, const RecomputedPart& part) {
+                            const at::Tensor& /*anchor*/, const Network& part) {
     context->save_for_backward({x});
-    context->saved_data["part"] = c10::IValue::make_capsule(c10::make_intrusive<KeptPart>(part));
+    context->saved_data["part"] = c10::IValue::make_capsule(c10::make_intrusive<KeptNetwork>(part));
     context->saved_data["x_needs_gradient"] = x.requires_grad();
     return part(x);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto kept =
-        c10::static_intrusive_pointer_cast<KeptPart>(context->saved_data["part"].toCapsule());
+        c10::static_intrusive_pointer_cast<KeptNetwork>(context->saved_data["part"].toCapsule());
     const bool needed = context->saved_data["x_needs_gradient"].toBool();
     const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_(needed);
     at::Tensor again;
@@ -51,7 +51,7 @@ struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
 
 }  // namespace
 
-at::Tensor Recomputed(const RecomputedPart& part, const at::Tensor& x) {
+at::Tensor Recomputed(const Network& part, const at::Tensor& x) {
   const at::Tensor anchor = at::empty({0}, at::TensorOptions(at::kFloat)).requires_grad_(true);
   return RecomputedFunction::apply(x, anchor, part);
 }

@@ -18,9 +18,8 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;
 constexpr double kPackedBytes = 0.516;  // a weight in NF4, with its factors
-// More windows at once are no faster: on a CPU the products are large enough with these, on a GPU
-// with this many tokens.
-constexpr int64_t kCpuWindows = 4;
+// With this many tokens at once the products are large enough; more are no faster.
+constexpr int64_t kCpuTokens = 1024;
 constexpr int64_t kDeviceTokens = 32768;
 
 int64_t Elements(const ParameterSpec& spec) {
@@ -41,20 +40,13 @@ struct Counts {
   int64_t first_block = 0;    // with a trained weight; those before it keep nothing
 };
 
-// Returns the block that a weight is in, or -1.
-int64_t BlockOf(const ParameterSpec& spec) {
-  long long block = -1;
-  if (std::sscanf(spec.slices.front().name.c_str(), "model.layers.%lld.", &block) != 1) return -1;
-  return block;
-}
-
 // Returns the lowest block whose output depends on a trained weight, or how many there are.
 int64_t FirstTrainedBlock(const AdapterLayout& layout, int64_t layers) {
   if (!layout.frozen[0]) return 0;
   int64_t first = layers;
   for (size_t i = 0; i < layout.specs.size(); ++i) {
     if (layout.frozen[i]) continue;
-    const int64_t block = BlockOf(layout.specs[i]);
+    const int64_t block = BlockOfName(layout.specs[i].slices.front().name);
     if (block >= 0) first = std::min(first, block);
   }
   return first;
@@ -205,10 +197,8 @@ int64_t ShareOfWorker(const Config& config, int workers) {
 std::vector<int64_t> MicroBatches(const Config& config, const Placement& placement) {
   const int64_t share = ShareOfWorker(config, placement.workers);
   if (config.train.micro_batch > 0) return {std::min(config.train.micro_batch, share)};
-  int64_t most = placement.device.is_cpu()
-                     ? kCpuWindows
-                     : std::max<int64_t>(1, kDeviceTokens / config.model.context);
-  most = std::min(most, share);
+  const int64_t tokens = placement.device.is_cpu() ? kCpuTokens : kDeviceTokens;
+  const int64_t most = std::min(share, std::max<int64_t>(1, tokens / config.model.context));
   std::vector<int64_t> tried;
   for (int64_t windows = most; windows > 1; windows = (windows + 1) / 2) tried.push_back(windows);
   tried.push_back(1);
@@ -220,33 +210,41 @@ class Planner {
   Planner(const Config& config, std::optional<int64_t> available, int64_t base)
       : config_(config), available_(available), base_(base) {}
 
+  // Returns the first plan that fits, or else the last.
+  MemoryPlan Plan(const Placement& placement) const {
+    const bool writes = !config_.checkpoint.dir.empty();
+    MemoryPlan plan = FirstOfWorkers(placement, writes);
+    if (Fits(plan.estimate) || !writes) return plan;
+    plan = FirstOfWorkers(placement, false);
+    plan.copies_checkpoints = false;
+    return plan;
+  }
+
   bool Fits(const MemoryEstimate& estimate) const {
     return !available_ || estimate.total - base_ <= *available_;
   }
 
-  // Returns the first plan that fits, or else the last.
-  MemoryPlan First(const Placement& placement) const {
+ private:
+  MemoryPlan First(const Placement& placement, bool copies) const {
     MemoryPlan plan;
     plan.available = available_;
     for (const int64_t micro_batch : MicroBatches(config_, placement)) {
       plan.placement = placement;
       plan.micro_batch = micro_batch;
-      plan.estimate =
-          EstimateMemory(config_, placement, micro_batch, !config_.checkpoint.dir.empty(), base_);
+      plan.estimate = EstimateMemory(config_, placement, micro_batch, copies, base_);
       if (Fits(plan.estimate)) break;
     }
     return plan;
   }
 
-  // Does the same with fewer and fewer workers, if the configuration leaves them open.
-  MemoryPlan FirstOfWorkers(Placement placement) const {
+  // Tries fewer and fewer workers, if the configuration leaves them open.
+  MemoryPlan FirstOfWorkers(Placement placement, bool copies) const {
     for (;; --placement.workers) {
-      MemoryPlan plan = First(placement);
+      MemoryPlan plan = First(placement, copies);
       if (Fits(plan.estimate) || placement.workers == 1 || config_.train.threads > 0) return plan;
     }
   }
 
- private:
   const Config& config_;
   const std::optional<int64_t> available_;
   const int64_t base_;
@@ -284,7 +282,7 @@ std::string FindFittingChange(const Config& config, const Placement& placement,
     Placement other = placement;
     if (change.config.train.threads == 1) other.workers = 1;
     const Planner planner(change.config, available, base);
-    if (planner.Fits(planner.FirstOfWorkers(other).estimate)) return change.words;
+    if (planner.Fits(planner.Plan(other).estimate)) return change.words;
   }
   return "";
 }
@@ -328,7 +326,7 @@ std::optional<int64_t> AvailableMemory(const Placement& placement) {
 MemoryPlan PlanMemory(const Config& config, const Placement& placement,
                       std::optional<int64_t> available, int64_t base) {
   const Planner planner(config, available, base);
-  MemoryPlan plan = planner.FirstOfWorkers(placement);
+  MemoryPlan plan = planner.Plan(placement);
   if (planner.Fits(plan.estimate)) return plan;
   const std::string change = FindFittingChange(config, placement, available, base);
   throw ConfigError("plan memory: there is too little: " + Describe(plan),
@@ -345,6 +343,7 @@ std::string Describe(const MemoryPlan& plan) {
                  Gigabytes(e.weights).c_str(), Gigabytes(e.moments).c_str(),
                  Gigabytes(e.gradients).c_str(), Gigabytes(e.activations).c_str());
   if (e.snapshot > 0) line += ", a checkpoint's copy " + Gigabytes(e.snapshot);
+  if (!plan.copies_checkpoints) line += ", training waits for checkpoints";
   if (e.base > 0) line += ", the program " + Gigabytes(e.base);
   return line + Format("; %lld windows at once", static_cast<long long>(plan.micro_batch));
 }

@@ -13,7 +13,7 @@ constexpr int64_t kMiB = 1 << 20;
 
 Config RunConfig() {
   Config config;
-  config.model = {6, 384, 6, 2, 1024, 512, 8192, 10000.0, 1e-5};
+  config.model = {6, 384, 6, 2, 1024, 256, 8192, 10000.0, 1e-5};
   config.train.batch = 16;
   config.train.micro_batch = 0;
   return config;
@@ -73,6 +73,18 @@ TEST(MemoryTest, TheMicroBatchIsTheLargestThatFits) {
   EXPECT_EQ(PlanFor(given, int64_t{64} << 30).micro_batch, 3);
   given.train.batch = 2;
   EXPECT_EQ(PlanFor(given, int64_t{64} << 30).micro_batch, 1);
+}
+
+TEST(MemoryTest, WithoutRoomForACopyTrainingWaitsForCheckpoints) {
+  Config config = RunConfig();
+  config.train.threads = 2;
+  config.checkpoint.dir = "somewhere";
+  const int64_t copied = EstimateMemory(config, OnCores(2), 1, true, 0).total;
+  EXPECT_TRUE(PlanFor(config, copied).copies_checkpoints);
+  const MemoryPlan plan = PlanFor(config, copied - 1);
+  EXPECT_FALSE(plan.copies_checkpoints);
+  EXPECT_GT(plan.micro_batch, 1);  // the room of the copy
+  EXPECT_NE(Describe(plan).find("training waits"), std::string::npos);
 }
 
 TEST(MemoryTest, WorkersThatAreGivenAreNotTaken) {

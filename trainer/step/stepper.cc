@@ -15,6 +15,7 @@
 
 #include "trainer/lora/adapter_files.h"
 #include "trainer/lora/adapters.h"
+#include "trainer/model/dispatch.h"
 #include "trainer/step/out_of_memory.h"
 
 namespace gpuctl::trainer {
@@ -295,10 +296,33 @@ void Stepper::UpdateOnDevice(double lr, int64_t t) {
     clip = norm_on_device_.add(kClipEpsilon).reciprocal_().mul_(config_.optimizer.grad_clip);
     clip.clamp_max_(1.0);
   }
-  for (const size_t i : trained_) {
-    AdamwUpdate(StepFor(i, lr, t), masters_[i], Gradient(workers_[0], i), exp_avg_[i],
-                exp_avg_sq_[i], clip);
-    if (wide()) compute_[i].copy_(masters_[i]);
+  if (placement_.device.is_cuda() && HasFusedAdamw()) {
+    UpdateInOneKernel(lr, t, clip);
+  } else {
+    for (const size_t i : trained_) {
+      AdamwUpdate(StepFor(i, lr, t), masters_[i], Gradient(workers_[0], i), exp_avg_[i],
+                  exp_avg_sq_[i], clip);
+    }
+  }
+  if (!wide()) return;
+  for (const size_t i : trained_) compute_[i].copy_(masters_[i]);
+}
+
+// One call for the weights that decay, one for the others.
+void Stepper::UpdateInOneKernel(double lr, int64_t t, const at::Tensor& clip) {
+  for (const bool decay : {true, false}) {
+    AdamwTensors tensors;
+    AdamwNumbers numbers{};
+    for (const size_t i : trained_) {
+      if (specs_[i].decay != decay) continue;
+      const AdamwStep step = StepFor(i, lr, t);
+      numbers = {step.lr, step.beta1, step.beta2, step.weight_decay, step.eps, step.t};
+      tensors.parameters.push_back(masters_[i]);
+      tensors.gradients.push_back(Gradient(workers_[0], i));
+      tensors.exp_avgs.push_back(exp_avg_[i]);
+      tensors.exp_avg_sqs.push_back(exp_avg_sq_[i]);
+    }
+    if (!tensors.parameters.empty()) FusedAdamw(tensors, numbers, clip);
   }
 }
 

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
@@ -26,6 +27,7 @@
 #include "trainer/step/adamw.h"
 #include "trainer/step/device.h"
 #include "trainer/step/team.h"
+#include "trainer/step/tensor_copies.h"
 
 namespace gpuctl::trainer {
 
@@ -82,6 +84,11 @@ class Stepper {
   const GptShape& shape() const { return shape_; }
   const GptWeights& weights() const { return workers_[0].weights; }
 
+  // Returns copies of tensors that Weights() or OptimizerState() returned; see CopyTensors.
+  NamedTensors Copy(const NamedTensors& live, NamedTensors kept) {
+    return CopyTensors(team_, live, std::move(kept));
+  }
+
   // Return views of the live tensors under their names on disk; valid until the next Apply. With
   // adapters Weights returns these alone, in fp32, and the state has no masters.
   NamedTensors Weights() const;
@@ -123,6 +130,7 @@ class Stepper {
   GradientResult ReduceOnDevice();
   void UpdateShard(int member, double lr, int64_t t, float clip);
   void UpdateOnDevice(double lr, int64_t t);
+  void UpdateInOneKernel(double lr, int64_t t, const at::Tensor& clip);
   AdamwStep StepFor(size_t parameter, double lr, int64_t t) const;
   at::Tensor Gradient(const Worker& worker, size_t parameter) const;
   bool wide() const { return placement_.dtype != at::kFloat; }

@@ -125,6 +125,29 @@ def check_learning(test, data):
                of_type(lines, "eval")[-1])
 
 
+def check_preflight(test, data):
+    words, checkpoints, _ = test.words(data, {"train.epochs": 2})
+    words = ["preflight"] + words[1:5]
+    before = set(os.listdir(tempfile.gettempdir()))
+    ended = test.run(*words)
+    found = ended.stdout.splitlines()
+    test.check("preflight makes its five checks", ended.returncode == 0 and
+               sum(line.startswith("ok  ") for line in found) == 5, ended)
+    test.check("it counts the steps", any("50 steps of 4 windows of 40 tokens" in line
+                                          for line in found), found)
+    test.check("it tells memory, a GPU and a verdict",
+               [line.split()[0] for line in found if line[:1] in "hgv"] ==
+               ["here", "gpu", "verdict"], found)
+    test.check("it leaves nothing behind", not os.path.exists(checkpoints) and
+               set(os.listdir(tempfile.gettempdir())) - before == set())
+    ended = test.run(*words, "--set", "optimizer.lr=100000")
+    test.check("preflight finds a learning rate that is far too high",
+               ended.returncode == 125 and "optimizer.lr" in ended.stderr, ended)
+    ended = test.run(*words, "--gpu", "H1000")
+    test.check("preflight names the GPUs that it knows", ended.returncode == 64 and
+               "H100" in ended.stderr, ended)
+
+
 def check_early_stop(test, data):
     """Sums that are wrong at random are learned by heart, so the held-out loss rises."""
     settings = {"train.steps": 4000, "train.eval_every": 10, "train.patience": 3,
@@ -254,6 +277,7 @@ def main():
         write_prepared(noise, [sum_row(chooser, right=False) for _ in range(40)],
                        [sum_row(chooser, right=False) for _ in range(40)])
         check_learning(test, sums)
+        check_preflight(test, sums)
         check_early_stop(test, noise)
         check_recomputing(test, sums)
         check_term_while_evaluating(test, sums)

@@ -25,7 +25,10 @@ using nlohmann::json;
 void FindCheckpoint(const std::string& root, const std::string& resume, ModelSource* source) {
   if (!root.empty()) RemoveLeftovers(root);
   source->checkpoint = resume;
-  if (resume != "auto") return;
+  if (resume != "auto") {
+    if (!resume.empty()) VerifyCheckpoint(resume);
+    return;
+  }
   if (root.empty()) {
     throw ConfigError("resume auto: no checkpoint directory", "give --checkpoint-dir DIR");
   }
@@ -74,7 +77,6 @@ void CheckFits(const ModelConfig& model, const Config& config, const std::string
 void CheckKind(const Config& config, const std::string& checkpoint) {
   const bool adapted = config.lora.rank > 0 || !config.lora.init.empty();
   if (checkpoint.empty() || HoldsAdapter(checkpoint) == adapted) return;
-  VerifyCheckpoint(checkpoint);  // a damaged one is called so
   throw ConfigError("resume from " + checkpoint +
                         (adapted ? ": it holds a whole model, and this run trains "
                                    "adapters"
@@ -127,7 +129,6 @@ ModelSource FindModel(const Config& config, const std::string& resume) {
     source.config = ModelToHuggingFace(config.model);
     return source;
   }
-  if (!source.checkpoint.empty() && resume != "auto") VerifyCheckpoint(source.checkpoint);
   const bool adapted = config.lora.rank > 0 || !config.lora.init.empty();
   const std::string& path = source.checkpoint.empty() || adapted ? init : source.checkpoint;
   const ModelFolder folder = ReadModelFolder(path);

@@ -23,7 +23,7 @@ struct ModelSource {
   nlohmann::json config;        // config.json of the run's checkpoints, but for the dtype; of a
                                 // run with adapters adapter_config.json
   std::vector<KeptFile> files;  // of the model, for the run's checkpoints
-  std::string checkpoint;       // to continue from, or ""
+  std::string checkpoint;       // to continue from, verified, or ""
   std::vector<std::string> skipped;  // newer checkpoints that do not verify, with the reasons
   std::shared_future<std::string> base_digest;  // of model.init, for checkpoints of adapters
 };

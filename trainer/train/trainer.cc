@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "trainer/base/error.h"
-#include "trainer/base/sha256.h"
 #include "trainer/base/text.h"
 #include "trainer/linear/matmul.h"
 #include "trainer/lora/layout.h"
@@ -13,6 +12,7 @@
 #include "trainer/train/evaluate.h"
 #include "trainer/train/generate.h"
 #include "trainer/train/resume.h"
+#include "trainer/train/run_plan.h"
 #include "trainer/train/schedule.h"
 
 namespace gpuctl::trainer {
@@ -22,40 +22,9 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-Config WithModel(Config config, const ModelConfig& model) {
-  config.model = model;
-  return config;
-}
-
-// Turns epochs and shares of the run into steps.
-RunOptions InSteps(RunOptions options, const ModelSource& source, const TrainingData& data) {
-  options.config.model = source.model;
-  options.config.lora = source.lora;
-  TrainConfig& train = options.config.train;
-  if (train.epochs > 0) {
-    const double windows = train.epochs * static_cast<double>(data.windows_per_epoch());
-    train.steps = std::max<int64_t>(
-        1, static_cast<int64_t>(std::ceil(windows / static_cast<double>(train.batch))));
-  }
-  OptimizerConfig& optimizer = options.config.optimizer;
-  if (optimizer.warmup_ratio > 0) {
-    optimizer.warmup_steps = static_cast<int64_t>(
-        std::lround(optimizer.warmup_ratio * static_cast<double>(train.steps)));
-  }
+RunOptions Resolved(RunOptions options, const ModelSource& source, const TrainingData& data) {
+  options.config = InSteps(WithModel(options.config, source), data);
   return options;
-}
-
-// Returns the digest of the model's tokenizer.json, or "".
-std::string TokenizerDigest(const ModelSource& source) {
-  for (const KeptFile& file : source.files) {
-    if (file.name == "tokenizer.json") return Sha256Hex(*file.bytes);
-  }
-  return "";
-}
-
-MemoryPlan PlanRun(const Config& config) {
-  const Placement placement = ChoosePlacement(config.train);
-  return PlanMemory(config, placement, AvailableMemory(placement), ResidentBytes());
 }
 
 // A run that ends early would be of no use without its best checkpoint.
@@ -67,8 +36,8 @@ int64_t BestOnesToKeep(const Config& config) {
 
 Trainer::Trainer(RunOptions options)
     : source_(FindModel(options.config, options.resume)),
-      data_(OpenTrainingData(WithModel(options.config, source_.model), TokenizerDigest(source_))),
-      options_(InSteps(std::move(options), source_, *data_)),
+      data_(OpenTrainingData(WithModel(options.config, source_), TokenizerDigest(source_.files))),
+      options_(Resolved(std::move(options), source_, *data_)),
       config_(options_.config),
       reporter_(options_.metrics_path),
       sgemm_gflops_(MeasureSgemm()),
@@ -183,7 +152,9 @@ void Trainer::ReportStep(const GradientResult& gradients, double lr) {
   event.loss = gradients.loss;
   event.lr = lr;
   event.grad_norm = gradients.norm;
-  event.tokens_per_s = static_cast<double>(interval_tokens_) / interval_seconds_;
+  // Places without a token are no work that anybody wants.
+  event.tokens_per_s =
+      data_->filled_share() * static_cast<double>(interval_tokens_) / interval_seconds_;
   event.tokens = progress_.tokens;
   event.memory_bytes = ResidentBytes();
   double peak_flops = config_.train.peak_tflops * 1e12;
@@ -239,12 +210,6 @@ bool Trainer::CheckpointDue() const {
   const int64_t every = config_.checkpoint.every;
   if (every > 0 && progress_.step % every == 0) return true;
   return BestOnesToKeep(config_) > 0 && progress_.best_step == progress_.step;
-}
-
-void Trainer::SaveCheckpoint() {
-  if (!checkpointer_ || saved_step_ == progress_.step) return;
-  checkpointer_->Save([this] { return TakeSnapshot(); });
-  saved_step_ = progress_.step;
 }
 
 void Trainer::ReportCheckpoints() {

@@ -63,7 +63,7 @@ class Trainer {
   void SaveLastCheckpoint();
   void ShowSample();
   int Leave(const char* outcome);
-  Snapshot TakeSnapshot() const;
+  Snapshot LiveSnapshot() const;
   bool Stopping() const { return options_.stop_signal() != 0; }
 
   const ModelSource source_;

@@ -1,4 +1,6 @@
 // The parts of Trainer that save checkpoints and resume from them.
+#include <utility>
+
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
 #include "trainer/config/families.h"
@@ -7,7 +9,8 @@
 
 namespace gpuctl::trainer {
 
-Snapshot Trainer::TakeSnapshot() const {
+// The tensors are the live ones.
+Snapshot Trainer::LiveSnapshot() const {
   Snapshot snapshot;
   snapshot.step = progress_.step;
   snapshot.adapter = stepper_.layout().adapted();
@@ -19,17 +22,24 @@ Snapshot Trainer::TakeSnapshot() const {
   snapshot.files = source_.files;
   snapshot.state = StateToJson(config_, placement_, data_->digest(), progress_);
   if (snapshot.adapter) snapshot.state["base_digest"] = source_.base_digest.get();
-  const auto copy = [](const NamedTensors& live) {
-    NamedTensors copied;
-    for (const auto& [name, tensor] : live) {
-      copied.emplace_back(
-          name, tensor.to(at::kCPU, tensor.scalar_type(), false, /*copy=*/true).contiguous());
-    }
-    return copied;
-  };
-  snapshot.weights = copy(stepper_.Weights());
-  snapshot.optimizer = copy(stepper_.OptimizerState());
+  snapshot.weights = stepper_.Weights();
+  snapshot.optimizer = stepper_.OptimizerState();
   return snapshot;
+}
+
+void Trainer::SaveCheckpoint() {
+  if (!checkpointer_ || saved_step_ == progress_.step) return;
+  if (!memory_.copies_checkpoints) {
+    checkpointer_->SaveNow(LiveSnapshot());
+  } else {
+    checkpointer_->Save([this](Snapshot written) {
+      Snapshot snapshot = LiveSnapshot();
+      snapshot.weights = stepper_.Copy(snapshot.weights, std::move(written.weights));
+      snapshot.optimizer = stepper_.Copy(snapshot.optimizer, std::move(written.optimizer));
+      return snapshot;
+    });
+  }
+  saved_step_ = progress_.step;
 }
 
 void Trainer::AnnounceAdapters() {
@@ -55,17 +65,17 @@ void Trainer::Resume() {
   if (source_.checkpoint.empty()) {
     return reporter_.Say("resume  nothing to resume from in " + config_.checkpoint.dir);
   }
-  Restore(LoadCheckpoint(source_.checkpoint));
+  Restore(LoadVerifiedCheckpoint(source_.checkpoint));
 }
 
 // Throws when a run that starts at step 0 would mix its checkpoints with another run's.
 void Trainer::RefuseToOverwrite() const {
   if (config_.checkpoint.dir.empty()) return;
-  std::vector<std::string> skipped;
-  const std::string newest = FindNewestCheckpoint(config_.checkpoint.dir, &skipped);
-  if (newest.empty()) return;
-  throw ConfigError("start in " + config_.checkpoint.dir + ": it already holds " + newest,
-                    "go on from it with --resume auto, or choose another --checkpoint-dir");
+  const std::vector<int64_t> steps = ListCheckpoints(config_.checkpoint.dir);
+  if (steps.empty()) return;
+  throw ConfigError(
+      "start in " + config_.checkpoint.dir + ": it already holds " + CheckpointName(steps.back()),
+      "go on from it with --resume auto, or choose another --checkpoint-dir");
 }
 
 void Trainer::Restore(const LoadedCheckpoint& checkpoint) {

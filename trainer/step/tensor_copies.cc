@@ -1,0 +1,55 @@
+#include "trainer/step/tensor_copies.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace gpuctl::trainer {
+namespace {
+
+bool IsAlike(const std::pair<std::string, at::Tensor>& a,
+             const std::pair<std::string, at::Tensor>& b) {
+  return a.first == b.first && a.second.sizes() == b.second.sizes() &&
+         a.second.scalar_type() == b.second.scalar_type();
+}
+
+NamedTensors RoomFor(const NamedTensors& live, NamedTensors kept) {
+  const bool fits =
+      live.size() == kept.size() && std::equal(live.begin(), live.end(), kept.begin(), IsAlike);
+  if (fits) return kept;
+  kept.clear();
+  for (const auto& [name, tensor] : live) {
+    kept.emplace_back(name, at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type())));
+  }
+  return kept;
+}
+
+bool IsPlainMemory(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
+
+}  // namespace
+
+NamedTensors CopyTensors(Team& team, const NamedTensors& live, NamedTensors kept) {
+  NamedTensors copies = RoomFor(live, std::move(kept));
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < live.size(); ++i) {
+    if (!IsPlainMemory(live[i].second)) copies[i].second.copy_(live[i].second);
+  }
+  team.Run([&](int member) {
+    for (size_t i = 0; i < live.size(); ++i) {
+      if (!IsPlainMemory(live[i].second)) continue;
+      const size_t bytes = live[i].second.nbytes();
+      const auto part = [&](int of) {
+        return bytes * static_cast<size_t>(of) / static_cast<size_t>(team.size());
+      };
+      const size_t begin = part(member), end = part(member + 1);
+      std::memcpy(static_cast<char*>(copies[i].second.data_ptr()) + begin,
+                  static_cast<const char*>(live[i].second.data_ptr()) + begin, end - begin);
+    }
+  });
+  return copies;
+}
+
+}  // namespace gpuctl::trainer

@@ -1,0 +1,340 @@
+#include "trainer/train/preflight.h"
+
+#include <ATen/ops/equal.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cmath>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/text.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/data/training_data.h"
+#include "trainer/lora/layout.h"
+#include "trainer/model/parameters.h"
+#include "trainer/step/stepper.h"
+#include "trainer/train/generate.h"
+#include "trainer/train/model_source.h"
+#include "trainer/train/run_plan.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr int64_t kWholeParameters = 150'000'000;  // larger models are cut to kBlocks
+constexpr int64_t kBlocks = 2;
+constexpr int64_t kTriedContext = 512;
+constexpr int64_t kTriedWindows = 2;
+constexpr int64_t kCheckedWindows = 64;
+constexpr int64_t kTriedSteps = 6;
+constexpr int64_t kTriedTokens = 8;
+constexpr double kLongHere = 30 * 60;  // seconds after which a GPU is worth its money
+
+std::string Plain(const std::string& name) {
+  std::string plain;
+  for (const char c : name) {
+    if (c != ' ' && c != '-' && c != '_') plain += static_cast<char>(std::tolower(c));
+  }
+  return plain;
+}
+
+std::string Duration(double seconds) {
+  if (seconds < 90) return Format("%.0f s", std::max(1.0, seconds));
+  if (seconds < 90 * 60) return Format("%.0f min", seconds / 60);
+  if (seconds < 48 * 3600) return Format("%.1f h", seconds / 3600);
+  return Format("%.0f days", seconds / 86400);
+}
+
+std::string Count(double count) {
+  if (count < 1e6) return Format("%.0f", count);
+  return count < 1e9 ? Format("%.1f M", count * 1e-6) : Format("%.2f G", count * 1e-9);
+}
+
+double TokensOf(const Config& config, int64_t steps) {
+  return static_cast<double>(steps) * static_cast<double>(config.train.batch) *
+         static_cast<double>(config.model.context);
+}
+
+// The part of the run that is tried.
+Config SliceOf(const Config& config, const std::string& scratch) {
+  Config slice = config;
+  ModelConfig& m = slice.model;
+  m.context = std::min(m.context, kTriedContext);
+  if (!m.init.empty() && m.layers > kBlocks && CountParameters(m) > kWholeParameters) {
+    m.layers = kBlocks;
+    if (!m.windowed.empty()) m.windowed.resize(static_cast<size_t>(kBlocks));
+    m.cut = true;
+    // Patterns of other blocks would match nothing.
+    slice.train.freeze.clear();
+  }
+  slice.train.batch = kTriedWindows;
+  slice.train.micro_batch = 1;
+  slice.checkpoint.dir = scratch;
+  return slice;
+}
+
+NamedTensors Copied(const NamedTensors& live) {
+  NamedTensors copied;
+  for (const auto& [name, tensor] : live) {
+    copied.emplace_back(name, tensor.to(at::kCPU, tensor.scalar_type(), false, true).contiguous());
+  }
+  return copied;
+}
+
+class Trial {
+ public:
+  Trial(const PreflightRequest& request, const Config& config, const ModelSource& source,
+        const TrainingData& data)
+      : request_(request),
+        config_(config),
+        slice_(SliceOf(config, request.scratch)),
+        source_(source),
+        data_(data),
+        placement_(PlanRun(slice_).placement),
+        stepper_(slice_, placement_, StartWeights(slice_, source, placement_)) {}
+
+  int Run() {
+    SayModel();
+    CheckBatches();
+    if (Stopped()) return request_.stop_signal();
+    CheckLoss();
+    if (Stopped()) return request_.stop_signal();
+    CheckCheckpoint();
+    CheckGeneration();
+    return request_.stop_signal();
+  }
+
+  // Returns what the whole run takes here, from the time of the tried steps.
+  double SecondsHere(int64_t steps) const {
+    const double whole = TrainingFlopsPerToken(config_) * TokensOf(config_, steps);
+    const double tried = TrainingFlopsPerToken(slice_) * TokensOf(slice_, 1);
+    return step_seconds_ * whole / tried;
+  }
+
+ private:
+  bool Stopped() const { return request_.stop_signal() != 0; }
+
+  void SayModel() {
+    std::string line =
+        "ok  the model loads: " + Count(static_cast<double>(CountParameters(config_.model))) +
+        " parameters";
+    if (config_.lora.rank > 0)
+      line += Format(", adapters of rank %lld", static_cast<long long>(config_.lora.rank));
+    if (slice_.model.cut) {
+      line += Format("; tried with its first %lld of %lld blocks",
+                     static_cast<long long>(slice_.model.layers),
+                     static_cast<long long>(config_.model.layers));
+    }
+    request_.say(line);
+  }
+
+  Batch WindowsOf(const TrainingData& data, int64_t context, int64_t first, int64_t rows) const {
+    Batch batch = MakeBatch(rows, context, data.packed(), [&](int64_t row, const WindowSlot& slot) {
+      return data.FillTraining(first + row, slot);
+    });
+    batch.first_window = first;
+    return batch;
+  }
+
+  void CheckBatches() {
+    const int64_t windows = std::min(kCheckedWindows, data_.windows_per_epoch());
+    int64_t scored = 0;
+    for (int64_t window = 0; window < windows; ++window) {
+      scored += WindowsOf(data_, config_.model.context, window, 1).scored;
+    }
+    if (scored == 0) {
+      throw DataError("preflight: nothing is learned from the first windows of the data",
+                      "prepare it again, and look at the sample with its mask");
+    }
+    const double places = static_cast<double>(windows * config_.model.context);
+    request_.say(
+        Format("ok  the batches are valid: %lld windows looked at, %.0f %% of their tokens "
+               "are learned",
+               static_cast<long long>(windows), 100 * static_cast<double>(scored) / places));
+  }
+
+  void CheckLoss() {
+    const auto data = OpenTrainingData(slice_, TokenizerDigest(source_.files));
+    batch_ = WindowsOf(*data, slice_.model.context, 0, kTriedWindows);
+    double first = 0, last = 0;
+    for (int64_t step = 0; step <= kTriedSteps && !Stopped(); ++step) {
+      const SteadyClock::time_point start = SteadyClock::now();
+      const GradientResult result = stepper_.Gradients(batch_, [this] { return Stopped(); });
+      if (!result.finished) return;
+      if (!std::isfinite(result.loss) || !std::isfinite(result.norm)) {
+        throw Error(ExitCode::kDiverged,
+                    Format("preflight: after %lld steps the loss is %g, the gradient norm %g",
+                           static_cast<long long>(step), result.loss, result.norm),
+                    "lower optimizer.lr, or look for weights that are not finite");
+      }
+      (step == 0 ? first : last) = result.loss;
+      if (step < kTriedSteps) stepper_.Apply(config_.optimizer.lr, step + 1);
+      const double seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
+      // The first step also warms up.
+      if (step == 1 || (step > 1 && seconds < step_seconds_)) step_seconds_ = seconds;
+    }
+    if (Stopped()) return;
+    if (!(last < first)) {
+      throw Error(ExitCode::kDiverged,
+                  Format("preflight: the loss of one batch rises from %.4f to %.4f in %lld steps "
+                         "with optimizer.lr %g",
+                         first, last, static_cast<long long>(kTriedSteps), config_.optimizer.lr),
+                  "lower optimizer.lr");
+    }
+    request_.say(Format("ok  the loss falls: from %.4f to %.4f on one batch in %lld steps", first,
+                        last, static_cast<long long>(kTriedSteps)));
+  }
+
+  void CheckCheckpoint() {
+    Snapshot snapshot;
+    snapshot.step = kTriedSteps;
+    snapshot.adapter = stepper_.layout().adapted();
+    snapshot.model_config = source_.config;
+    snapshot.state = {{"step", kTriedSteps}};
+    snapshot.weights = Copied(stepper_.Weights());
+    snapshot.optimizer = Copied(stepper_.OptimizerState());
+    const LoadedCheckpoint loaded = LoadCheckpoint(WriteCheckpoint(request_.scratch, snapshot));
+    for (const auto& [name, tensor] : snapshot.weights) {
+      const auto found = loaded.weights.find(name);
+      if (found == loaded.weights.end() || !at::equal(found->second, tensor)) {
+        throw Error(ExitCode::kIo, "preflight: a checkpoint comes back changed: " + name,
+                    "look at the disk of " + request_.scratch);
+      }
+    }
+    request_.say("ok  a checkpoint saves and loads to the same bits");
+  }
+
+  void CheckGeneration() {
+    GenerateRequest request;
+    const int64_t given = std::min<int64_t>(16, slice_.model.context / 2);
+    const auto* tokens = batch_.inputs_bt.data_ptr<int64_t>();
+    request.prompt.assign(tokens, tokens + given);
+    request.tokens = std::min(kTriedTokens, slice_.model.context - given);
+    const std::vector<int64_t> made = GenerateTokens(
+        stepper_.shape(), stepper_.weights(), request, [](int64_t) {},
+        [this] { return Stopped(); });
+    request_.say(Format("ok  it generates: %zu tokens", made.size()));
+  }
+
+  const PreflightRequest& request_;
+  const Config& config_;  // of the whole run
+  const Config slice_;
+  const ModelSource& source_;
+  const TrainingData& data_;
+  const Placement placement_;
+  Stepper stepper_;
+  Batch batch_;
+  double step_seconds_ = 0;  // of the fastest tried step
+};
+
+// Says what the run needs here, before the trial takes memory.
+std::string MemoryHere(const Config& config) {
+  try {
+    const MemoryPlan plan = PlanRun(config);
+    return Describe(plan.placement) + ": " + Describe(plan);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kBadConfig) throw;
+    return Describe(ChoosePlacement(config.train)) + ": " + error.what() + "; " + error.hint();
+  }
+}
+
+// Returns the plan for the GPU that is asked for, or for the smallest that fits.
+GpuPlan ChooseGpu(const PreflightRequest& request, const Config& config) {
+  if (!request.gpu.empty()) return PlanForGpu(config, FindGpu(request.gpu), config.train.steps);
+  GpuPlan plan;
+  for (const Gpu& gpu : KnownGpus()) {
+    plan = PlanForGpu(config, gpu, config.train.steps);
+    if (plan.fits) break;
+  }
+  return plan;
+}
+
+void SayVerdict(const PreflightRequest& request, const Config& config, double seconds) {
+  const GpuPlan plan = ChooseGpu(request, config);
+  if (!plan.fits) {
+    request.say("gpu     " + plan.gpu.name +
+                Format(", %.0f GB: does not fit; ", plan.gpu.memory_gb) + plan.advice);
+  } else {
+    request.say(
+        Format("gpu     %s, %.0f GB: about %.1f GB with %lld x %lld windows a step; all steps "
+               "take about %s at %.0f %% of its peak",
+               plan.gpu.name.c_str(), plan.gpu.memory_gb, static_cast<double>(plan.bytes) * 1e-9,
+               static_cast<long long>(plan.micro_batch), static_cast<long long>(plan.accumulation),
+               Duration(plan.seconds).c_str(), 100 * kAssumedMfu));
+  }
+  if (seconds <= kLongHere) {
+    request.say("verdict this machine is enough: " + Duration(seconds));
+  } else if (plan.fits) {
+    request.say("verdict rent a GPU: " + Duration(seconds) + " here, about " +
+                Duration(plan.seconds) + " on a " + plan.gpu.name);
+  } else {
+    request.say("verdict too large for one GPU as it is, and " + Duration(seconds) + " here");
+  }
+}
+
+}  // namespace
+
+const std::vector<Gpu>& KnownGpus() {
+  static const std::vector<Gpu> gpus = {
+      {"L4", 24, 121},        {"A10", 24, 125},   {"RTX 4090", 24, 165}, {"RTX 5090", 32, 209},
+      {"RTX A6000", 48, 155}, {"L40S", 48, 362},  {"A100", 80, 312},     {"H100", 80, 989},
+      {"H200", 141, 989},     {"B200", 180, 2250}};
+  return gpus;
+}
+
+Gpu FindGpu(const std::string& name) {
+  std::string list;
+  for (const Gpu& gpu : KnownGpus()) {
+    if (Plain(gpu.name) == Plain(name)) return gpu;
+    list += (list.empty() ? "" : ", ") + gpu.name;
+  }
+  throw ConfigError("preflight: --gpu " + name + " is none of " + list);
+}
+
+GpuPlan PlanForGpu(const Config& config, const Gpu& gpu, int64_t steps) {
+  GpuPlan found;
+  found.gpu = gpu;
+  Config there = config;
+  // Part of the memory is CUDA's own, and some is lost between the tensors.
+  const auto available = static_cast<int64_t>(gpu.memory_gb * 0.92e9);
+  there.train.micro_batch = 0;
+  const Placement placement = {c10::Device(c10::kCUDA, 0), c10::kBFloat16, 1};
+  try {
+    const MemoryPlan plan = PlanMemory(there, placement, available, 0);
+    found.fits = true;
+    found.micro_batch = plan.micro_batch;
+    found.accumulation = (config.train.batch + plan.micro_batch - 1) / plan.micro_batch;
+    found.bytes = plan.estimate.total;
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kBadConfig) throw;
+    found.advice = error.hint();
+  }
+  found.seconds =
+      TrainingFlopsPerToken(config) * TokensOf(config, steps) / (kAssumedMfu * gpu.tflops * 1e12);
+  return found;
+}
+
+int Preflight(const PreflightRequest& request) {
+  const ModelSource source = FindModel(request.config, "");
+  const auto data =
+      OpenTrainingData(WithModel(request.config, source), TokenizerDigest(source.files));
+  const Config config = InSteps(WithModel(request.config, source), *data);
+  request.say("data    " + data->Describe());
+  const std::string here = MemoryHere(config);
+  Trial trial(request, config, source, *data);
+  if (const int signal = trial.Run(); signal != 0) return signal;
+  const double seconds = trial.SecondsHere(config.train.steps);
+  request.say(Format("run     %lld steps of %lld windows of %lld tokens",
+                     static_cast<long long>(config.train.steps),
+                     static_cast<long long>(config.train.batch),
+                     static_cast<long long>(config.model.context)));
+  request.say("here    " + here);
+  request.say("        all steps take about " + Duration(seconds));
+  SayVerdict(request, config, seconds);
+  return 0;
+}
+
+}  // namespace gpuctl::trainer

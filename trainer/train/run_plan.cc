@@ -1,0 +1,44 @@
+#include "trainer/train/run_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/base/sha256.h"
+#include "trainer/step/device.h"
+
+namespace gpuctl::trainer {
+
+Config WithModel(Config config, const ModelSource& source) {
+  config.model = source.model;
+  config.lora = source.lora;
+  return config;
+}
+
+Config InSteps(Config config, const TrainingData& data) {
+  TrainConfig& train = config.train;
+  if (train.epochs > 0) {
+    const double windows = train.epochs * static_cast<double>(data.windows_per_epoch());
+    train.steps = std::max<int64_t>(
+        1, static_cast<int64_t>(std::ceil(windows / static_cast<double>(train.batch))));
+  }
+  OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.warmup_ratio > 0) {
+    optimizer.warmup_steps = static_cast<int64_t>(
+        std::lround(optimizer.warmup_ratio * static_cast<double>(train.steps)));
+  }
+  return config;
+}
+
+std::string TokenizerDigest(const std::vector<KeptFile>& files) {
+  for (const KeptFile& file : files) {
+    if (file.name == "tokenizer.json") return Sha256Hex(*file.bytes);
+  }
+  return "";
+}
+
+MemoryPlan PlanRun(const Config& config) {
+  const Placement placement = ChoosePlacement(config.train);
+  return PlanMemory(config, placement, AvailableMemory(placement), ResidentBytes());
+}
+
+}  // namespace gpuctl::trainer
