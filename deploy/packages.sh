@@ -49,8 +49,8 @@ debian_packages() {
       ;;
     # For gpuctl itself, without its tests.
     client)
-      echo libssh-dev libyaml-cpp-dev libcli11-dev libsqlite3-dev libcurl4-openssl-dev git python3 \
-        dpkg-dev file
+      echo libssh-dev libyaml-cpp-dev libcli11-dev libsqlite3-dev libcurl4-openssl-dev libpcre2-dev git \
+        python3 dpkg-dev file
       ;;
     mac) echo dpkg-dev make perl tcl lld-16 llvm ;;
     package)

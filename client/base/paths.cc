@@ -82,6 +82,10 @@ std::string ClientPaths::DataHashes(const std::string& root) const {
   return JoinPath(hash_cache(), absl::StrCat("data-", Sha256HexOf(root).substr(0, 24)));
 }
 
+std::string ClientPaths::PreparedRows(absl::string_view key) const {
+  return JoinPath(JoinPath(state_dir, "prepared"), key);
+}
+
 std::string ClientPaths::own_key() const { return JoinPath(state_dir, "ssh/id_ed25519"); }
 
 BundlePaths BundlePaths::Find() {

@@ -26,6 +26,8 @@ struct ClientPaths {
   // Return the file with the hashes of the work directory, or of the data tree, at `root`.
   std::string WorkdirHashes(const std::string& root) const;
   std::string DataHashes(const std::string& root) const;
+  // Returns the folder of the rows of text that were prepared for the trainer under `key`.
+  std::string PreparedRows(absl::string_view key) const;
   // Returns the path of gpuctl's own private key, for machines that it rents; made at first use.
   std::string own_key() const;
 };

@@ -194,6 +194,21 @@ std::vector<NodePlatform> PlatformsOf(const LaunchPlan& plan) {
   return {NodePlatform::kLinuxX86_64};
 }
 
+// Finds, checks and prepares what the trainer takes from this laptop.
+absl::Status PlanInputs(CommandContext& context, LaunchPlan& plan) {
+  if (plan.spec.trainer_json.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
+  const bool local = !plan.rents && plan.own_machine.provider == "local";
+  const bool own_files = !local && (!plan.rents || !plan.spec.volume.name.empty());
+  absl::StatusOr<TrainerInputs> inputs = PlanTrainerInputs(context, root, own_files, plan.spec);
+  if (!inputs.ok()) {
+    const bool interrupted = absl::IsCancelled(inputs.status());
+    return interrupted ? inputs.status() : WithExitCode(inputs.status(), kExitUsage);
+  }
+  plan.inputs = *std::move(inputs);
+  return absl::OkStatus();
+}
+
 // Makes the job out of the spec, with the secrets and the trainer that is sent along.
 absl::Status PlanJob(CommandContext& context, LaunchPlan& plan) {
   if (!context.make_links) RETURN_IF_ERROR(FindNodePrograms(PlatformsOf(plan)).status());
@@ -210,9 +225,9 @@ void TellOfCovered(CommandContext& context, const std::vector<DataTree>& data,
                    const std::string& root) {
   for (const DataTree& tree : data) {
     const std::string place = JoinPath(root, tree.path);
-    if (place == tree.source || !PathExists(place)) continue;
+    if (place == tree.place() || !PathExists(place)) continue;
     context.Say(absl::StrCat(tree.path, " of the work directory stays here: the job gets ",
-                             tree.source, " in its place"));
+                             tree.place(), " in its place"));
   }
 }
 
@@ -223,6 +238,8 @@ absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, Laun
   ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
   TellOfCovered(context, plan.data, root);
   options.leave_out = PathsOfData(plan.data, root);
+  for (const std::string& rows : plan.inputs.rows) options.leave_out.push_back(rows);
+  for (const std::string& rows : flags.leave_out) options.leave_out.push_back(rows);
   if (plan.trainer.has_value()) options.leave_out.push_back(kTrainerKitPath);
   ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
   plan.job.set_manifest_digest(plan.workdir->digest);
@@ -232,7 +249,12 @@ absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, Laun
 // Scans all that is sent, and puts it into the job.
 absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags, const StartPoint* resume,
                        LaunchPlan& plan) {
-  ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, plan.spec));
+  RunSpec others = plan.spec;
+  for (const ModelInput& folder : plan.inputs.folders) others.data.erase(folder.local);
+  ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, others));
+  for (const ModelInput& folder : plan.inputs.folders) {
+    ASSIGN_OR_RETURN(plan.data.emplace_back(), ScanModelInput(context, folder));
+  }
   if (resume != nullptr) {
     ASSIGN_OR_RETURN(plan.data.emplace_back(), ScanCheckpointTree(context, *resume));
     (*plan.job.mutable_env())["GPUCTL_RESUME_FROM"] =
@@ -245,7 +267,8 @@ absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags, const 
 
 // Returns what a later `resume` launches again: the spec with the directories that were found.
 LaunchRecord RecordOf(const LaunchPlan& plan, const LaunchFlags& flags, const StartPoint* resume) {
-  LaunchRecord record{plan.spec, flags.include, flags.no_workdir, flags.pull_dir};
+  LaunchRecord record{plan.spec, flags.include, flags.leave_out, flags.no_workdir, flags.pull_dir};
+  record.leave_out.insert(record.leave_out.end(), plan.inputs.rows.begin(), plan.inputs.rows.end());
   // A run can resume only from a checkpoint that is on this laptop.
   if (record.pull_dir.empty() && flags.detach && ResumesWhenPreempted(plan.spec)) {
     record.pull_dir = AbsolutePath(".").value_or("");
@@ -253,7 +276,7 @@ LaunchRecord RecordOf(const LaunchPlan& plan, const LaunchFlags& flags, const St
   if (plan.workdir.has_value()) record.spec.workdir = plan.workdir->path;
   record.spec.data.clear();
   for (const DataTree& tree : plan.data) {
-    if (resume == nullptr || tree.path != kResumePath) record.spec.data[tree.source] = tree.path;
+    if (resume == nullptr || tree.path != kResumePath) record.spec.data[tree.place()] = tree.path;
   }
   return record;
 }
@@ -307,6 +330,7 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
   LaunchPlan plan;
   plan.spec = std::move(spec);
   RETURN_IF_ERROR(ChooseTarget(context, holdings, flags, machine, plan));
+  RETURN_IF_ERROR(PlanInputs(context, plan));
   RETURN_IF_ERROR(PlanJob(context, plan));
   RETURN_IF_ERROR(PlanTrees(context, flags, resume, plan));
   FillRow(context, flags, resume, plan);

@@ -19,6 +19,7 @@
 #include "client/runs/run_store.h"
 #include "client/spec/run_spec.h"
 #include "client/trainer/trainer_choice.h"
+#include "client/trainer/trainer_inputs.h"
 #include "client/workdir/data_trees.h"
 #include "client/workdir/workdir.h"
 #include "gpuctl/v1/run.pb.h"
@@ -54,6 +55,7 @@ struct LaunchPlan {
   std::optional<Volume> volume;  // the machine mounts it at its mount_path
   NodeTarget own_machine;        // the user's own, when not `rents`
   std::optional<Workdir> workdir;
+  TrainerInputs inputs;  // what the trainer reads; in `data`, too
   std::vector<DataTree> data;
   std::optional<TrainerWays> trainer;  // of the built-in one; the machine decides which
   gpuctl::v1::JobSpec job;

@@ -136,7 +136,7 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns) {
     add("work      nothing is sent");
   }
   for (const DataTree& tree : plan.data) {
-    add("data      ", tree.source, " at ", tree.path, ": ",
+    add("data      ", tree.place(), " at ", tree.path, ": ",
         FormatBytes(tree.manifest.content_bytes()));
   }
   if (plan.rents && !spec.image.empty()) add("image     ", spec.image);

@@ -30,10 +30,12 @@ absl::Status PushPlan(CommandContext& context, LinkFactory& links, const LaunchP
   for (const DataTree& tree : plan.data) {
     style.what = tree.path;
     target.likely_there = true;
+    target.sources = tree.sources;
     RETURN_IF_ERROR(
         Annotate(Push(context, links, tree.source, tree.manifest, target, style).status(),
-                 absl::StrCat("send the data ", tree.source)));
+                 absl::StrCat("send the data ", tree.place())));
   }
+  target.sources.clear();
   if (!plan.workdir.has_value()) return absl::OkStatus();
   style.what = "sending";
   target.likely_there = !plan.data.empty();

@@ -176,6 +176,7 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
   // The new run gets the next number behind this name.
   if (spec.name.empty()) spec.name = line.back().name;
   flags.include = record->include;
+  flags.leave_out = record->leave_out;
   flags.no_workdir = record->no_workdir;
   if (flags.detach && flags.pull_dir.empty()) flags.pull_dir = record->pull_dir;
   RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "resume", spec));

@@ -145,6 +145,7 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
   }
   const Json whole = {{"spec", spec},
                       {"include", record.include},
+                      {"leave_out", record.leave_out},
                       {"no_workdir", record.no_workdir},
                       {"pull_dir", record.pull_dir}};
   return whole.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -184,6 +185,7 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
   Reader rest(whole);
   rest("include", record.include);
   rest("no_workdir", record.no_workdir);
+  if (whole.contains("leave_out")) rest("leave_out", record.leave_out);
   if (whole.contains("pull_dir")) rest("pull_dir", record.pull_dir);
   if (!reader.good() || !registry_good || !rest.good()) return bad;
   return record;

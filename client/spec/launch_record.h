@@ -15,6 +15,7 @@ namespace gpuctl {
 struct LaunchRecord {
   RunSpec spec;  // workdir and the sources of data are absolute
   std::vector<std::string> include;
+  std::vector<std::string> leave_out;  // rows of text below workdir, whose tokens are sent
   bool no_workdir = false;
   // The directory, absolute, in whose ./NAME gpuctl keep brings the results home; empty: nobody
   // asked for it.

@@ -32,6 +32,7 @@ retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
   record.spec.data = {{"/data/a", "data"}};
   record.spec.trainer_build = TrainerBuild::kNode;
   record.include = {"x/y"};
+  record.leave_out = {"rows.jsonl"};
   record.no_workdir = true;
   record.pull_dir = "/home/me/runs";
   const std::string text = FormatLaunchRecord(record);
@@ -64,6 +65,7 @@ retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
   EXPECT_EQ(back->spec.retry_backoff, absl::Seconds(4));
   EXPECT_EQ(back->spec.data, record.spec.data);
   EXPECT_EQ(back->include, record.include);
+  EXPECT_EQ(back->leave_out, record.leave_out);
   EXPECT_EQ(back->spec.on_price_rise, "stop");
   EXPECT_EQ(back->spec.trainer_build, TrainerBuild::kNode);
   EXPECT_EQ(back->pull_dir, "/home/me/runs");

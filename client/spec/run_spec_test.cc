@@ -97,6 +97,10 @@ TEST(ParseRunSpecTest, PointsAtSettingsThatTheTrainerWouldRefuse) {
   EXPECT_THAT(ErrorOf("trainer: {train: {steps: many}}"),
               HasSubstr("run.yaml:1:19: trainer: train.steps: must be a whole number"));
   EXPECT_THAT(ErrorOf("trainer: {train: {device: gpu}}"), HasSubstr("is none of auto, cpu, cuda"));
+  EXPECT_EQ(ErrorOf("trainer:\n  data:\n    paths: a\n    mask: most\n"),
+            "run.yaml:4:5: trainer: data.mask: \"most\" is none of assistant, last, all");
+  EXPECT_THAT(ErrorOf("trainer: {data: {template: [a]}}"),
+              HasSubstr("run.yaml:1:18: trainer: data.template: must be text, not [\"a\"]"));
   EXPECT_THAT(ErrorOf("trainer: {model: }"), HasSubstr("model: must be an object, not null"));
   // JSON cannot hold bytes that are not UTF-8.
   EXPECT_THAT(ErrorOf("trainer: {train: {steps: \"\xff\"}}"),

@@ -3,11 +3,23 @@
 #define GPUCTL_CLIENT_SPEC_TRAINER_SETTINGS_H_
 
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace gpuctl {
+
+// The settings of the section data that gpuctl uses itself, where it prepares rows for the trainer.
+struct RowSettings {
+  std::string template_file;  // "": the model's chat template
+  std::string mask;           // "assistant", "last", "all", or "" for the first of them
+
+  bool empty() const { return template_file.empty() && mask.empty(); }
+};
+// Takes them out of `settings`. INVALID_ARGUMENT for a wrong type or value.
+absl::StatusOr<RowSettings> TakeRowSettings(nlohmann::json& settings);
 
 // Checks each key in the sections of `settings` alone. INVALID_ARGUMENT, in the trainer's own
 // words, for an unknown key, a wrong type or a value out of range.

@@ -290,52 +290,10 @@ std::string DescribeTrainerKit(const TrainerKit& kit) {
 }
 
 absl::StatusOr<DataTree> ScanTrainerKit(CommandContext& context, const TrainerKit& kit) {
-  // The files lie in many places; none is copied here.
-  std::vector<std::string> places;
-  for (const KitFile& file : kit.files) places.push_back(file.source.substr(1));
-  std::sort(places.begin(), places.end(), PathLess);
-  places.erase(std::unique(places.begin(), places.end()), places.end());
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  RETURN_IF_ERROR(MakeDirectories(paths.hash_cache()));
-  HashCache cache(
-      JoinPath(paths.hash_cache(), absl::StrCat("kit-", Sha256HexOf(kit.shown).substr(0, 24))),
-      context.clock);
-  ScanOptions options;
-  options.cache = &cache;
-  const UniqueFd root(file_ops::Open("/", O_RDONLY | O_DIRECTORY));
-  if (!root.valid()) return ErrnoStatus(errno, "open /");
-  ASSIGN_OR_RETURN(const Manifest scanned, ScanFilesAt(root.get(), "", places, options));
-  (void)cache.Save();  // losing it costs time only
-  std::map<std::string, FileEntry> entries;
-  for (const FileEntry& entry : scanned) entries[entry.path()] = entry;
-  DataTree tree;
-  tree.source = "/";
-  tree.path = kTrainerKitPath;
-  std::string directory;
-  for (const KitFile& file : kit.files) {
-    if (const std::string parent(ParentPath(file.path)); parent != directory) {
-      directory = parent;
-      FileEntry entry;
-      entry.set_path(directory);
-      entry.set_kind(FileEntry::KIND_DIRECTORY);
-      entry.set_mode(0755);
-      tree.manifest.Append(entry);
-      tree.sources.emplace_back();
-    }
-    const auto found = entries.find(file.source.substr(1));
-    if (found == entries.end() || found->second.kind() != FileEntry::KIND_FILE) {
-      return absl::AbortedError(
-          absl::StrCat("read the trainer: ", file.source, " changed meanwhile"));
-    }
-    FileEntry entry = found->second;
-    entry.set_path(file.path);
-    // Every file may be executed and none written, whatever its mode here is.
-    entry.set_mode(0555);
-    tree.manifest.Append(entry);
-    tree.sources.push_back(found->first);
-  }
-  tree.digest = tree.manifest.Digest();
-  return tree;
+  absl::StatusOr<DataTree> tree = ScanGatheredFiles(
+      context, kit.files, kTrainerKitPath,
+      absl::StrCat("kit-", Sha256HexOf(kit.shown).substr(0, 24)), FileModes::kExecutable);
+  return tree.ok() ? std::move(tree) : Annotate(tree.status(), "read the trainer");
 }
 
 absl::Status WriteTrainerKit(const TrainerKit& kit, const std::string& directory) {

@@ -16,10 +16,8 @@
 
 namespace gpuctl {
 
-struct KitFile {
-  std::string path;    // path in the kit: "gpuctl-trainer", "lib/libc.so.6"
-  std::string source;  // absolute, on this machine, no symlink
-};
+// By its path in the kit: "gpuctl-trainer", "lib/libc.so.6".
+using KitFile = GatheredFile;
 
 struct TrainerKit {
   std::string shown;           // the program or directory that it is made of

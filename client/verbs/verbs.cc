@@ -125,6 +125,7 @@ const std::vector<Verb>& Verbs() {
       {"attach", "Run", "show a run live; Ctrl-C leaves it running", CmdAttach},
       {"stop", "Run", "end a run's job, with time to save", CmdStop},
       {"resume", "Run", "start a run again from its newest checkpoint here", CmdResume},
+      {"prepare", "Run", "make training data of rows of text", CmdPrepare},
       {"wait", "Run", "wait for runs; for scripts", CmdWait},
       {"ps", "Look", "list the runs", CmdPs},
       {"logs", "Look", "print a run's output", CmdLogs},

@@ -24,6 +24,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
 absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdNode(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdPrepare(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args);

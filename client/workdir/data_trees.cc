@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <map>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
+#include "common/files/relative_path.h"
 #include "common/tree/hash_cache.h"
 #include "common/tree/tree.h"
 
@@ -88,6 +90,55 @@ absl::StatusOr<DataTree> ScanDataFile(const std::string& local, const std::strin
   return tree;
 }
 
+absl::StatusOr<DataTree> ScanGatheredFiles(CommandContext& context,
+                                           const std::vector<GatheredFile>& files,
+                                           const std::string& path, const std::string& cache,
+                                           FileModes modes) {
+  // The files lie in many places; none is copied here.
+  std::vector<std::string> places;
+  for (const GatheredFile& file : files) places.push_back(file.source.substr(1));
+  std::sort(places.begin(), places.end(), PathLess);
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  RETURN_IF_ERROR(MakeDirectories(paths.hash_cache()));
+  HashCache hashes(JoinPath(paths.hash_cache(), cache), context.clock);
+  ScanOptions options;
+  options.cache = &hashes;
+  const UniqueFd root(file_ops::Open("/", O_RDONLY | O_DIRECTORY));
+  if (!root.valid()) return ErrnoStatus(errno, "open /");
+  ASSIGN_OR_RETURN(const Manifest scanned, ScanFilesAt(root.get(), "", places, options));
+  (void)hashes.Save();  // losing it costs time only
+  std::map<std::string, FileEntry> entries;
+  for (const FileEntry& entry : scanned) entries[entry.path()] = entry;
+  DataTree tree;
+  tree.source = "/";
+  tree.path = path;
+  std::string directory;
+  for (const GatheredFile& file : files) {
+    if (const std::string parent(ParentPath(file.path)); parent != directory) {
+      directory = parent;
+      FileEntry entry;
+      entry.set_path(directory);
+      entry.set_kind(FileEntry::KIND_DIRECTORY);
+      entry.set_mode(0755);
+      tree.manifest.Append(entry);
+      tree.sources.emplace_back();
+    }
+    const auto found = entries.find(file.source.substr(1));
+    if (found == entries.end() || found->second.kind() != FileEntry::KIND_FILE) {
+      return absl::AbortedError(absl::StrCat(file.source, " changed meanwhile"));
+    }
+    FileEntry entry = found->second;
+    entry.set_path(file.path);
+    // Whatever its mode here is.
+    entry.set_mode(modes == FileModes::kExecutable ? 0555 : 0444);
+    tree.manifest.Append(entry);
+    tree.sources.push_back(found->first);
+  }
+  tree.digest = tree.manifest.Digest();
+  return tree;
+}
+
 absl::StatusOr<std::vector<DataTree>> ScanDataTrees(CommandContext& context, const RunSpec& spec) {
   std::vector<DataTree> trees;
   for (const auto& [local, path] : spec.data) {
@@ -108,7 +159,7 @@ std::vector<std::string> PathsOfData(const std::vector<DataTree>& trees,
   std::vector<std::string> paths;
   for (const DataTree& tree : trees) {
     paths.push_back(tree.path);
-    const std::string below = Below(workdir, tree.source);
+    const std::string below = Below(workdir, tree.place());
     if (!below.empty()) paths.push_back(below);
   }
   return paths;
@@ -129,7 +180,7 @@ void AddDataTrees(const std::vector<DataTree>& trees, const std::string& workdir
     gpuctl::v1::DataTree* data = spec.add_data();
     data->set_manifest_digest(tree.digest);
     data->set_path(tree.path);
-    data->set_workdir_path(Below(workdir, tree.source));
+    data->set_workdir_path(Below(workdir, tree.place()));
   }
 }
 

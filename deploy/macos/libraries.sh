@@ -7,7 +7,7 @@
 
 # --- Sources -------------------------------------------------------------------------------------
 
-library_sources="abseil c-ares grpc libssh libzstd openssl protobuf sqlite3 utf8proc yaml-cpp zlib"
+library_sources="abseil c-ares grpc libssh libzstd openssl pcre2 protobuf sqlite3 utf8proc yaml-cpp zlib"
 
 # An apt of our own: it has this machine's archives and proxy, and lists of source packages.
 mac_apt() {
@@ -50,10 +50,11 @@ fetch_source() {
   return 1
 }
 
-# Fetches the sources, once; again with --refresh.
+# Fetches the sources, once; again with --refresh, or for another list of libraries.
 fetch_sources() {
   local name
-  [ -f "$cache/sources/complete" ] && [ -z "$refresh" ] && return
+  [ "$(cut -d ' ' -f 1 "$cache/sources/complete" 2>/dev/null | xargs)" = "$library_sources" ] &&
+    [ -z "$refresh" ] && return
   mkdir -p "$cache/sources"
   list_source_archives
   for name in $library_sources; do
@@ -169,6 +170,14 @@ build_libzstd() {
 }
 
 build_utf8proc() { with_cmake "$src"; }
+
+# Without its compiler of patterns, which makes memory executable, in a way that differs between
+# versions of macOS.
+build_pcre2() {
+  with_cmake "$src" -DPCRE2_BUILD_PCRE2GREP=OFF -DPCRE2_BUILD_TESTS=OFF -DPCRE2_STATIC_PIC=ON \
+    -DPCRE2_SUPPORT_UNICODE=ON -DPCRE2_SUPPORT_JIT=OFF -DPCRE2_SUPPORT_LIBZ=OFF \
+    -DPCRE2_SUPPORT_LIBBZ2=OFF -DPCRE2_SUPPORT_LIBREADLINE=OFF
+}
 
 build_openssl() {
   "$src/Configure" "darwin64-$processor-cc" no-shared no-tests no-module no-ssl3 \
@@ -327,6 +336,7 @@ build_libraries() {
   build_library zlib
   build_library libzstd
   build_library utf8proc
+  build_library pcre2
   build_library abseil
   build_library c-ares
   build_library protobuf zlib

@@ -16,6 +16,7 @@ import shlex
 import signal
 import sys
 
+from fine_tune import write_model, write_rows
 from rent_world import RentWorld, run_tests, write
 from runs import Terminal, ssh_server
 from simulator import KEYS
@@ -222,9 +223,13 @@ def test_the_links_of_the_pages_lead_somewhere(_):
             assert anchor in anchors, "%s: %s#%s" % (page, target, anchor)
 
 
+def run_files():
+    return re.findall(r"^```yaml\n(.*?)^```$", read("docs/run-file.md"), re.MULTILINE | re.DOTALL)
+
+
 def test_the_run_file_of_the_page_is_read(w):
     """With each of its fields; what it names is made first."""
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", read("docs/run-file.md"), re.MULTILINE | re.DOTALL)
+    text, _ = run_files()
     # The volume is no volume of these accounts, and lambda has no private images.
     text = re.sub(r"^  volume: .*\n", "", text, flags=re.MULTILINE)
     write(w.work + "/run.yaml", text)
@@ -234,6 +239,16 @@ def test_the_run_file_of_the_page_is_read(w):
         ("math-sft", "ghcr.io/me/train:1", ["HF_TOKEN"], ["WANDB_MODE"]), plan
     assert plan["limits"] == {"time_s": 6 * 3600, "cost_usd": 20.0, "idle_s": 600,
                               "salvage_s": plan["limits"]["salvage_s"], "lease_s": 72 * 3600}, plan
+
+
+def test_the_run_file_for_fine_tuning_is_read(w):
+    _, text = run_files()
+    write(w.work + "/run.yaml", text)
+    write_model(w.work + "/models/Qwen3-0.6B", max_position_embeddings=4096)
+    write_rows(w.work + "/rows.jsonl")
+    planned = w.run("launch", "run.yaml", "--dry-run", "--provider", "local")
+    assert b"/models/Qwen3-0.6B at models/Qwen3-0.6B: " in planned.stdout, planned
+    assert b"prepared " in planned.stderr and b" at .gpuctl/data: " in planned.stdout, planned
 
 
 if __name__ == "__main__":

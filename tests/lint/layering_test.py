@@ -150,9 +150,12 @@ ROOMS = {
     "client/workdir": ("what a run sends: work directory, data; scans only",
                        ["client/base", "client/ignore", "client/terminal", "client/spec",
                         "client/runs", "common", "proto"]),
-    "client/trainer": ("the built-in trainer for a node: compiled there, or sent as a kit",
-                       ["client/base", "client/programs", "client/terminal", "client/spec",
-                        "client/link", "client/runs", "client/workdir", "common", "proto"]),
+    "client/trainer": ("the built-in trainer for a node: compiled there, or sent as a kit; its "
+                       "model and data, checked and prepared here",
+                       ["client/base", "client/programs", "client/ignore", "client/terminal",
+                        "client/spec", "client/link", "client/runs", "client/workdir",
+                        "trainer/base", "trainer/config", "trainer/data", "trainer/checkpoint", "trainer/prepare",
+                        "common", "proto"]),
     "client/transfer": ("transfer of trees and files; by SFTP where no agent runs",
                         ["client/base", "client/terminal", "client/link", "client/runs", "common",
                          "proto"]),
@@ -203,7 +206,8 @@ ROOMS = {
                       "client/streams", "client/workdir", "client/trainer", "client/transfer",
                       "client/keys", "client/market", "client/node", "client/follow", "client/rent",
                       "client/home", "client/results", "client/show", "client/launch",
-                      "client/keep", "client/self_test", "provisioning", "common", "proto"]),
+                      "client/keep", "client/self_test", "provisioning", "trainer/prepare",
+                      "common", "proto"]),
     "client": ("main()", ["client/verbs", "common"]),
 }
 TOPS = ("proto", "common", "provisioning", "client", "agent", "trainer")

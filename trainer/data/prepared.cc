@@ -143,4 +143,19 @@ PreparedData OpenPrepared(const std::string& folder) {
   return data;
 }
 
+void CheckFitsModel(const PreparedData& data, const std::string& folder, int64_t vocabulary,
+                    const std::string& tokenizer_sha256) {
+  if (!tokenizer_sha256.empty() && tokenizer_sha256 != data.tokenizer_sha256) {
+    throw DataError("read data " + folder + ": it has the tokens of another tokenizer.json",
+                    "prepare it with this model");
+  }
+  if (data.id_end > vocabulary) {
+    throw DataError(Format("read data %s: its tokenizer has ids up to %lld; the model has %lld "
+                           "tokens",
+                           folder.c_str(), static_cast<long long>(data.id_end - 1),
+                           static_cast<long long>(vocabulary)),
+                    "prepare it with this model");
+  }
+}
+
 }  // namespace gpuctl::trainer

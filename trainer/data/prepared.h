@@ -73,6 +73,11 @@ bool IsPrepared(const std::string& folder);
 // Opens it. Throws Error(kBadData) that names the file; Error(kIo).
 PreparedData OpenPrepared(const std::string& folder);
 
+// Throws Error(kBadData) unless a model with `vocabulary` tokens can be trained on the data.
+// `tokenizer_sha256` is that of its tokenizer.json, or "".
+void CheckFitsModel(const PreparedData& data, const std::string& folder, int64_t vocabulary,
+                    const std::string& tokenizer_sha256);
+
 }  // namespace gpuctl::trainer
 
 #endif  // TRAINER_DATA_PREPARED_H_

@@ -114,21 +114,6 @@ class PreparedRows : public TrainingData {
   const int64_t held_out_windows_;
 };
 
-void CheckTokens(const PreparedData& data, const std::string& folder, const Config& config,
-                 const std::string& tokenizer_sha256) {
-  if (!tokenizer_sha256.empty() && tokenizer_sha256 != data.tokenizer_sha256) {
-    throw DataError("read data " + folder + ": it has the tokens of another tokenizer.json",
-                    "prepare it with this model");
-  }
-  if (data.id_end > config.model.vocab_size) {
-    throw DataError(Format("read data %s: its tokenizer has ids up to %lld; the model has %lld "
-                           "tokens",
-                           folder.c_str(), static_cast<long long>(data.id_end - 1),
-                           static_cast<long long>(config.model.vocab_size)),
-                    "prepare it with this model");
-  }
-}
-
 }  // namespace
 
 bool UsesPreparedData(const DataConfig& config) {
@@ -147,7 +132,7 @@ std::unique_ptr<TrainingData> OpenTrainingData(const Config& config,
   }
   const std::string& folder = config.data.paths.front();
   PreparedData data = OpenPrepared(folder);
-  CheckTokens(data, folder, config, tokenizer_sha256);
+  CheckFitsModel(data, folder, config.model.vocab_size, tokenizer_sha256);
   return std::make_unique<PreparedRows>(config, std::move(data));
 }
 

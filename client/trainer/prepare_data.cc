@@ -1,0 +1,50 @@
+#include "client/trainer/prepare_data.h"
+
+#include <poll.h>
+
+#include <csignal>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "client/base/exit_codes.h"
+#include "client/terminal/console.h"
+#include "client/trainer/try_trainer.h"
+#include "common/base/status_macros.h"
+#include "common/process/signal_pipe.h"
+
+namespace gpuctl {
+
+namespace {
+
+// A line for each bad row; the error has one line.
+absl::Status ListBadRows(const CommandContext& context, const absl::Status& status) {
+  const std::vector<std::string> lines = absl::StrSplit(status.message(), '\n');
+  if (lines.size() == 1 || context.json()) return status;
+  for (size_t i = 1; i < lines.size(); ++i) context.Note(lines[i]);
+  return WithHint(absl::Status(status.code(), lines[0]), HintOf(status));
+}
+
+}  // namespace
+
+absl::StatusOr<trainer::PrepareReport> PrepareData(const CommandContext& context,
+                                                   trainer::PrepareOptions options) {
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP},
+                                                           SignalPipe::WaitingCall::kRestarted));
+  options.stop = [fd = signals.fd()] {
+    struct pollfd caught = {fd, POLLIN, 0};
+    return poll(&caught, 1, 0) > 0;
+  };
+  std::optional<trainer::PrepareReport> report;
+  const absl::Status done = TryTrainer([&] { report = trainer::Prepare(options); });
+  if (!done.ok()) return ListBadRows(context, done);
+  if (report.has_value()) return *std::move(report);
+  const std::vector<int> caught = signals.Take();
+  const int signal = caught.empty() ? SIGINT : caught[0];
+  return WithExitCode(absl::CancelledError("prepare: interrupted; nothing was written"),
+                      signal == SIGINT ? kExitInterrupted : static_cast<ExitCode>(128 + signal));
+}
+
+}  // namespace gpuctl
