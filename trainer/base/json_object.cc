@@ -48,7 +48,7 @@ json ParseJsonObject(const std::string& text, const std::string& doing, size_t d
     throw DataError(Printable(doing + ": " + why));
   };
   json parsed = json::parse(text, watch, /*allow_exceptions=*/false, comments);
-  if (parsed.is_discarded()) refuse("not valid JSON, so no JSON object");
+  if (parsed.is_discarded()) refuse("not valid JSON");
   if (!parsed.is_object()) refuse("not a JSON object");
   if (most > deepest) refuse("nested too deeply");
   if (repeats) refuse("\"" + repeated + "\" is there twice");

@@ -216,7 +216,7 @@ TEST_F(PreparedTest, DamageIsNamed) {
     description_ = good;
   }
   WriteFileDurably(dir_.path() + "/" + kDatasetFile, "[1");
-  Expect("is no JSON object");
+  Expect("not valid JSON");
 }
 
 TEST_F(PreparedTest, IsWhatARunTrainsOnWhenItFitsTheModel) {

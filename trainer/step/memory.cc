@@ -17,6 +17,7 @@ namespace gpuctl::trainer {
 namespace {
 
 constexpr int64_t kFloatBytes = 4;
+constexpr int64_t kTokenBytes = 3 * 8;  // a place of the batch: input, target, start
 constexpr double kPackedBytes = 0.516;  // a weight in NF4, with its factors
 // With this many tokens at once the products are large enough; more are no faster.
 constexpr int64_t kCpuTokens = 1024;
@@ -313,7 +314,8 @@ MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, 
   estimate.total = estimate.weights + estimate.moments + estimate.gradients + estimate.activations;
   if (placement.device.is_cpu()) {
     estimate.base = base;
-    estimate.total += estimate.snapshot + base;
+    estimate.batch = kTokenBytes * config.train.batch * config.model.context;
+    estimate.total += estimate.snapshot + estimate.batch + base;
   }
   return estimate;
 }
@@ -330,8 +332,8 @@ MemoryPlan PlanMemory(const Config& config, const Placement& placement,
   if (planner.Fits(plan.estimate)) return plan;
   const std::string change = FindFittingChange(config, placement, available, base);
   throw ConfigError("plan memory: there is too little: " + Describe(plan),
-                    change.empty() ? "take a smaller model, shorter windows (model.context) or a "
-                                     "larger machine"
+                    change.empty() ? "take a smaller model, shorter windows (model.context), fewer "
+                                     "of them (train.batch) or a larger machine"
                                    : "it fits with " + change);
 }
 
@@ -343,6 +345,7 @@ std::string Describe(const MemoryPlan& plan) {
                  Gigabytes(e.weights).c_str(), Gigabytes(e.moments).c_str(),
                  Gigabytes(e.gradients).c_str(), Gigabytes(e.activations).c_str());
   if (e.snapshot > 0) line += ", a checkpoint's copy " + Gigabytes(e.snapshot);
+  if (e.batch > 100'000'000) line += ", the batch " + Gigabytes(e.batch);
   if (!plan.copies_checkpoints) line += ", training waits for checkpoints";
   if (e.base > 0) line += ", the program " + Gigabytes(e.base);
   return line + Format("; %lld windows at once", static_cast<long long>(plan.micro_batch));

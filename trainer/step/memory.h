@@ -19,6 +19,7 @@ struct MemoryEstimate {
   int64_t gradients = 0;    // of all workers
   int64_t activations = 0;  // what all workers keep for their backward passes, and its tensors
   int64_t snapshot = 0;     // a copy of what a checkpoint saves
+  int64_t batch = 0;        // its tokens, on the CPU
   int64_t base = 0;         // the program and LibTorch, on the CPU
 
   // At the time of the highest need on the device; on the CPU with the snapshot.

@@ -40,8 +40,8 @@ TEST(MemoryTest, EachPartGrowsWithWhatItIsFor) {
   EXPECT_EQ(two.activations, 2 * one.activations);
   EXPECT_GT(wide.activations, 3 * two.activations);
   EXPECT_EQ(one.snapshot, 3 * one.weights);
-  EXPECT_EQ(one.total,
-            one.weights + one.moments + one.gradients + one.activations + one.snapshot + one.base);
+  EXPECT_EQ(one.total, one.weights + one.moments + one.gradients + one.activations + one.snapshot +
+                           one.batch + one.base);
   EXPECT_EQ(EstimateMemory(config, OnCores(1), 1, false, 0).snapshot, 0);
 }
 

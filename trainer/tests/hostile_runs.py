@@ -103,6 +103,7 @@ def check_data(test, base, learned):
     run("a hundredth of an epoch", one, train__epochs=0.01)
     run("a batch of one, context 2", one, BAD_DATA, "no row to train on has a learned token",
         train__batch=1, model__context=2)
+    run("a batch that no memory holds", one, BAD_CONFIG, "train.batch", train__batch=10 ** 9)
     run("context 1", one, BAD_CONFIG, "model.context", model__context=1)
     long = test.prepare("long-rows", base, [{"text": "1+2=3 " * 40}] * 3, [{"text": "4+5=9 " * 40}])
     run("rows that are all longer than the context, context 2", long, train__batch=1,

@@ -332,7 +332,7 @@ def check_bad_adapters(test, folder, made):
         return put
 
     case("settings that are no object", "JSON object", break_it=write(b"[]"))
-    case("deep settings", "JSON object", break_it=write(b"[" * 100000))
+    case("deep settings", "not valid JSON", break_it=write(b"[" * 100000))
     case("a truncated file", "shorter",
          break_it=lambda f: os.truncate(f + "/adapter_model.safetensors", 20000))
     tied = test.directory + "/tied"

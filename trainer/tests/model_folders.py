@@ -237,7 +237,7 @@ def check_bad_files(test):
     names = "model.safetensors.index.json"
     case("a folder without weights", "neither", lambda f: os.remove(f + "/model.safetensors"))
     case("a folder without config.json", "config.json", lambda f: os.remove(f + "/config.json"))
-    case("a config.json that is none", "JSON object", write("config.json", b"[1"))
+    case("a config.json that is none", "not valid JSON", write("config.json", b"[1"))
     case("a truncated file", "shorter", lambda f: truncate(f + "/model.safetensors", 5000))
     case("a file that ends in its header", "header",
          lambda f: truncate(f + "/model.safetensors", 50))
