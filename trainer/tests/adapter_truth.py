@@ -334,7 +334,8 @@ def check_refusals(test):
                   saved=("model.embed_tokens.weight",))
     refused("an embedding that is also the head", "cannot change alone", *merge)
     tensors, _ = write_adapter(adapter, decoder, modules, r=4, lora_alpha=8,
-                               modules_to_save=["embed_tokens"], saved=("model.embed_tokens.weight",))
+                               modules_to_save=["embed_tokens", "lm_head"],
+                               saved=("model.embed_tokens.weight",))
     embedding = tensors[PREFIX + "model.embed_tokens.weight"]
     write_safetensors(adapter + "/adapter_model.safetensors",
                       {**tensors, PREFIX + "lm_head.weight": embedding * 2})
