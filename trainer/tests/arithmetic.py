@@ -124,7 +124,7 @@ def check_lora(test, learned, asked, steps):
     test.check(f"who knows sums as texts answers {before:.0%} in a chat", before < 0.2)
     data = test.prepare("lora", base, in_chat(learned), in_chat(asked))
     checkpoints, lines, _ = test.train("LoRA", base, data, {
-        "train.steps": steps * 3 // 4, "lora.rank": 16, "lora.alpha": 16, "optimizer.lr": 1e-2})
+        "train.steps": steps * 3 // 2, "lora.rank": 32, "lora.alpha": 32, "optimizer.lr": 5e-3})
     after = test.right_answers(asked, "--model", base, "--checkpoint",
                                f"{checkpoints}/{newest(checkpoints)}")
     test.check(f"LoRA teaches {after:.0%} of sums that it never saw, loss "
