@@ -41,6 +41,8 @@ using gpuctl::v1::MergeReport;
 
 constexpr absl::Duration kWatchEvery = absl::Milliseconds(500);
 constexpr int kNamed = 5;
+// A file that is written all the time rests at the scan by chance, and changes before it is sent.
+constexpr int kMostTries = 5;
 
 std::string Files(int64_t count) { return absl::StrCat(count, count == 1 ? " file" : " files"); }
 
@@ -57,10 +59,13 @@ class Syncer {
         digest_file_(std::move(digest_file)) {}
 
   // Scans the work directory, and sends what changed. A file may have changed without a sign: then
-  // reads all files, and tries once more.
+  // reads all files, and tries again.
   absl::Status Sync() {
-    const absl::Status status = Once();
-    return FaultOf(status) == LinkFault::kFileChanged ? Once() : status;
+    absl::Status status = Once();
+    for (int tries = 1; tries < kMostTries && FaultOf(status) == LinkFault::kFileChanged; ++tries) {
+      status = Once();
+    }
+    return status;
   }
 
  private:
