@@ -40,7 +40,7 @@ struct GpuPlan {
   double seconds = 0;  // of all steps, at kAssumedMfu
 };
 
-// The share of a GPU's rate that trainings of this kind reach.
+// The share of a GPU's rate that is assumed; not measured with this trainer.
 constexpr double kAssumedMfu = 0.3;
 
 GpuPlan PlanForGpu(const Config& config, const Gpu& gpu, int64_t steps);
