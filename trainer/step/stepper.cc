@@ -17,6 +17,7 @@
 #include "trainer/lora/adapters.h"
 #include "trainer/model/dispatch.h"
 #include "trainer/model/finite.h"
+#include "trainer/model/transfer.h"
 #include "trainer/step/out_of_memory.h"
 
 namespace gpuctl::trainer {
@@ -65,12 +66,12 @@ namespace {
 // Returns scale * the summed loss of some rows of the batch, on the device of the weights.
 at::Tensor LossOfRows(const GptShape& shape, const GptWeights& weights, const Batch& batch,
                       int64_t first, int64_t rows, double scale) {
-  const auto there = [&](const at::Tensor& all_bt) {
-    return all_bt.defined() ? all_bt.narrow(0, first, rows).to(weights.embedding_vd.device())
-                            : at::Tensor();
+  const auto rows_of = [&](const at::Tensor& all_bt) {
+    return all_bt.defined() ? all_bt.narrow(0, first, rows) : at::Tensor();
   };
-  return SummedLoss(shape, weights, there(batch.inputs_bt), batch.targets_bt.narrow(0, first, rows),
-                    scale, there(batch.starts_bt));
+  return SummedLoss(shape, weights,
+                    ToDevice(rows_of(batch.inputs_bt), weights.embedding_vd.device()),
+                    rows_of(batch.targets_bt), scale, rows_of(batch.starts_bt));
 }
 
 }  // namespace
@@ -82,10 +83,15 @@ double SummedLossOfBatch(Team& team, const GptShape& shape,
   team.Run([&](int member) {
     const at::NoGradGuard no_grad;
     const auto [begin, end] = ShareOf(member, team.size(), batch.inputs_bt.size(0));
+    std::vector<at::Tensor> losses;
     for (int64_t first = begin; first < end; first += micro_batch) {
       const int64_t rows = std::min(micro_batch, end - first);
-      sums[static_cast<size_t>(member)] += static_cast<double>(
-          LossOfRows(shape, weights(member), batch, first, rows, 1.0).item<float>());
+      losses.push_back(LossOfRows(shape, weights(member), batch, first, rows, 1.0));
+    }
+    if (losses.empty()) return;
+    const at::Tensor read = ToHost(at::stack(losses));
+    for (size_t i = 0; i < losses.size(); ++i) {
+      sums[static_cast<size_t>(member)] += static_cast<double>(read.data_ptr<float>()[i]);
     }
   });
   double total = 0;
@@ -269,7 +275,7 @@ GradientResult Stepper::ReduceOnDevice() {
     norms.push_back(at::linalg_vector_norm(Gradient(first, i)));
   }
   norm_on_device_ = at::linalg_vector_norm(at::stack(norms));
-  const at::Tensor both = at::stack({first.loss, norm_on_device_}).to(at::kCPU);
+  const at::Tensor both = ToHost(at::stack({first.loss, norm_on_device_}));
   const float* values = both.data_ptr<float>();
   return {true, static_cast<double>(values[0]), static_cast<double>(values[1])};
 }
@@ -297,7 +303,8 @@ void Stepper::UpdateOnDevice(double lr, int64_t t) {
     clip = norm_on_device_.add(kClipEpsilon).reciprocal_().mul_(config_.optimizer.grad_clip);
     clip.clamp_max_(1.0);
   }
-  if (placement_.device.is_cuda() && HasFusedAdamw()) {
+  const bool fused = placement_.device.is_cuda() || placement_.device.is_cpu();
+  if (fused && TakesDeviceRoutes(norm_on_device_) && HasFusedAdamw()) {
     UpdateInOneKernel(lr, t, clip);
   } else {
     for (const size_t i : trained_) {
