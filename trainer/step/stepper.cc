@@ -111,6 +111,7 @@ Stepper::Stepper(const Config& config, const Placement& placement,
       shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))),
       micro_batch_(MostAtOnce(config.train, placement.workers)) {
   shape_.recompute = config.train.recompute;
+  if (placement.device.is_cuda()) side_ = std::make_shared<SideStream>(placement.device);
   PlaceWeights(weights);
   MakeWorkers();
   MakeShards();
@@ -298,6 +299,7 @@ void Stepper::UpdateShard(int member, double lr, int64_t t, float clip) {
 
 void Stepper::UpdateOnDevice(double lr, int64_t t) {
   const at::NoGradGuard no_grad;
+  if (side_ != nullptr) side_->HoldBackUntilDone();
   at::Tensor clip = at::ones_like(norm_on_device_);
   if (config_.optimizer.grad_clip > 0) {
     clip = norm_on_device_.add(kClipEpsilon).reciprocal_().mul_(config_.optimizer.grad_clip);
@@ -339,6 +341,11 @@ void Stepper::Apply(double lr, int64_t t) {
   const double limit = config_.optimizer.grad_clip;
   const double clip = limit > 0 ? std::min(1.0, limit / (norm_ + kClipEpsilon)) : 1.0;
   team_.Run([&](int member) { UpdateShard(member, lr, t, static_cast<float>(clip)); });
+}
+
+std::function<void()> Stepper::CopiesArrived() const {
+  if (side_ == nullptr) return nullptr;
+  return [side = side_] { side->Wait(); };
 }
 
 double Stepper::SummedLossOf(const Batch& batch) {

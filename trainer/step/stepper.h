@@ -26,6 +26,7 @@
 #include "trainer/model/gpt.h"
 #include "trainer/step/adamw.h"
 #include "trainer/step/device.h"
+#include "trainer/step/side_stream.h"
 #include "trainer/step/team.h"
 #include "trainer/step/tensor_copies.h"
 
@@ -84,10 +85,13 @@ class Stepper {
   const GptShape& shape() const { return shape_; }
   const GptWeights& weights() const { return workers_[0].weights; }
 
-  // Returns copies of tensors that Weights() or OptimizerState() returned; see CopyTensors.
+  // Returns copies of tensors that Weights() or OptimizerState() returned; see CopyTensors. On CUDA
+  // they are there after CopiesArrived(), and the next Apply begins after that.
   NamedTensors Copy(const NamedTensors& live, NamedTensors kept) {
-    return CopyTensors(team_, live, std::move(kept));
+    return CopyTensors(team_, live, std::move(kept), side_.get());
   }
+  // Returns a function that waits for them, for any thread; null where they are there at once.
+  std::function<void()> CopiesArrived() const;
 
   // Return views of the live tensors under their names on disk; valid until the next Apply. With
   // adapters Weights returns these alone, in fp32, and the state has no masters.
@@ -154,6 +158,7 @@ class Stepper {
   std::vector<at::Tensor> exp_avg_sq_;
   std::vector<Worker> workers_;
   std::vector<std::vector<Piece>> shards_;  // one per member, CPU only
+  std::shared_ptr<SideStream> side_;        // for checkpoints, CUDA only
   int64_t micro_batch_;
   double norm_ = 0;
   at::Tensor norm_on_device_;

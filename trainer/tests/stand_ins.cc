@@ -5,6 +5,7 @@
 #if TORCH_VERSION_MAJOR < 2
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
 #include <torch/library.h>
 
@@ -17,6 +18,11 @@ namespace gpuctl::trainer {
 
 StandInCalls& Calls() {
   static StandInCalls calls;
+  return calls;
+}
+
+std::vector<std::string>& StreamCalls() {
+  static std::vector<std::string> calls;
   return calls;
 }
 
@@ -197,6 +203,48 @@ at::Tensor PinStandIn(const at::Tensor& x, c10::optional<at::Device>) {
   EXPECT_TRUE(x.is_cpu() && x.is_contiguous());
   return x.clone();
 }
+
+// Streams of a CUDA without devices: 0 is the default one, 1 that of the pool.
+class StreamsStandIn final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  static constexpr c10::DeviceType static_type = c10::kCUDA;
+  explicit StreamsStandIn(c10::DeviceType /*type*/) {}
+  StreamsStandIn() = default;
+  c10::DeviceType type() const override { return c10::kCUDA; }
+  c10::Device exchangeDevice(c10::Device) const override { return getDevice(); }
+  c10::Device getDevice() const override { return {c10::kCUDA, 0}; }
+  void setDevice(c10::Device) const override {}
+  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::DeviceIndex deviceCount() const noexcept override { return 0; }
+  c10::Stream getStream(c10::Device) const noexcept override { return Number(current_); }
+  c10::Stream getDefaultStream(c10::Device) const override { return Number(0); }
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return Number(1); }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    const c10::Stream before = Number(current_);
+    current_ = stream.id();
+    StreamCalls().push_back("use " + std::to_string(stream.id()));
+    return before;
+  }
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
+              const c10::EventFlag) const override {
+    *event = &current_;
+    StreamCalls().push_back("record " + std::to_string(stream.id()));
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) StreamCalls().push_back("block " + std::to_string(stream.id()));
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    StreamCalls().push_back("wait for " + std::to_string(stream.id()));
+  }
+
+ private:
+  static c10::Stream Number(c10::StreamId id) {
+    return c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::kCUDA, 0), id);
+  }
+  static c10::StreamId current_;
+};
+c10::StreamId StreamsStandIn::current_ = 0;
+C10_REGISTER_GUARD_IMPL(CUDA, StreamsStandIn);
 
 TORCH_LIBRARY_FRAGMENT(aten, library) {
   library.def(

@@ -6,6 +6,9 @@
 
 #include <torch/version.h>
 
+#include <string>
+#include <vector>
+
 namespace gpuctl::trainer {
 
 #if TORCH_VERSION_MAJOR < 2
@@ -18,6 +21,9 @@ struct StandInCalls {
   int pins = 0;  // tensors that were copied to pinned memory
 };
 StandInCalls& Calls();
+
+// What was asked of CUDA's streams, such as "record 0" (on stream 0) and "block 1".
+std::vector<std::string>& StreamCalls();
 #endif
 
 }  // namespace gpuctl::trainer

@@ -9,6 +9,7 @@
 #include "trainer/model/functions.h"
 #include "trainer/model/transfer.h"
 #include "trainer/step/adamw.h"
+#include "trainer/step/side_stream.h"
 #include "trainer/step/stepper.h"
 #include "trainer/tests/tensors.h"
 
@@ -194,6 +195,19 @@ TEST(StandInsTest, AStepReadsTheDeviceOnceAndGivesItPinnedMemory) {
   EXPECT_EQ(HostReads(), reads + 2);
   stepper.Apply(1e-3, 2);
   EXPECT_EQ(HostReads(), reads + 2);
+}
+
+TEST(StandInsTest, ASideStreamWaitsForWorkBeforeAndHoldsBackWorkAfter) {
+  SideStream side(c10::Device(c10::kCUDA, 0));
+  StreamCalls().clear();
+  side.HoldBackUntilDone();
+  EXPECT_TRUE(StreamCalls().empty()) << "nothing ran there yet";
+  side.Run([] { StreamCalls().emplace_back("copy"); });
+  side.HoldBackUntilDone();
+  side.Wait();
+  EXPECT_EQ(StreamCalls(),
+            (std::vector<std::string>{"record 0", "use 1", "block 1", "copy", "record 1", "use 0",
+                                      "block 0", "wait for 1"}));
 }
 
 TEST(StandInsTest, FusedAdamwDoesWhatOursDoes) {

@@ -44,7 +44,10 @@ Trainer::Trainer(RunOptions options)
       sgemm_gflops_(MeasureSgemm()),
       memory_(PlanRun(config_)),
       placement_(memory_.placement),
-      stepper_(config_, placement_, StartWeights(config_, source_, placement_)) {
+      stepper_(config_, placement_, StartWeights(config_, source_, placement_)),
+      // On the CPU all cores train.
+      batches_([this](int64_t first) { return MakeTrainingBatch(first); },
+               !placement_.device.is_cpu()) {
   stepper_.SetMicroBatch(memory_.micro_batch);
   lock_.MakeAndTake();
   Resume();
@@ -61,7 +64,8 @@ int Trainer::Train() {
   if (progress_.step > 0 && EvalDue() && !progress_.held_out_loss) Evaluate();
   while (progress_.step < config_.train.steps && !OutOfPatience()) {
     step_started_ = Clock::now();
-    const Batch batch = NextBatch();
+    const int64_t window = progress_.next_window;
+    const Batch batch = batches_.Take(window, window + config_.train.batch);
     const GradientResult gradients = StepGradients(batch);
     if (!gradients.finished) return Leave("stopped");
     RefuseIfNotFinite(gradients);
@@ -99,12 +103,12 @@ void Trainer::Announce() {
   }
 }
 
-Batch Trainer::NextBatch() const {
+Batch Trainer::MakeTrainingBatch(int64_t first_window) const {
   Batch batch = MakeBatch(config_.train.batch, config_.model.context, data_->packed(),
-                          [this](int64_t row, const WindowSlot& slot) {
-                            return data_->FillTraining(progress_.next_window + row, slot);
+                          [&](int64_t row, const WindowSlot& slot) {
+                            return data_->FillTraining(first_window + row, slot);
                           });
-  batch.first_window = progress_.next_window;
+  batch.first_window = first_window;
   return batch;
 }
 

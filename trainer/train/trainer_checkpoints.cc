@@ -36,6 +36,7 @@ void Trainer::SaveCheckpoint() {
       Snapshot snapshot = LiveSnapshot();
       snapshot.weights = stepper_.Copy(snapshot.weights, std::move(written.weights));
       snapshot.optimizer = stepper_.Copy(snapshot.optimizer, std::move(written.optimizer));
+      snapshot.arrived = stepper_.CopiesArrived();
       return snapshot;
     });
   }
