@@ -124,6 +124,8 @@ bool TakesDeviceRoutes(const at::Tensor& x) { return !x.is_cpu() || device_route
 
 void TakeDeviceRoutesOnCpu(bool take) { device_routes_on_cpu = take; }
 
+bool TakesDeviceRoutesOnCpu() { return device_routes_on_cpu; }
+
 // LibTorch has CUDA's library loaded; the trainer itself is not linked with it.
 int CudaCapability() {
   static const int capability = [] {

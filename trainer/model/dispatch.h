@@ -26,6 +26,7 @@ at::Tensor CallOperator(const std::string& name, const std::vector<c10::IValue>&
 // CPU after TakeDeviceRoutesOnCpu(true).
 bool TakesDeviceRoutes(const at::Tensor& x);
 void TakeDeviceRoutesOnCpu(bool take);
+bool TakesDeviceRoutesOnCpu();
 
 // Returns the compute capability of the CUDA device in use, as 80 for 8.0; 0 when there is none, or
 // when it does not tell (ROCm).

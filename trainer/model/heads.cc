@@ -172,7 +172,11 @@ RotaryTable MakeRotaryTable(int64_t context, int64_t head_dim, double theta,
   const at::Tensor frequency_e = at::pow(theta, exponent_e);
   ScaleFrequencies(scaling, frequency_e);
   const at::Tensor angle_te = at::outer(at::arange(context, in_double), frequency_e);
-  return {angle_te.cos().to(options), angle_te.sin().to(options)};
+  // Narrowed here: MPS has no fp64.
+  const auto there = [&](const at::Tensor& x_te) {
+    return x_te.to(c10::typeMetaToScalarType(options.dtype())).to(options.device());
+  };
+  return {there(angle_te.cos()), there(angle_te.sin())};
 }
 
 RotaryTable RotaryOfDocuments(const RotaryTable& rotary, const at::Tensor& starts_bt) {

@@ -180,10 +180,10 @@ at::Tensor Stepper::Gradient(const Worker& worker, size_t parameter) const {
 }
 
 void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows) {
-  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, batch.scored));
+  const double factor = scale() / static_cast<double>(std::max<int64_t>(1, batch.scored));
   *worker.draw = {config_.lora.dropout, static_cast<uint64_t>(config_.train.seed),
                   batch.first_window + first, batch.inputs_bt.size(1)};
-  const at::Tensor loss = LossOfRows(shape_, worker.weights, batch, first, rows, scale);
+  const at::Tensor loss = LossOfRows(shape_, worker.weights, batch, first, rows, factor);
   loss.backward();
   *worker.draw = {};
   const at::NoGradGuard no_grad;
@@ -278,7 +278,13 @@ GradientResult Stepper::ReduceOnDevice() {
   norm_on_device_ = at::linalg_vector_norm(at::stack(norms));
   const at::Tensor both = ToHost(at::stack({first.loss, norm_on_device_}));
   const float* values = both.data_ptr<float>();
-  return {true, static_cast<double>(values[0]), static_cast<double>(values[1])};
+  GradientResult result{true, static_cast<double>(values[0]) / scale(),
+                        static_cast<double>(values[1]) / scale()};
+  if (scales() && !(std::isfinite(result.loss) && std::isfinite(result.norm))) {
+    loss_scale_.Overflowed();
+    result.overflowed = !loss_scale_.exhausted();
+  }
+  return result;
 }
 
 AdamwStep Stepper::StepFor(size_t parameter, double lr, int64_t t) const {
@@ -302,8 +308,15 @@ void Stepper::UpdateOnDevice(double lr, int64_t t) {
   if (side_ != nullptr) side_->HoldBackUntilDone();
   at::Tensor clip = at::ones_like(norm_on_device_);
   if (config_.optimizer.grad_clip > 0) {
-    clip = norm_on_device_.add(kClipEpsilon).reciprocal_().mul_(config_.optimizer.grad_clip);
+    clip = norm_on_device_.div(scale())
+               .add_(kClipEpsilon)
+               .reciprocal_()
+               .mul_(config_.optimizer.grad_clip);
     clip.clamp_max_(1.0);
+  }
+  if (scales()) {
+    clip.div_(scale());
+    loss_scale_.Updated();
   }
   const bool fused = placement_.device.is_cuda() || placement_.device.is_cpu();
   if (fused && TakesDeviceRoutes(norm_on_device_) && HasFusedAdamw()) {
@@ -412,7 +425,10 @@ std::string Stepper::DescribeNotFinite() const {
 
 std::vector<at::Tensor> Stepper::CurrentGradients() const {
   std::vector<at::Tensor> gradients;
-  for (size_t i = 0; i < specs_.size(); ++i) gradients.push_back(Gradient(workers_[0], i));
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    const at::Tensor gradient = Gradient(workers_[0], i);
+    gradients.push_back(scales() && gradient.defined() ? gradient.div(scale()) : gradient);
+  }
   return gradients;
 }
 

@@ -5,6 +5,10 @@
 #if TORCH_VERSION_MAJOR < 2
 
 #include <ATen/ATen.h>
+#include <ATen/ops/addmm_cpu_dispatch.h>
+#include <ATen/ops/mm_cpu_dispatch.h>
+#include <ATen/ops/silu_backward_cpu_dispatch.h>
+#include <ATen/ops/silu_cpu_dispatch.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
 #include <torch/library.h>
@@ -13,6 +17,18 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+
+// CUDA's functions that the trainer looks up by name: a GPU of capability 7.5 with 15 GB, 6 free.
+extern "C" int cudaDeviceGetAttribute(int* value, int attribute, int device) {
+  if (device != 0 || (attribute != 75 && attribute != 76)) return 1;
+  *value = attribute == 75 ? 7 : 5;
+  return 0;
+}
+extern "C" int cudaMemGetInfo(size_t* available, size_t* total) {
+  *available = 6'000'000'000;
+  *total = 15'000'000'000;
+  return 0;
+}
 
 namespace gpuctl::trainer {
 
@@ -204,6 +220,27 @@ at::Tensor PinStandIn(const at::Tensor& x, c10::optional<at::Device>) {
   return x.clone();
 }
 
+// LibTorch 1.13 lacks these in fp16 on the CPU.
+at::Tensor& ProductStandIn(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  if (a.scalar_type() != at::kHalf) return at::cpu::mm_out(out, a, b);
+  return out.copy_(at::mm(a.to(at::kFloat), b.to(at::kFloat)));
+}
+at::Tensor& AddedProductStandIn(at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                                const at::Scalar& beta, const at::Scalar& alpha) {
+  if (a.scalar_type() != at::kHalf) return at::cpu::addmm_(self, a, b, beta, alpha);
+  return self.copy_(
+      at::addmm(self.to(at::kFloat), a.to(at::kFloat), b.to(at::kFloat), beta, alpha));
+}
+
+at::Tensor SiluStandIn(const at::Tensor& x) {
+  if (x.scalar_type() != at::kHalf) return at::cpu::silu(x);
+  return at::cpu::silu(x.to(at::kFloat)).to(at::kHalf);
+}
+at::Tensor& SiluBackwardStandIn(const at::Tensor& dy, const at::Tensor& x, at::Tensor& dx) {
+  if (x.scalar_type() != at::kHalf) return at::cpu::silu_backward_out(dx, dy, x);
+  return dx.copy_(at::cpu::silu_backward(dy.to(at::kFloat), x.to(at::kFloat)));
+}
+
 // Streams of a CUDA without devices: 0 is the default one, 1 that of the pool.
 class StreamsStandIn final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -275,6 +312,10 @@ TORCH_LIBRARY_IMPL(aten, CompositeImplicitAutograd, library) {
   library.impl("_fused_adamw_", TORCH_FN(AdamwStandIn));
 }
 TORCH_LIBRARY_IMPL(aten, CPU, library) {
+  library.impl("silu", TORCH_FN(SiluStandIn));
+  library.impl("silu_backward.grad_input", TORCH_FN(SiluBackwardStandIn));
+  library.impl("mm.out", TORCH_FN(ProductStandIn));
+  library.impl("addmm_", TORCH_FN(AddedProductStandIn));
   library.impl("_flash_attention_forward", TORCH_FN(FlashStandIn));
   library.impl("_flash_attention_backward", TORCH_FN(FlashBackwardStandIn));
 }

@@ -5,13 +5,25 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "trainer/base/files.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/model/dispatch.h"
 #include "trainer/model/functions.h"
 #include "trainer/model/transfer.h"
 #include "trainer/step/adamw.h"
+#include "trainer/step/device.h"
+#include "trainer/step/memory.h"
 #include "trainer/step/side_stream.h"
 #include "trainer/step/stepper.h"
+#include "trainer/tests/expect_error.h"
+#include "trainer/tests/temp_dir.h"
 #include "trainer/tests/tensors.h"
+#include "trainer/train/trainer.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -195,6 +207,119 @@ TEST(StandInsTest, AStepReadsTheDeviceOnceAndGivesItPinnedMemory) {
   EXPECT_EQ(HostReads(), reads + 2);
   stepper.Apply(1e-3, 2);
   EXPECT_EQ(HostReads(), reads + 2);
+}
+
+TEST(StandInsTest, StepsInFp16EqualThoseInFp32) {
+  const DeviceRoutes routes;
+  const Config config = WindowedConfig();
+  const Batch batch = RandomWindows(config, /*packed=*/true);
+  std::vector<double> losses;
+  std::vector<at::Tensor> weights;
+  for (const at::ScalarType dtype : {at::kFloat, at::kHalf}) {
+    Stepper stepper(config, InHalf(dtype), InitializeWeights(config.model, 3));
+    stepper.SetLossScale({4096, 0});
+    for (int64_t t = 1; t <= 4; ++t) {
+      const GradientResult result = stepper.Gradients(batch, NeverStops);
+      EXPECT_FALSE(result.overflowed);
+      losses.push_back(result.loss);
+      losses.push_back(result.norm);
+      stepper.Apply(1e-3, t);
+    }
+    weights.push_back(stepper.weights().head_vd.detach().clone());
+    EXPECT_EQ(stepper.loss_scale().good_updates, dtype == at::kHalf ? 4 : 0);
+  }
+  for (size_t i = 0; i < 8; ++i) EXPECT_NEAR(losses[i], losses[i + 8], 2e-3 * losses[i]) << i;
+  EXPECT_LT(RelativeDifference(weights[1], weights[0]), 2e-2);
+}
+
+TEST(StandInsTest, AnOverflowInFp16HalvesTheLossScaleUntilItCannotHelp) {
+  const DeviceRoutes routes;
+  const Config config = WindowedConfig();
+  const Batch batch = RandomWindows(config, /*packed=*/false);
+  Stepper stepper(config, InHalf(at::kHalf), InitializeWeights(config.model, 3));
+  const double small = stepper.Gradients(batch, NeverStops).norm;
+  stepper.SetLossScale({std::ldexp(1, 24), 5});
+  int overflows = 0;
+  GradientResult result;
+  while ((result = stepper.Gradients(batch, NeverStops)).overflowed) ++overflows;
+  EXPECT_GT(overflows, 0);
+  EXPECT_EQ(stepper.loss_scale().scale, std::ldexp(1, 24 - overflows));
+  EXPECT_EQ(stepper.loss_scale().good_updates, 0);
+  EXPECT_NEAR(result.norm, small, 1e-2 * small);
+  stepper.SetLossScale({1024, LossScale::kGrowEvery - 1});
+  EXPECT_FALSE(stepper.Gradients(batch, NeverStops).overflowed);
+  stepper.Apply(1e-3, 1);
+  EXPECT_EQ(stepper.loss_scale().scale, 2048);
+
+  std::vector<at::Tensor> broken = InitializeWeights(config.model, 3);
+  broken[0].fill_(1e6);
+  Stepper lost(config, InHalf(at::kHalf), broken);
+  lost.SetLossScale({4, 0});
+  EXPECT_TRUE(lost.Gradients(batch, NeverStops).overflowed);
+  EXPECT_TRUE(lost.Gradients(batch, NeverStops).overflowed);
+  const GradientResult last = lost.Gradients(batch, NeverStops);
+  EXPECT_FALSE(last.overflowed) << "a loss scale below 1 is no more a matter of fp16";
+  EXPECT_FALSE(std::isfinite(last.norm));
+}
+
+TEST(StandInsTest, AGpuWithoutBf16TrainsInFp16AndTellsItsMemory) {
+  const c10::Device cuda(c10::kCUDA, 0), cpu(c10::kCPU);
+  EXPECT_EQ(CudaCapability(), 75);
+  EXPECT_EQ(ChooseDtype("auto", cuda), at::kHalf);
+  EXPECT_EQ(ChooseDtype("fp32", cuda), at::kFloat);
+  EXPECT_ERROR(ChooseDtype("bf16", cuda), ExitCode::kBadConfig, "compute capability 7.5");
+  EXPECT_EQ(ChooseDtype("auto", cpu), at::kFloat);
+  EXPECT_ERROR(ChooseDtype("fp16", cpu), ExitCode::kBadConfig, "CPU");
+  EXPECT_ERROR(ChooseDtype("fp16", c10::Device(c10::kMPS)), ExitCode::kBadConfig, "MPS");
+  const Placement there = {cuda, at::kHalf, 1};
+  EXPECT_EQ(AvailableMemory(there), 6'000'000'000);
+  EXPECT_EQ(UsedMemory(there), 9'000'000'000);
+  EXPECT_EQ(UsedMemory(InHalf(at::kFloat)) > 0, ResidentBytes() > 0);
+}
+
+// A whole run in fp16, and one that is resumed in its middle. With two scored tokens the gradients
+// of the first steps do not fit into fp16.
+TEST(StandInsTest, ARunInFp16ResumesToTheSameBytes) {
+  const DeviceRoutes routes;
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * i) + "\n";
+  WriteFileDurably(dir.path() + "/data.txt", text);
+  const auto run = [&](const std::string& name, int64_t stop_after, const std::string& resume) {
+    RunOptions options;
+    options.config = WindowedConfig();
+    options.config.model.context = 2;
+    options.config.train.batch = 1;
+    options.config.data.paths = {dir.path() + "/data.txt"};
+    options.config.train.device = "cpu";
+    options.config.train.dtype = "fp16";
+    options.config.train.threads = 1;
+    options.config.train.steps = 8;
+    options.config.train.eval_windows = 4;
+    options.config.optimizer.lr = 1e-2;
+    options.config.checkpoint.dir = dir.path() + "/" + name;
+    options.resume = resume;
+    auto calls = std::make_shared<int64_t>(0);
+    if (stop_after > 0) options.stop_signal = [=] { return ++*calls > stop_after ? 15 : 0; };
+    Trainer(options).Train();
+  };
+  run("whole", 0, "");
+  run("parts", 4, "");
+  EXPECT_LT(ListCheckpoints(dir.path() + "/parts").back(), 8);
+  run("parts", 0, "auto");
+  const auto file = [&](const std::string& name, const std::string& which) {
+    return ReadWholeFile(dir.path() + "/" + name + "/step-00000008/" + which);
+  };
+  const auto scale_of = [&](const std::string& name) {
+    return nlohmann::json::parse(file(name, "state.json"))["loss_scale"];
+  };
+  EXPECT_GT(scale_of("whole")["skipped"], 0);
+  EXPECT_LT(scale_of("whole")["scale"], LossScale::kFirst);
+  EXPECT_EQ(scale_of("whole"), scale_of("parts"));
+  for (const std::string which : {"model.safetensors", "optimizer.safetensors"}) {
+    EXPECT_TRUE(file("whole", which) == file("parts", which)) << which;
+  }
+  EXPECT_NE(file("whole", "config.json").find("float16"), std::string::npos);
 }
 
 TEST(StandInsTest, ASideStreamWaitsForWorkBeforeAndHoldsBackWorkAfter) {
