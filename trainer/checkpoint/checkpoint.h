@@ -20,6 +20,7 @@
 #define TRAINER_CHECKPOINT_CHECKPOINT_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -38,7 +39,8 @@ struct Snapshot {
   nlohmann::json state;         // state.json
   NamedTensors weights;
   NamedTensors optimizer;
-  std::vector<KeptFile> files;  // written as they are
+  std::vector<KeptFile> files;    // written as they are
+  std::function<void()> arrived;  // waits until the tensors are there; null: they are
 };
 
 // The loaded data.

@@ -130,6 +130,7 @@ CheckpointReport Checkpointer::Write(const Snapshot& snapshot) const {
   CheckpointReport report;
   report.step = snapshot.step;
   try {
+    if (snapshot.arrived) snapshot.arrived();
     report.path = WriteCheckpoint(root_, snapshot);
     report.problems = PruneCheckpoints(root_, snapshot.step, keep_last_, keep_best_);
   } catch (const std::exception& error) {

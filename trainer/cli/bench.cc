@@ -17,6 +17,7 @@
 #include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
 #include "trainer/step/device.h"
+#include "trainer/step/memory.h"
 #include "trainer/step/stepper.h"
 #include "trainer/train/report.h"
 
@@ -68,7 +69,7 @@ int RunBench(const std::vector<std::string>& words) {
     const auto start = std::chrono::steady_clock::now();
     result =
         stepper.Gradients(RandomBatch(config, static_cast<uint64_t>(step)), [] { return false; });
-    stepper.Apply(config.optimizer.lr * 0.1, step + 1);
+    if (!result.overflowed) stepper.Apply(config.optimizer.lr * 0.1, step + 1);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (step >= warmup) seconds.push_back(took.count());
   }
@@ -89,7 +90,7 @@ int RunBench(const std::vector<std::string>& words) {
       {"workers", placement.workers},
       {"device", Describe(placement)},
       {"parameters", CountParameters(config.model)},
-      {"memory_bytes", ResidentBytes()}};
+      {"memory_bytes", UsedMemory(placement)}};
   std::printf("%s\n", line.dump().c_str());
   return 0;
 }

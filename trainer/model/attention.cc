@@ -224,14 +224,24 @@ void Append(const at::Tensor& x_bkse, int64_t past, at::Tensor* cache_zse) {
 
 at::Tensor CausalAttention(const at::Tensor& qkv_nc, const RotaryTable& rotary,
                            const AttentionShape& shape) {
-  if (!qkv_nc.is_cpu() && HasFusedAttention()) {
+  const int64_t rows = shape.windows * shape.tokens, columns = shape.heads * shape.head_dim;
+  if (shape.documents.bounds_d.defined()) {
+    const Heads heads = SplitAndRotate(qkv_nc, rotary, shape, 1.0, /*by_token=*/true);
+    const auto by_rows = [&](const at::Tensor& x_bhte) {
+      return x_bhte.transpose(1, 2).reshape({rows, x_bhte.size(1), shape.head_dim});
+    };
+    return FlashAttention(by_rows(heads.q_bhte), by_rows(heads.k_bkse), by_rows(heads.v_bkse),
+                          shape.documents, shape.window, ScaleOf(shape))
+        .reshape({rows, columns});
+  }
+  if (TakesDeviceRoutes(qkv_nc) && HasFusedAttention()) {
     const double own_scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
     const double q_scale = shape.scale != 0 ? shape.scale / own_scale : 1.0;
-    const Heads heads = SplitAndRotate(qkv_nc, rotary, shape, q_scale);
+    const Heads heads = SplitAndRotate(qkv_nc, rotary, shape, q_scale, /*by_token=*/true);
     return FusedCausalAttention(heads.q_bhte, heads.k_bkse, heads.v_bkse, shape.window,
                                 shape.starts_bt)
         .transpose(1, 2)
-        .reshape({shape.windows * shape.tokens, shape.heads * shape.head_dim});
+        .reshape({rows, columns});
   }
   const Heads heads = SplitAndRotate(qkv_nc, rotary, shape, ScaleOf(shape));
   return BlockAttention::apply(heads.q_bhte, heads.k_bkse, heads.v_bkse, shape);

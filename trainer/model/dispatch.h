@@ -22,6 +22,16 @@ bool HasOperator(const std::string& name);
 at::Tensor CallOperator(const std::string& name, const std::vector<c10::IValue>& positional,
                         const std::map<std::string, c10::IValue>& named);
 
+// True where the routes for accelerators are taken: for a tensor on one, or, in tests, also on the
+// CPU after TakeDeviceRoutesOnCpu(true).
+bool TakesDeviceRoutes(const at::Tensor& x);
+void TakeDeviceRoutesOnCpu(bool take);
+bool TakesDeviceRoutesOnCpu();
+
+// Returns the compute capability of the CUDA device in use, as 80 for 8.0; 0 when there is none, or
+// when it does not tell (ROCm).
+int CudaCapability();
+
 // True when LibTorch 2's scaled_dot_product_attention exists.
 bool HasFusedAttention();
 // Returns causal attention of q [B, H, T, E], k and v [B, K, T, E], scaled by 1 / sqrt(E). Query
@@ -31,6 +41,20 @@ bool HasFusedAttention();
 at::Tensor FusedCausalAttention(const at::Tensor& q_bhte, const at::Tensor& k_bkse,
                                 const at::Tensor& v_bkse, int64_t window,
                                 const at::Tensor& starts_bt);
+
+// Documents that lie one behind the other in the rows of a batch.
+struct DocumentBounds {
+  at::Tensor bounds_d;  // int32 [documents + 1]: the first row of each, then the number of rows
+  int64_t longest = 0;  // rows of the longest
+};
+// True when flash attention of documents (LibTorch 2's _flash_attention_forward) can be used for
+// the dtype and device of `x`, heads of `head_dim`, and, if `windowed`, a window.
+bool HasFlashAttention(const at::Tensor& x, int64_t head_dim, bool windowed);
+// Returns causal attention within each document, of q [N, H, E], k and v [N, K, E], as [N, H, E].
+// With a `window` above 0 a query sees that many keys, its own included. Keys need no copies for
+// the query heads that share them. Differentiable.
+at::Tensor FlashAttention(const at::Tensor& q_nhe, const at::Tensor& k_nke, const at::Tensor& v_nke,
+                          const DocumentBounds& documents, int64_t window, double scale);
 
 // Tensors of one AdamW update, fp32 on one device. A list for each kind, in one order.
 struct AdamwTensors {

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "trainer/config/config.h"
+#include "trainer/model/dispatch.h"
 
 namespace gpuctl::trainer {
 
@@ -52,6 +53,8 @@ struct AttentionShape {
   // Several documents in a window: for each token the place in the window where its document
   // begins, int64 [B, T]. A query sees no key before that. Undefined: a window is one document.
   at::Tensor starts_bt = {};
+  // The same for flash attention, where that is used.
+  DocumentBounds documents = {};
 };
 
 // Returns the projection with each query and key head normed by RmsNorm; values stay as they are.

@@ -8,12 +8,14 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/nonzero.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "trainer/linear/lora_linear.h"
 #include "trainer/model/recompute.h"
+#include "trainer/model/transfer.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -27,12 +29,49 @@ constexpr int64_t kDeviceLogitRows = 2048;
 constexpr double kMostlyScored = 0.9;
 
 AttentionShape AttentionOf(const ModelConfig& c, int64_t layer, const at::Tensor& tokens_bt,
-                           const at::Tensor& starts_bt, const GptCache* cache) {
+                           const at::Tensor& starts_bt, const DocumentBounds& documents,
+                           const GptCache* cache) {
+  const int64_t window = c.HasWindow(layer) ? c.window : 0;
+  // Without documents and windows the operator for whole windows is faster.
+  const bool by_documents = starts_bt.defined() || (window > 0 && window < tokens_bt.size(1));
   return {tokens_bt.size(0), tokens_bt.size(1),
           c.heads,           c.kv_heads,
-          c.head_dim(),      c.HasWindow(layer) ? c.window : 0,
+          c.head_dim(),      window,
           c.query_scale,     cache != nullptr ? cache->tokens : 0,
-          starts_bt};
+          starts_bt,         by_documents ? documents : DocumentBounds()};
+}
+
+// Returns where the documents of some windows begin, on `device`; each window is one without
+// starts.
+DocumentBounds BoundsOf(const at::Tensor& starts_bt, int64_t windows, int64_t tokens,
+                        const at::Device& device) {
+  std::vector<int32_t> bounds;
+  DocumentBounds documents;
+  const int64_t* starts = starts_bt.defined() ? starts_bt.data_ptr<int64_t>() : nullptr;
+  const auto begin = [&](int64_t row) {
+    if (!bounds.empty()) documents.longest = std::max(documents.longest, row - bounds.back());
+    bounds.push_back(static_cast<int32_t>(row));
+  };
+  for (int64_t window = 0; window < windows; ++window) {
+    for (int64_t t = 0; t < (starts == nullptr ? 1 : tokens); ++t) {
+      if (starts == nullptr || starts[window * tokens + t] == t) begin(window * tokens + t);
+    }
+  }
+  begin(windows * tokens);
+  documents.bounds_d = ToDevice(at::tensor(bounds, at::kInt), device);
+  return documents;
+}
+
+// Returns the same if flash attention is to use it, else nothing.
+DocumentBounds DocumentsFor(const ModelConfig& c, const at::Tensor& x_nd,
+                            const at::Tensor& tokens_bt, const at::Tensor& starts_bt) {
+  const int64_t tokens = tokens_bt.size(1);
+  const bool windowed = !c.windowed.empty() && c.window < tokens;
+  const bool known = !starts_bt.defined() || starts_bt.is_cpu();
+  if ((!starts_bt.defined() && !windowed) || !known) return {};
+  if (!HasFlashAttention(x_nd, c.head_dim(), windowed)) return {};
+  return BoundsOf(starts_bt.defined() ? starts_bt.contiguous() : starts_bt, tokens_bt.size(0),
+                  tokens, x_nd.device());
 }
 
 at::Tensor AttentionPart(const GptShape& shape, const BlockWeights& w, const at::Tensor& x_nd,
@@ -89,8 +128,12 @@ int64_t LogitRows(const ModelConfig& config, bool on_cpu) {
 }
 
 at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
-                  const at::Tensor& starts_bt, GptCache* cache) {
+                  const at::Tensor& host_starts_bt, GptCache* cache) {
   const ModelConfig& c = shape.config;
+  const at::Tensor starts_bt = ToDevice(host_starts_bt, tokens_bt.device());
+  const DocumentBounds documents =
+      cache != nullptr ? DocumentBounds()
+                       : DocumentsFor(c, weights.embedding_vd, tokens_bt, host_starts_bt);
   const auto at_documents = [&](const RotaryTable& table) {
     return starts_bt.defined() ? RotaryOfDocuments(table, starts_bt) : table;
   };
@@ -102,7 +145,7 @@ at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Te
   for (size_t i = 0; i < weights.blocks.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
     const auto block = [&shape, &w = weights.blocks[i],
-                        attention = AttentionOf(c, layer, tokens_bt, starts_bt, cache),
+                        attention = AttentionOf(c, layer, tokens_bt, starts_bt, documents, cache),
                         rotary = c.HasWindow(layer) ? nearby : everywhere,
                         seen = cache != nullptr ? &cache->layers[i]
                                                 : nullptr](const at::Tensor& in_nd) {
@@ -122,10 +165,10 @@ at::Tensor SummedLoss(const GptShape& shape, const GptWeights& weights, const at
   at::Tensor targets_n = targets_bt.reshape({-1});
   const at::Tensor scored_n = at::nonzero(at::ge(targets_n, 0)).squeeze(1);
   if (static_cast<double>(scored_n.numel()) < kMostlyScored * static_cast<double>(x_nd.size(0))) {
-    x_nd = at::index_select(x_nd, 0, scored_n.to(x_nd.device()));
+    x_nd = at::index_select(x_nd, 0, ToDevice(scored_n, x_nd.device()));
     targets_n = at::index_select(targets_n, 0, scored_n);
   }
-  return LinearCrossEntropy(x_nd, weights.head_vd, targets_n.to(x_nd.device()), scale,
+  return LinearCrossEntropy(x_nd, weights.head_vd, ToDevice(targets_n, x_nd.device()), scale,
                             LogitRows(shape.config, x_nd.is_cpu()));
 }
 

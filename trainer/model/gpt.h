@@ -39,7 +39,8 @@ struct GptCache {
 int64_t LogitRows(const ModelConfig& config, bool on_cpu);
 
 // Returns the last hidden rows [B T, D], normed, for the head. `tokens_bt` is int64 with T <=
-// context. `starts_bt` tells where the documents of packed windows begin, as in AttentionShape.
+// context. `starts_bt` tells where the documents of packed windows begin, as in AttentionShape; it
+// stays on the CPU, where their bounds for flash attention are found without waiting for a device.
 // With a cache (B = 1, one document) the tokens follow those of the cache, which gets them too;
 // together they are at most `context`; not differentiable.
 at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,

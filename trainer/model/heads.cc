@@ -86,10 +86,14 @@ const float* AnglesOrNull(const at::Tensor& angles_te, const Part& part) {
 }
 
 at::Tensor SplitPart(const at::Tensor& qkv_nc, const RotaryTable& rotary, const AttentionShape& s,
-                     const Part& part) {
+                     const Part& part, bool by_token) {
+  const bool kernels = UsesCpuKernels(qkv_nc);
   const at::Tensor split =
-      at::empty({s.windows, part.heads, s.tokens, s.head_dim}, qkv_nc.options());
-  if (UsesCpuKernels(qkv_nc)) {
+      by_token && !kernels
+          ? at::empty({s.windows, s.tokens, part.heads, s.head_dim}, qkv_nc.options())
+                .transpose(1, 2)
+          : at::empty({s.windows, part.heads, s.tokens, s.head_dim}, qkv_nc.options());
+  if (kernels) {
     cpu::SplitHeads(MoveOf(s, part), AnglesOrNull(rotary.cos_te, part),
                     AnglesOrNull(rotary.sin_te, part),
                     qkv_nc.data_ptr<float>() + part.first * s.head_dim, split.data_ptr<float>());
@@ -114,14 +118,14 @@ void MergePart(const at::Tensor& split, const RotaryTable& rotary, const Attenti
 struct SplitAndRotateFunction : torch::autograd::Function<SplitAndRotateFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& qkv_nc,
                                const at::Tensor& cos_te, const at::Tensor& sin_te, AttentionShape s,
-                               double q_scale) {
+                               double q_scale, bool by_token) {
     context->save_for_backward({cos_te, sin_te, s.starts_bt});
     context->saved_data["shape"] =
         std::vector<int64_t>{s.windows, s.tokens, s.heads, s.kv_heads, s.head_dim};
     context->saved_data["q_scale"] = q_scale;
     variable_list parts;
     for (const Part& part : PartsOf(s, q_scale)) {
-      parts.push_back(SplitPart(qkv_nc, {cos_te, sin_te}, s, part));
+      parts.push_back(SplitPart(qkv_nc, {cos_te, sin_te}, s, part, by_token));
     }
     return parts;
   }
@@ -137,7 +141,7 @@ struct SplitAndRotateFunction : torch::autograd::Function<SplitAndRotateFunction
     for (const Part& part : PartsOf(s, context->saved_data["q_scale"].toDouble())) {
       MergePart(gradients[i++], {saved[0], saved[1]}, s, part, d_qkv_nc);
     }
-    return {d_qkv_nc, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {d_qkv_nc, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -168,7 +172,11 @@ RotaryTable MakeRotaryTable(int64_t context, int64_t head_dim, double theta,
   const at::Tensor frequency_e = at::pow(theta, exponent_e);
   ScaleFrequencies(scaling, frequency_e);
   const at::Tensor angle_te = at::outer(at::arange(context, in_double), frequency_e);
-  return {angle_te.cos().to(options), angle_te.sin().to(options)};
+  // Narrowed here: MPS has no fp64.
+  const auto there = [&](const at::Tensor& x_te) {
+    return x_te.to(c10::typeMetaToScalarType(options.dtype())).to(options.device());
+  };
+  return {there(angle_te.cos()), there(angle_te.sin())};
 }
 
 RotaryTable RotaryOfDocuments(const RotaryTable& rotary, const at::Tensor& starts_bt) {
@@ -178,13 +186,13 @@ RotaryTable RotaryOfDocuments(const RotaryTable& rotary, const at::Tensor& start
 }
 
 Heads SplitAndRotate(const at::Tensor& qkv_nc, const RotaryTable& rotary,
-                     const AttentionShape& shape, double q_scale) {
+                     const AttentionShape& shape, double q_scale, bool by_token) {
   const bool packed = shape.starts_bt.defined();
   const int64_t first = packed ? 0 : shape.past;
   const int64_t rows = packed ? shape.windows * shape.tokens : shape.tokens;
   const variable_list parts =
       SplitAndRotateFunction::apply(qkv_nc, rotary.cos_te.narrow(0, first, rows),
-                                    rotary.sin_te.narrow(0, first, rows), shape, q_scale);
+                                    rotary.sin_te.narrow(0, first, rows), shape, q_scale, by_token);
   return {parts[0], parts[1], parts[2]};
 }
 

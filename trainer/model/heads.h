@@ -15,10 +15,11 @@ struct Heads {
   at::Tensor v_bkse;
 };
 
-// Splits [N, (H + 2K) E] into dense q, k and v; rotates q and k by their positions, multiplies q by
-// q_scale.
+// Splits [N, (H + 2K) E] into q, k and v; rotates q and k by their positions, multiplies q by
+// q_scale. They are dense; with `by_token` the heads of a token lie side by side in memory, where
+// no kernel for the CPU is used.
 Heads SplitAndRotate(const at::Tensor& qkv_nc, const RotaryTable& rotary,
-                     const AttentionShape& shape, double q_scale);
+                     const AttentionShape& shape, double q_scale, bool by_token = false);
 
 }  // namespace gpuctl::trainer
 

@@ -15,6 +15,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
 #include "trainer/linear/matmul.h"
+#include "trainer/model/dispatch.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -49,16 +50,41 @@ c10::Device ChooseDevice(const std::string& wanted) {
   return c10::Device(c10::kCPU);
 }
 
+// Compute capability.
+constexpr int kFirstWithBf16 = 80;
+
 }  // namespace
+
+c10::ScalarType ChooseDtype(const std::string& wanted, const c10::Device& device) {
+  const int capability = device.is_cuda() ? CudaCapability() : 0;
+  // 0: unknown.
+  const bool lacks_bf16 = capability > 0 && capability < kFirstWithBf16;
+  if (wanted == "auto" && device.is_cuda()) return lacks_bf16 ? c10::kHalf : c10::kBFloat16;
+  if (wanted == "auto" || wanted == "fp32") return c10::kFloat;
+  if (device.type() == c10::kMPS) {
+    throw ConfigError("use train.dtype " + wanted + ": MPS runs in fp32");
+  }
+  if (wanted == "bf16" && lacks_bf16) {
+    throw ConfigError(
+        Format("use train.dtype bf16: this GPU has compute capability %d.%d, and bf16 "
+               "needs 8.0",
+               capability / 10, capability % 10),
+        "use fp16 or auto");
+  }
+  if (wanted == "fp16" && device.is_cpu() && !TakesDeviceRoutesOnCpu()) {
+    throw ConfigError("use train.dtype fp16: the CPU runs in fp32 or bf16");
+  }
+  return wanted == "fp16" ? c10::kHalf : c10::kBFloat16;
+}
+
+std::string NameOfDtype(c10::ScalarType dtype) {
+  return dtype == c10::kFloat ? "fp32" : dtype == c10::kHalf ? "fp16" : "bf16";
+}
 
 Placement ChoosePlacement(const TrainConfig& config) {
   Placement placement;
   placement.device = ChooseDevice(config.device);
-  const bool cuda = placement.device.is_cuda();
-  if (config.dtype == "bf16" && placement.device.type() == c10::kMPS) {
-    throw ConfigError("use train.dtype bf16: MPS runs in fp32");
-  }
-  if (config.dtype == "bf16" || (config.dtype == "auto" && cuda)) placement.dtype = c10::kBFloat16;
+  placement.dtype = ChooseDtype(config.dtype, placement.device);
   if (placement.device.is_cpu()) {
     const int cores = config.threads > 0 ? static_cast<int>(config.threads) : UsableCores();
     placement.workers = static_cast<int>(std::min<int64_t>(cores, config.batch));
@@ -67,7 +93,7 @@ Placement ChoosePlacement(const TrainConfig& config) {
 }
 
 std::string Describe(const Placement& placement) {
-  return placement.device.str() + (placement.dtype == c10::kFloat ? ", fp32, " : ", bf16, ") +
+  return placement.device.str() + ", " + NameOfDtype(placement.dtype) + ", " +
          std::to_string(placement.workers) + (placement.workers == 1 ? " worker" : " workers");
 }
 

@@ -19,10 +19,14 @@ struct Placement {
   int workers = 1;                      // threads of the team: cores on the CPU, else 1
 };
 
-// Chooses device, dtype and threads. Throws Error(kBadConfig) when the requested device is not
-// there, or for bf16 on MPS.
+// Chooses device, dtype and threads: on CUDA bf16, before compute capability 8.0 fp16. Throws
+// Error(kBadConfig) when the requested device is not there, or cannot train in the dtype.
 Placement ChoosePlacement(const TrainConfig& config);
+// Chooses the dtype for train.dtype, as ChoosePlacement does.
+c10::ScalarType ChooseDtype(const std::string& wanted, const c10::Device& device);
 std::string Describe(const Placement& placement);  // "cpu, fp32, 2 workers"
+// Returns the value of train.dtype: "fp32", "bf16" or "fp16".
+std::string NameOfDtype(c10::ScalarType dtype);
 
 // Keeps freed tensors in the process, instead of returning every page to the kernel and faulting it
 // in again a moment later. Call it first in main.

@@ -117,18 +117,23 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   const bool wide = placement.dtype != c10::kFloat, on_cpu = placement.device.is_cpu();
   const int64_t width = wide ? 2 : kFloatBytes;
   const int64_t tokens = micro_batch * m.context;
+  // CUDA's attention keeps no softmax.
+  const auto softmax_of = [&](bool windowed) {
+    return placement.device.is_cuda() ? 0 : micro_batch * SoftmaxElements(m, windowed);
+  };
   int64_t blocks = 0, largest = 0;
   for (int64_t layer = 0; layer < m.layers; ++layer) {
-    const int64_t block =
-        tokens * KeptOfToken(m, counts) + micro_batch * SoftmaxElements(m, m.HasWindow(layer));
+    const int64_t block = tokens * KeptOfToken(m, counts) + softmax_of(m.HasWindow(layer));
     largest = std::max(largest, block);
     if (layer >= counts.first_block) blocks += config.train.recompute ? tokens * m.d_model : block;
   }
   if (config.train.recompute) blocks += largest;
-  const int64_t softmax = micro_batch * SoftmaxElements(m, false) /
-                          std::max<int64_t>(1, m.context) * std::min<int64_t>(128, m.context);
+  const int64_t softmax =
+      softmax_of(false) / std::max<int64_t>(1, m.context) * std::min<int64_t>(128, m.context);
   const int64_t passing = tokens * PassingOfToken(m) + 2 * softmax;
-  const int64_t logits = std::min(tokens, LogitRows(m, on_cpu)) * m.vocab_size * kFloatBytes;
+  // On a device logits, their fp32 copy, its log-softmax and the gradient.
+  const int64_t logit_bytes = on_cpu ? kFloatBytes : 2 * kFloatBytes + (wide ? 2 * width : 0);
+  const int64_t logits = std::min(tokens, LogitRows(m, on_cpu)) * m.vocab_size * logit_bytes;
   // The last hidden rows, normed, and their gradients.
   const int64_t ends = 4 * tokens * m.d_model;
   WorkerNeed need;
@@ -137,6 +142,8 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   need.gradients = counts.trained * (wide ? width + kFloatBytes : kFloatBytes);
   // The gradient of the lookup, before it is added to that of the head.
   need.gradients += counts.embedding * width;
+  // That of the head is summed over the chunks in fp32.
+  if (wide && !on_cpu) need.gradients += counts.embedding * kFloatBytes;
   return need;
 }
 
@@ -176,13 +183,18 @@ std::optional<int64_t> AvailableOnCpu() {
   return available;
 }
 
+struct DeviceMemory {
+  int64_t available;
+  int64_t used;
+};
+
 // LibTorch has CUDA's library loaded; the trainer itself is not linked with it.
-std::optional<int64_t> AvailableOnCuda() {
+std::optional<DeviceMemory> MemoryOfCuda() {
   using GetInfo = int (*)(size_t*, size_t*);
   const auto get_info = reinterpret_cast<GetInfo>(dlsym(RTLD_DEFAULT, "cudaMemGetInfo"));
   size_t available = 0, total = 0;
   if (get_info == nullptr || get_info(&available, &total) != 0) return std::nullopt;
-  return static_cast<int64_t>(available);
+  return DeviceMemory{static_cast<int64_t>(available), static_cast<int64_t>(total - available)};
 }
 
 std::string Gigabytes(int64_t bytes) {
@@ -321,8 +333,15 @@ MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, 
 }
 
 std::optional<int64_t> AvailableMemory(const Placement& placement) {
-  if (placement.device.is_cuda()) return AvailableOnCuda();
-  return AvailableOnCpu();
+  if (!placement.device.is_cuda()) return AvailableOnCpu();
+  const std::optional<DeviceMemory> memory = MemoryOfCuda();
+  return memory ? std::make_optional(memory->available) : std::nullopt;
+}
+
+int64_t UsedMemory(const Placement& placement) {
+  const std::optional<DeviceMemory> memory =
+      placement.device.is_cuda() ? MemoryOfCuda() : std::nullopt;
+  return memory ? memory->used : ResidentBytes();
 }
 
 MemoryPlan PlanMemory(const Config& config, const Placement& placement,

@@ -36,6 +36,10 @@ MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, 
 // the CUDA device. Nothing when the system does not tell.
 std::optional<int64_t> AvailableMemory(const Placement& placement);
 
+// Returns the bytes in use: of the CUDA device, by all processes (LibTorch keeps what it has freed,
+// so this is nearly its peak), or else the resident memory of this process.
+int64_t UsedMemory(const Placement& placement);
+
 // How a run uses the memory that there is.
 struct MemoryPlan {
   Placement placement;  // perhaps with fewer workers

@@ -17,6 +17,7 @@
 #include "trainer/lora/adapters.h"
 #include "trainer/model/dispatch.h"
 #include "trainer/model/finite.h"
+#include "trainer/model/transfer.h"
 #include "trainer/step/out_of_memory.h"
 
 namespace gpuctl::trainer {
@@ -65,12 +66,12 @@ namespace {
 // Returns scale * the summed loss of some rows of the batch, on the device of the weights.
 at::Tensor LossOfRows(const GptShape& shape, const GptWeights& weights, const Batch& batch,
                       int64_t first, int64_t rows, double scale) {
-  const auto there = [&](const at::Tensor& all_bt) {
-    return all_bt.defined() ? all_bt.narrow(0, first, rows).to(weights.embedding_vd.device())
-                            : at::Tensor();
+  const auto rows_of = [&](const at::Tensor& all_bt) {
+    return all_bt.defined() ? all_bt.narrow(0, first, rows) : at::Tensor();
   };
-  return SummedLoss(shape, weights, there(batch.inputs_bt), batch.targets_bt.narrow(0, first, rows),
-                    scale, there(batch.starts_bt));
+  return SummedLoss(shape, weights,
+                    ToDevice(rows_of(batch.inputs_bt), weights.embedding_vd.device()),
+                    rows_of(batch.targets_bt), scale, rows_of(batch.starts_bt));
 }
 
 }  // namespace
@@ -82,10 +83,15 @@ double SummedLossOfBatch(Team& team, const GptShape& shape,
   team.Run([&](int member) {
     const at::NoGradGuard no_grad;
     const auto [begin, end] = ShareOf(member, team.size(), batch.inputs_bt.size(0));
+    std::vector<at::Tensor> losses;
     for (int64_t first = begin; first < end; first += micro_batch) {
       const int64_t rows = std::min(micro_batch, end - first);
-      sums[static_cast<size_t>(member)] += static_cast<double>(
-          LossOfRows(shape, weights(member), batch, first, rows, 1.0).item<float>());
+      losses.push_back(LossOfRows(shape, weights(member), batch, first, rows, 1.0));
+    }
+    if (losses.empty()) return;
+    const at::Tensor read = ToHost(at::stack(losses));
+    for (size_t i = 0; i < losses.size(); ++i) {
+      sums[static_cast<size_t>(member)] += static_cast<double>(read.data_ptr<float>()[i]);
     }
   });
   double total = 0;
@@ -105,6 +111,7 @@ Stepper::Stepper(const Config& config, const Placement& placement,
       shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))),
       micro_batch_(MostAtOnce(config.train, placement.workers)) {
   shape_.recompute = config.train.recompute;
+  if (placement.device.is_cuda()) side_ = std::make_shared<SideStream>(placement.device);
   PlaceWeights(weights);
   MakeWorkers();
   MakeShards();
@@ -173,10 +180,10 @@ at::Tensor Stepper::Gradient(const Worker& worker, size_t parameter) const {
 }
 
 void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows) {
-  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, batch.scored));
+  const double factor = scale() / static_cast<double>(std::max<int64_t>(1, batch.scored));
   *worker.draw = {config_.lora.dropout, static_cast<uint64_t>(config_.train.seed),
                   batch.first_window + first, batch.inputs_bt.size(1)};
-  const at::Tensor loss = LossOfRows(shape_, worker.weights, batch, first, rows, scale);
+  const at::Tensor loss = LossOfRows(shape_, worker.weights, batch, first, rows, factor);
   loss.backward();
   *worker.draw = {};
   const at::NoGradGuard no_grad;
@@ -269,9 +276,15 @@ GradientResult Stepper::ReduceOnDevice() {
     norms.push_back(at::linalg_vector_norm(Gradient(first, i)));
   }
   norm_on_device_ = at::linalg_vector_norm(at::stack(norms));
-  const at::Tensor both = at::stack({first.loss, norm_on_device_}).to(at::kCPU);
+  const at::Tensor both = ToHost(at::stack({first.loss, norm_on_device_}));
   const float* values = both.data_ptr<float>();
-  return {true, static_cast<double>(values[0]), static_cast<double>(values[1])};
+  GradientResult result{true, static_cast<double>(values[0]) / scale(),
+                        static_cast<double>(values[1]) / scale()};
+  if (scales() && !(std::isfinite(result.loss) && std::isfinite(result.norm))) {
+    loss_scale_.Overflowed();
+    result.overflowed = !loss_scale_.exhausted();
+  }
+  return result;
 }
 
 AdamwStep Stepper::StepFor(size_t parameter, double lr, int64_t t) const {
@@ -292,12 +305,21 @@ void Stepper::UpdateShard(int member, double lr, int64_t t, float clip) {
 
 void Stepper::UpdateOnDevice(double lr, int64_t t) {
   const at::NoGradGuard no_grad;
+  if (side_ != nullptr) side_->HoldBackUntilDone();
   at::Tensor clip = at::ones_like(norm_on_device_);
   if (config_.optimizer.grad_clip > 0) {
-    clip = norm_on_device_.add(kClipEpsilon).reciprocal_().mul_(config_.optimizer.grad_clip);
+    clip = norm_on_device_.div(scale())
+               .add_(kClipEpsilon)
+               .reciprocal_()
+               .mul_(config_.optimizer.grad_clip);
     clip.clamp_max_(1.0);
   }
-  if (placement_.device.is_cuda() && HasFusedAdamw()) {
+  if (scales()) {
+    clip.div_(scale());
+    loss_scale_.Updated();
+  }
+  const bool fused = placement_.device.is_cuda() || placement_.device.is_cpu();
+  if (fused && TakesDeviceRoutes(norm_on_device_) && HasFusedAdamw()) {
     UpdateInOneKernel(lr, t, clip);
   } else {
     for (const size_t i : trained_) {
@@ -332,6 +354,11 @@ void Stepper::Apply(double lr, int64_t t) {
   const double limit = config_.optimizer.grad_clip;
   const double clip = limit > 0 ? std::min(1.0, limit / (norm_ + kClipEpsilon)) : 1.0;
   team_.Run([&](int member) { UpdateShard(member, lr, t, static_cast<float>(clip)); });
+}
+
+std::function<void()> Stepper::CopiesArrived() const {
+  if (side_ == nullptr) return nullptr;
+  return [side = side_] { side->Wait(); };
 }
 
 double Stepper::SummedLossOf(const Batch& batch) {
@@ -398,7 +425,10 @@ std::string Stepper::DescribeNotFinite() const {
 
 std::vector<at::Tensor> Stepper::CurrentGradients() const {
   std::vector<at::Tensor> gradients;
-  for (size_t i = 0; i < specs_.size(); ++i) gradients.push_back(Gradient(workers_[0], i));
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    const at::Tensor gradient = Gradient(workers_[0], i);
+    gradients.push_back(scales() && gradient.defined() ? gradient.div(scale()) : gradient);
+  }
   return gradients;
 }
 

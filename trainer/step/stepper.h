@@ -26,6 +26,8 @@
 #include "trainer/model/gpt.h"
 #include "trainer/step/adamw.h"
 #include "trainer/step/device.h"
+#include "trainer/step/loss_scale.h"
+#include "trainer/step/side_stream.h"
 #include "trainer/step/team.h"
 #include "trainer/step/tensor_copies.h"
 
@@ -54,6 +56,9 @@ struct GradientResult {
   bool finished = false;  // false: stopped between micro-batches, nothing else is set
   double loss = 0;        // mean over the scored tokens of the whole step
   double norm = 0;        // of the gradient of that mean, before clipping
+  // In fp16: the gradients are too large for the loss scale. It is halved now, and the step is not
+  // to be applied.
+  bool overflowed = false;
 };
 
 class Stepper {
@@ -74,6 +79,10 @@ class Stepper {
   int64_t micro_batch() const { return micro_batch_; }
   void SetMicroBatch(int64_t windows) { micro_batch_ = windows; }
 
+  // The factor of the loss, used in fp16 alone.
+  const LossScale& loss_scale() const { return loss_scale_; }
+  void SetLossScale(const LossScale& scale) { loss_scale_ = scale; }
+
   // Clips the gradients of the last call and updates with them; overwrites them. `t` counts from 1.
   void Apply(double lr, int64_t t);
 
@@ -84,10 +93,13 @@ class Stepper {
   const GptShape& shape() const { return shape_; }
   const GptWeights& weights() const { return workers_[0].weights; }
 
-  // Returns copies of tensors that Weights() or OptimizerState() returned; see CopyTensors.
+  // Returns copies of tensors that Weights() or OptimizerState() returned; see CopyTensors. On CUDA
+  // they are there after CopiesArrived(), and the next Apply begins after that.
   NamedTensors Copy(const NamedTensors& live, NamedTensors kept) {
-    return CopyTensors(team_, live, std::move(kept));
+    return CopyTensors(team_, live, std::move(kept), side_.get());
   }
+  // Returns a function that waits for them, for any thread; null where they are there at once.
+  std::function<void()> CopiesArrived() const;
 
   // Return views of the live tensors under their names on disk; valid until the next Apply. With
   // adapters Weights returns these alone, in fp32, and the state has no masters.
@@ -137,6 +149,8 @@ class Stepper {
   AdamwStep StepFor(size_t parameter, double lr, int64_t t) const;
   at::Tensor Gradient(const Worker& worker, size_t parameter) const;
   bool wide() const { return placement_.dtype != at::kFloat; }
+  bool scales() const { return placement_.dtype == at::kHalf; }
+  double scale() const { return scales() ? loss_scale_.scale : 1.0; }
 
   const Config config_;
   const Placement placement_;
@@ -154,9 +168,11 @@ class Stepper {
   std::vector<at::Tensor> exp_avg_sq_;
   std::vector<Worker> workers_;
   std::vector<std::vector<Piece>> shards_;  // one per member, CPU only
+  std::shared_ptr<SideStream> side_;        // for checkpoints, CUDA only
+  LossScale loss_scale_;
   int64_t micro_batch_;
   double norm_ = 0;
-  at::Tensor norm_on_device_;
+  at::Tensor norm_on_device_;  // of the gradients, which have the loss scale
 };
 
 }  // namespace gpuctl::trainer

@@ -16,13 +16,25 @@ bool IsAlike(const std::pair<std::string, at::Tensor>& a,
          a.second.scalar_type() == b.second.scalar_type();
 }
 
-NamedTensors RoomFor(const NamedTensors& live, NamedTensors kept) {
+// Returns pinned memory, or, where the system gives no more of it, other memory.
+at::Tensor PinnedLike(const at::Tensor& tensor) {
+  const at::TensorOptions options(tensor.scalar_type());
+  try {
+    return at::empty(tensor.sizes(), options.pinned_memory(true));
+  } catch (const c10::Error&) {
+    return at::empty(tensor.sizes(), options);
+  }
+}
+
+NamedTensors RoomFor(const NamedTensors& live, NamedTensors kept, bool pinned) {
   const bool fits =
       live.size() == kept.size() && std::equal(live.begin(), live.end(), kept.begin(), IsAlike);
   if (fits) return kept;
   kept.clear();
   for (const auto& [name, tensor] : live) {
-    kept.emplace_back(name, at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type())));
+    kept.emplace_back(name,
+                      pinned ? PinnedLike(tensor)
+                             : at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type())));
   }
   return kept;
 }
@@ -31,12 +43,17 @@ bool IsPlainMemory(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.
 
 }  // namespace
 
-NamedTensors CopyTensors(Team& team, const NamedTensors& live, NamedTensors kept) {
-  NamedTensors copies = RoomFor(live, std::move(kept));
+NamedTensors CopyTensors(Team& team, const NamedTensors& live, NamedTensors kept,
+                         SideStream* side) {
+  NamedTensors copies = RoomFor(live, std::move(kept), side != nullptr);
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < live.size(); ++i) {
-    if (!IsPlainMemory(live[i].second)) copies[i].second.copy_(live[i].second);
-  }
+  const auto copy_others = [&] {
+    for (size_t i = 0; i < live.size(); ++i) {
+      if (IsPlainMemory(live[i].second)) continue;
+      copies[i].second.copy_(live[i].second, /*non_blocking=*/side != nullptr);
+    }
+  };
+  side != nullptr ? side->Run(copy_others) : copy_others();
   team.Run([&](int member) {
     for (size_t i = 0; i < live.size(); ++i) {
       if (!IsPlainMemory(live[i].second)) continue;

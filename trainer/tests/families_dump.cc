@@ -7,11 +7,13 @@
 // and "starts" where windows have several documents. The program writes gradients.safetensors and
 // loss.json there. With a PEFT adapter in adapter/ the gradients are those of what it trains, under
 // its names; with a file "nf4" the model is packed. Then the program also writes the loss of the
-// merged weights, and with dropout the factors of each adapter's inputs, dropout.safetensors.
+// merged weights, and with dropout the factors of each adapter's inputs, dropout.safetensors. All
+// of it is computed on $TRAINER_DUMP_DEVICE (such as cuda:0), else on the CPU.
 
 #include <ATen/ATen.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "trainer/base/files.h"
@@ -22,6 +24,7 @@
 #include "trainer/lora/adapters.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
+#include "trainer/model/transfer.h"
 #include "trainer/step/stepper.h"
 #include "trainer/train/model_source.h"
 
@@ -30,13 +33,20 @@ namespace {
 
 constexpr int64_t kFirstWindow = 1000;
 
-const Placement kTwoWorkers = {c10::Device(c10::kCPU), at::kFloat, 2};
+// Two workers on the CPU, or $TRAINER_DUMP_DEVICE.
+Placement ChosenPlacement() {
+  const char* const device = std::getenv("TRAINER_DUMP_DEVICE");
+  if (device == nullptr) return {c10::Device(c10::kCPU), at::kFloat, 2};
+  return {c10::Device(device), at::kFloat, 1};
+}
+
+const Placement kPlacement = ChosenPlacement();
 
 // Returns the weights as a run gets them, with the adapter of the folder.
 std::vector<at::Tensor> WeightsOf(const std::string& path, Config config,
                                   const AdapterLayout& layout) {
   config.model.init = path;
-  std::vector<at::Tensor> flat = StartWeights(config, ModelSource(), kTwoWorkers);
+  std::vector<at::Tensor> flat = StartWeights(config, ModelSource(), kPlacement);
   if (layout.adapted()) ReadAdapterInto(path + "/adapter", layout, flat);
   return flat;
 }
@@ -48,7 +58,7 @@ double MergedLoss(const std::string& path, Config config, const Batch& batch) {
   std::vector<at::Tensor> flat = WeightsOf(path, config, layout);
   MergeAdapters(layout, &flat);
   config.lora = {};
-  Stepper stepper(config, kTwoWorkers, flat);
+  Stepper stepper(config, kPlacement, flat);
   return stepper.SummedLossOf(batch) / static_cast<double>(batch.scored);
 }
 
@@ -58,9 +68,10 @@ void WriteDropout(const std::string& path, const Config& config, const Batch& ba
   NamedTensors factors;
   for (const AdaptedMatrix& matrix : MakeAdapterLayout(config).matrices) {
     for (size_t i = 0; i < matrix.parts.size(); ++i) {
-      factors.emplace_back(matrix.modules[i],
-                           DropoutFactors(draw, matrix.parts[i].module, batch.inputs_bt.numel(),
-                                          matrix.inputs, c10::Device(c10::kCPU)));
+      factors.emplace_back(
+          matrix.modules[i],
+          ToHost(DropoutFactors(draw, matrix.parts[i].module, batch.inputs_bt.numel(),
+                                matrix.inputs, kPlacement.device)));
     }
   }
   WriteSafetensors(path + "/dropout.safetensors", factors, {{"format", "pt"}});
@@ -81,7 +92,7 @@ void Dump(const std::string& path) {
   const Batch batch = {inputs_bt, targets_bt,
                        starts == stored.end() ? at::Tensor() : starts->second,
                        at::ge(targets_bt, 0).sum().item<int64_t>(), kFirstWindow};
-  Stepper stepper(config, kTwoWorkers, WeightsOf(path, config, MakeAdapterLayout(config)));
+  Stepper stepper(config, kPlacement, WeightsOf(path, config, MakeAdapterLayout(config)));
   const GradientResult result = stepper.Gradients(batch, [] { return false; });
   NamedTensors live, gradients;
   nlohmann::json facts = {{"loss", result.loss}, {"norm", result.norm}};
@@ -93,7 +104,7 @@ void Dump(const std::string& path) {
   } else {
     AppendSlices(ParameterSpecs(config.model), stepper.CurrentGradients(), "", &live);
   }
-  for (const auto& [name, tensor] : live) gradients.emplace_back(name, tensor.clone());
+  for (const auto& [name, tensor] : live) gradients.emplace_back(name, ToHost(tensor).clone());
   WriteSafetensors(path + "/gradients.safetensors", gradients, {{"format", "pt"}});
   WriteFileDurably(path + "/loss.json", facts.dump());
 }

@@ -164,6 +164,10 @@ class Trial {
       const SteadyClock::time_point start = SteadyClock::now();
       const GradientResult result = stepper_.Gradients(batch_, [this] { return Stopped(); });
       if (!result.finished) return;
+      if (result.overflowed) {  // the loss scale is smaller now
+        --step;
+        continue;
+      }
       if (!std::isfinite(result.loss) || !std::isfinite(result.norm)) {
         throw Error(ExitCode::kDiverged,
                     Format("preflight: after %lld steps the loss is %g, the gradient norm %g",

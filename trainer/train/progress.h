@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "trainer/step/loss_scale.h"
+
 namespace gpuctl::trainer {
 
 // The state of a run. Everything else follows from it, the weights and the configuration.
@@ -19,6 +21,8 @@ struct Progress {
   int64_t best_step = 0;            // its step
   int64_t worse_evaluations = 0;    // since then
   int64_t micro_batch = 0;          // in use; 0: unknown
+  LossScale loss_scale;             // in fp16
+  int64_t skipped = 0;              // steps without an update, because fp16 overflowed
 };
 
 }  // namespace gpuctl::trainer

@@ -72,6 +72,16 @@ int64_t Integer(const json& state, const char* key, const std::string& path) {
   return state[key].get<int64_t>();
 }
 
+void ReadLossScale(const json& stored, const std::string& path, Progress* progress) {
+  const json scale = Member(stored, "scale");
+  if (!scale.is_number() || !(scale.get<double>() >= 1) || !(scale.get<double>() < 1e30)) {
+    throw DataError("resume from " + path + ": state.json has no possible loss_scale");
+  }
+  progress->loss_scale.scale = scale.get<double>();
+  progress->loss_scale.good_updates = Integer(stored, "good_updates", path);
+  progress->skipped = Integer(stored, "skipped", path);
+}
+
 }  // namespace
 
 json StateToJson(const Config& config, const Placement& placement, const std::string& data_digest,
@@ -98,10 +108,15 @@ json StateToJson(const Config& config, const Placement& placement, const std::st
       {"config_digest", Sha256Hex(written.dump())},
       {"threads", placement.workers},
       {"device", placement.device.str()},
-      {"dtype", placement.dtype == at::kFloat ? "fp32" : "bf16"},
+      {"dtype", NameOfDtype(placement.dtype)},
       {"torch", TORCH_VERSION},
       {"matmul", MatMulLibrary()},
   };
+  if (placement.dtype == at::kHalf) {
+    state["loss_scale"] = {{"scale", progress.loss_scale.scale},
+                           {"good_updates", progress.loss_scale.good_updates},
+                           {"skipped", progress.skipped}};
+  }
   if (progress.held_out_loss) state["held_out_loss"] = *progress.held_out_loss;
   if (progress.best_loss) {
     state["best"] = {{"held_out_loss", *progress.best_loss},
@@ -121,6 +136,7 @@ Progress ProgressFromJson(const json& state, const std::string& path) {
     progress.held_out_loss = state["held_out_loss"].get<double>();
   }
   if (state.contains("micro_batch")) progress.micro_batch = Integer(state, "micro_batch", path);
+  if (state.contains("loss_scale")) ReadLossScale(state["loss_scale"], path, &progress);
   if (state.contains("best") && state["best"].is_object()) {
     const json& best = state["best"];
     if (best.contains("held_out_loss") && best["held_out_loss"].is_number()) {

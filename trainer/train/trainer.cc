@@ -44,7 +44,10 @@ Trainer::Trainer(RunOptions options)
       sgemm_gflops_(MeasureSgemm()),
       memory_(PlanRun(config_)),
       placement_(memory_.placement),
-      stepper_(config_, placement_, StartWeights(config_, source_, placement_)) {
+      stepper_(config_, placement_, StartWeights(config_, source_, placement_)),
+      // On the CPU all cores train.
+      batches_([this](int64_t first) { return MakeTrainingBatch(first); },
+               !placement_.device.is_cpu()) {
   stepper_.SetMicroBatch(memory_.micro_batch);
   lock_.MakeAndTake();
   Resume();
@@ -61,12 +64,13 @@ int Trainer::Train() {
   if (progress_.step > 0 && EvalDue() && !progress_.held_out_loss) Evaluate();
   while (progress_.step < config_.train.steps && !OutOfPatience()) {
     step_started_ = Clock::now();
-    const Batch batch = NextBatch();
+    const int64_t window = progress_.next_window;
+    const Batch batch = batches_.Take(window, window + config_.train.batch);
     const GradientResult gradients = StepGradients(batch);
     if (!gradients.finished) return Leave("stopped");
     RefuseIfNotFinite(gradients);
     const double lr = LearningRate(config_.optimizer, progress_.step, config_.train.steps);
-    stepper_.Apply(lr, progress_.step + 1);
+    if (!gradients.overflowed) stepper_.Apply(lr, progress_.step + 1 - progress_.skipped);
     Advance(batch, gradients);
     ReportStep(gradients, lr);
     if (EvalDue()) Evaluate();
@@ -99,12 +103,12 @@ void Trainer::Announce() {
   }
 }
 
-Batch Trainer::NextBatch() const {
+Batch Trainer::MakeTrainingBatch(int64_t first_window) const {
   Batch batch = MakeBatch(config_.train.batch, config_.model.context, data_->packed(),
-                          [this](int64_t row, const WindowSlot& slot) {
-                            return data_->FillTraining(progress_.next_window + row, slot);
+                          [&](int64_t row, const WindowSlot& slot) {
+                            return data_->FillTraining(first_window + row, slot);
                           });
-  batch.first_window = progress_.next_window;
+  batch.first_window = first_window;
   return batch;
 }
 
@@ -123,6 +127,7 @@ GradientResult Trainer::StepGradients(const Batch& batch) {
 }
 
 void Trainer::RefuseIfNotFinite(const GradientResult& gradients) const {
+  if (gradients.overflowed) return;
   const char* what = !std::isfinite(gradients.loss)   ? "the loss"
                      : !std::isfinite(gradients.norm) ? "the gradient norm"
                                                       : nullptr;
@@ -142,14 +147,23 @@ void Trainer::Advance(const Batch& batch, const GradientResult& gradients) {
   progress_.tokens += batch.scored;
   progress_.next_window += config_.train.batch;
   progress_.held_out_loss.reset();
-  progress_.loss = gradients.loss;
+  progress_.loss_scale = stepper_.loss_scale();
+  if (gradients.overflowed) {
+    ++progress_.skipped;
+    reporter_.Warn(
+        Format("warning: step %lld: fp16 overflowed; the weights stay as they are, and "
+               "the loss scale is %g now",
+               static_cast<long long>(progress_.step), progress_.loss_scale.scale));
+  } else {
+    progress_.loss = gradients.loss;
+  }
   interval_seconds_ += SecondsSince(step_started_);
   interval_tokens_ += batch.inputs_bt.numel();
 }
 
 void Trainer::ReportStep(const GradientResult& gradients, double lr) {
   const bool last = progress_.step == config_.train.steps;
-  if (progress_.step % config_.train.log_every != 0 && !last) return;
+  if (gradients.overflowed || (progress_.step % config_.train.log_every != 0 && !last)) return;
   StepEvent event;
   event.step = progress_.step;
   event.total_steps = config_.train.steps;
@@ -160,7 +174,7 @@ void Trainer::ReportStep(const GradientResult& gradients, double lr) {
   event.tokens_per_s =
       data_->filled_share() * static_cast<double>(interval_tokens_) / interval_seconds_;
   event.tokens = progress_.tokens;
-  event.memory_bytes = ResidentBytes();
+  event.memory_bytes = UsedMemory(placement_);
   double peak_flops = config_.train.peak_tflops * 1e12;
   if (peak_flops == 0 && placement_.device.is_cpu()) {
     peak_flops = sgemm_gflops_ * 1e9 * placement_.workers;

@@ -16,6 +16,7 @@
 #include "trainer/step/device.h"
 #include "trainer/step/memory.h"
 #include "trainer/step/stepper.h"
+#include "trainer/train/batch_ahead.h"
 #include "trainer/train/model_source.h"
 #include "trainer/train/progress.h"
 #include "trainer/train/report.h"
@@ -49,7 +50,7 @@ class Trainer {
   void Announce();
   void AnnounceAdapters();
 
-  Batch NextBatch() const;
+  Batch MakeTrainingBatch(int64_t first_window) const;
   GradientResult StepGradients(const Batch& batch);
   void RefuseIfNotFinite(const GradientResult& gradients) const;
   void Advance(const Batch& batch, const GradientResult& gradients);
@@ -77,6 +78,7 @@ class Trainer {
   const MemoryPlan memory_;
   const Placement placement_;
   Stepper stepper_;
+  BatchAhead batches_;
   std::unique_ptr<Checkpointer> checkpointer_;  // null without a checkpoint directory
   Progress progress_;
   int64_t saved_step_ = -1;      // last step given to the writer

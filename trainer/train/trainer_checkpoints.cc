@@ -16,7 +16,9 @@ Snapshot Trainer::LiveSnapshot() const {
   snapshot.adapter = stepper_.layout().adapted();
   snapshot.model_config = source_.config;
   if (!snapshot.adapter) {
-    SetHuggingFaceDtype(placement_.dtype == at::kFloat ? "float32" : "bfloat16",
+    SetHuggingFaceDtype(placement_.dtype == at::kFloat  ? "float32"
+                        : placement_.dtype == at::kHalf ? "float16"
+                                                        : "bfloat16",
                         &snapshot.model_config);
   }
   snapshot.files = source_.files;
@@ -36,6 +38,7 @@ void Trainer::SaveCheckpoint() {
       Snapshot snapshot = LiveSnapshot();
       snapshot.weights = stepper_.Copy(snapshot.weights, std::move(written.weights));
       snapshot.optimizer = stepper_.Copy(snapshot.optimizer, std::move(written.optimizer));
+      snapshot.arrived = stepper_.CopiesArrived();
       return snapshot;
     });
   }
@@ -85,6 +88,7 @@ void Trainer::Restore(const LoadedCheckpoint& checkpoint) {
   }
   stepper_.Load(checkpoint.weights, checkpoint.optimizer, checkpoint.path);
   progress_ = ProgressFromJson(checkpoint.state, checkpoint.path);
+  stepper_.SetLossScale(progress_.loss_scale);
   if (progress_.micro_batch > 0 && KeepsMicroBatch(checkpoint.state, config_)) {
     stepper_.SetMicroBatch(progress_.micro_batch);
   }

@@ -1,0 +1,31 @@
+// Operators of LibTorch 2 for an older one: they have its schemas, check the arguments and compute
+// the same plainly. A program that links stand_ins.cc has them.
+
+#ifndef TRAINER_TESTS_STAND_INS_H_
+#define TRAINER_TESTS_STAND_INS_H_
+
+#include <torch/version.h>
+
+#include <string>
+#include <vector>
+
+namespace gpuctl::trainer {
+
+#if TORCH_VERSION_MAJOR < 2
+// How often each was called in this process.
+struct StandInCalls {
+  int attention = 0;
+  int flash = 0;
+  int flash_backward = 0;
+  int adamw = 0;
+  int pins = 0;  // tensors that were copied to pinned memory
+};
+StandInCalls& Calls();
+
+// What was asked of CUDA's streams, such as "record 0" (on stream 0) and "block 1".
+std::vector<std::string>& StreamCalls();
+#endif
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_TESTS_STAND_INS_H_
