@@ -196,6 +196,7 @@ absl::Status Inputs::CheckModel(const std::string& folder) {
                        " is longer than the model's ", model.model.context),
           "set model.context");
     }
+    config_.model.context = trainer::ContextOf(config_.model, model.model);
     has_tokenizer_ =
         trainer::IsFile(folder + "/tokenizer.json") || trainer::IsFile(folder + "/tokenizer.model");
   });

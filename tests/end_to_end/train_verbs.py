@@ -6,6 +6,7 @@ and inspect, by folders and by the names of runs.
 """
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from rent_world import run_tests, write
 from runs import Terminal
 from trainer import use_memory
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CHAT = ["--chat", "1 and 2", "--temperature", "0", "--tokens", "8"]
 
 
@@ -289,6 +291,44 @@ def test_ctrl_c_while_it_generates(w):
     out, err = child.communicate(timeout=60)
     assert child.returncode == 130 and err == b"", (out, err)
     assert json.loads(out)["error"]["exit_code"] == 130, out
+
+
+def commands_of(page, first):
+    """Returns the lines of the page's block that has `first`, without remarks."""
+    with open(os.path.join(ROOT, page), encoding="utf-8") as file:
+        blocks = re.findall(r"^```\n(.*?)^```$", file.read(), re.MULTILINE | re.DOTALL)
+    (block,) = [block for block in blocks if first in block]
+    return [line.split("  #")[0].rstrip() for line in block.splitlines()]
+
+
+def check_page(w, page):
+    """Types what the page says."""
+    w.work = os.path.join(w.dir, page.replace("/", "-"))
+    shutil.copytree(os.path.join(ROOT, "examples"), w.work + "/examples")
+    home = w.work + "/examples/fine-tune"
+    commands = commands_of(page, "ln -s path/to/model model")
+    if not commands[0].startswith("cd "):
+        commands.insert(0, "cd examples/fine-tune")
+    for number in range(1, len(commands)):
+        line = commands[number].replace("path/to/model", w.dir + "/small")
+        done = subprocess.run(["sh", "-c", "%s && %s" % (commands[0], line)], cwd=w.work,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=300, check=False,
+                              env={**w.env, "PATH": os.path.dirname(w.gpuctl) + ":" + os.environ["PATH"],
+                                   "GPUCTL_NODE_ROOT": w.root})
+        assert done.returncode == 0, (line, done)
+        if " launch " in line:
+            losses = [float(loss) for loss in re.findall(rb"held-out loss ([0-9.]+)", done.stdout)]
+            assert len(losses) > 2 and losses[-1] < losses[0], done
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(
+        os.listdir(home + "/tuned")), os.listdir(home + "/tuned")
+    assert os.path.getsize(home + "/tuned.gguf") > 10000
+
+
+def test_the_pages_say_what_works(w):
+    write_model(w.dir + "/small", max_position_embeddings=512)
+    check_page(w, "README.md")
+    check_page(w, "examples/fine-tune/README.md")
 
 
 def lines_of_processes():

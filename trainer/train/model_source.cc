@@ -136,7 +136,7 @@ ModelSource FindModel(const Config& config, const std::string& resume) {
   CheckFits(folder.model, config, path);
   if (path == init) CheckPretrained(path, folder.model);
   source.model = folder.model;
-  source.model.context = config.model.context;
+  source.model.context = ContextOf(config.model, folder.model);
   source.model.init = init;
   source.config = folder.config;
   source.files = ReadKeptFiles(path);

@@ -18,6 +18,7 @@
 #include "trainer/train/generate.h"
 #include "trainer/train/model_source.h"
 #include "trainer/train/run_plan.h"
+#include "trainer/train/schedule.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -335,6 +336,8 @@ int Preflight(const PreflightRequest& request) {
   request.Note("here", {{"needs", here}, {"seconds", seconds}});
   request.say("here    " + here);
   request.say("        all steps take about " + Duration(seconds));
+  const std::string warmup = WarmupProblem(config.optimizer, config.train.steps);
+  if (!warmup.empty()) request.say("note    " + warmup);
   SayVerdict(request, config, seconds);
   return 0;
 }
