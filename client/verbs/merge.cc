@@ -23,8 +23,9 @@ constexpr double kGigabyte = 1e9;
 absl::StatusOr<uint64_t> ShardBytes(const std::string& text) {
   double gigabytes = 0;
   if (!absl::SimpleAtod(text, &gigabytes) || !(gigabytes >= 1e-6 && gigabytes <= 1e6)) {
-    return UsageError(absl::StrCat("merge: --shard-gb ", text, ": must be from 1e-6 to 1e6"),
-                      "the default is 4");
+    return UsageError(
+        absl::StrCat("merge: --shard-gb ", text, ": must be a number from 1e-6 to 1e6"),
+        "the default is 4");
   }
   return static_cast<uint64_t>(gigabytes * kGigabyte);
 }
@@ -45,6 +46,7 @@ absl::StatusOr<int> CmdMerge(CommandContext& context, std::vector<std::string> a
   parser.Option("--shard-gb", shard, "Most gigabytes of a file of weights (default 4)");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  if (out.empty()) return UsageError("merge: --out names no folder", "gpuctl merge --help");
   trainer::MergeRequest request;
   if (!shard.empty()) {
     ASSIGN_OR_RETURN(request.shard_bytes, ShardBytes(shard));

@@ -43,7 +43,8 @@ def learn(w, name, model, rows, steps, **sections):
     # The same file is tried first.
     assert w.json("preflight", home + "/run.yaml")["verdict"] == "here"
     w.run("launch", home + "/run.yaml", "-y", "-d", "--provider", "local")
-    w.run("wait", name, "--timeout", "600s")
+    waiting = w.start("wait", name)
+    assert waiting.communicate(timeout=1200) and waiting.returncode == 0, waiting
     run = next(run for run in w.json("ps", "-a")["runs"] if run["name"].startswith(name))
     assert (run["status"], run["step"]) == ("succeeded", steps), run
     w.run("pull", name)

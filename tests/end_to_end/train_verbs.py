@@ -123,6 +123,7 @@ def check_eval(w, home, newest):
     assert text.startswith(b"held-out loss "), text
     assert b"is no tokens yet" in w.run("eval", home + "/base", "--data", home + "/rows.jsonl",
                                         code=2).stderr.replace(b"the data is no tokens", b"is no tokens")
+    assert b"there is no absent" in w.run("eval", "tuned", "--data", "absent", code=1).stderr
     assert b"eval: no data" in w.run("eval", home + "/base", code=2).stderr
 
 
@@ -154,6 +155,7 @@ def check_merge_and_export(w, home, newest):
     assert w.run("generate", "merged", *CHAT).stdout == w.run("generate", "tuned", *CHAT).stdout
     done = w.run("merge", "tuned", "--out", "merged", code=2)
     assert b"merged" in done.stderr and b"there" in done.stderr, done
+    assert b"--out names no folder" in w.run("merge", "tuned", "--out", "", code=2).stderr
     done = w.run("merge", "merged", "--out", "again", code=2)
     assert b"holds a whole model and no adapter" in done.stderr, done
     done = w.run("export", "tuned", "--to", "gguf", "--out", "x.gguf", code=2)
@@ -276,11 +278,14 @@ def test_train_here(w):
 
 def test_ctrl_c_while_it_generates(w):
     home = os.path.dirname(project(w))
-    terminal = Terminal(w, "generate", home + "/base", "--prompt", "a", "--tokens", "1000000",
+    # Byte 27, which begins a terminal's commands.
+    terminal = Terminal(w, "generate", home + "/base", "--prompt", "a\x1b[2J", "--tokens", "1000000",
                         "--stop-ids", "")
-    terminal.until(b"a")
+    terminal.until(b"a\\x1b[2J")
     terminal.type(b"\x03")
-    assert terminal.finish() == 130, terminal.text
+    assert terminal.finish() == 130 and b"\x1b" not in terminal.text, terminal.text
+    done = w.run("generate", home + "/base", "--prompt", "a\x1b[2J", "--tokens", "0")
+    assert done.stdout == b"a\x1b[2J\n", done
     child = subprocess.Popen([w.gpuctl, "generate", home + "/base", "--json", "--prompt", "a",
                               "--tokens", "1000000", "--stop-ids", ""], cwd=w.work, env=w.env,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
