@@ -1,6 +1,7 @@
 #include "client/launch/launch_plan.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -225,7 +226,8 @@ void TellOfCovered(CommandContext& context, const std::vector<DataTree>& data,
                    const std::string& root) {
   for (const DataTree& tree : data) {
     const std::string place = JoinPath(root, tree.path);
-    if (place == tree.place() || !PathExists(place)) continue;
+    std::error_code ignored;
+    if (!PathExists(place) || std::filesystem::equivalent(place, tree.place(), ignored)) continue;
     context.Say(absl::StrCat(tree.path, " of the work directory stays here: the job gets ",
                              tree.place(), " in its place"));
   }

@@ -1,7 +1,5 @@
 #include "client/trainer/prepare_data.h"
 
-#include <poll.h>
-
 #include <csignal>
 #include <optional>
 #include <string>
@@ -33,18 +31,12 @@ absl::StatusOr<trainer::PrepareReport> PrepareData(const CommandContext& context
                                                    trainer::PrepareOptions options) {
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP},
                                                            SignalPipe::WaitingCall::kRestarted));
-  options.stop = [fd = signals.fd()] {
-    struct pollfd caught = {fd, POLLIN, 0};
-    return poll(&caught, 1, 0) > 0;
-  };
+  options.stop = [&signals] { return SignalCame(signals); };
   std::optional<trainer::PrepareReport> report;
   const absl::Status done = TryTrainer([&] { report = trainer::Prepare(options); });
   if (!done.ok()) return ListBadRows(context, done);
   if (report.has_value()) return *std::move(report);
-  const std::vector<int> caught = signals.Take();
-  const int signal = caught.empty() ? SIGINT : caught[0];
-  return WithExitCode(absl::CancelledError("prepare: interrupted; nothing was written"),
-                      signal == SIGINT ? kExitInterrupted : static_cast<ExitCode>(128 + signal));
+  return InterruptedBy(signals.Take(), "prepare: interrupted; nothing was written");
 }
 
 }  // namespace gpuctl

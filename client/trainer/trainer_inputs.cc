@@ -196,6 +196,7 @@ absl::Status Inputs::CheckModel(const std::string& folder) {
                        " is longer than the model's ", model.model.context),
           "set model.context");
     }
+    config_.model.context = trainer::ContextOf(config_.model, model.model);
     has_tokenizer_ =
         trainer::IsFile(folder + "/tokenizer.json") || trainer::IsFile(folder + "/tokenizer.model");
   });
@@ -401,6 +402,33 @@ absl::StatusOr<DataTree> ScanModelInput(CommandContext& context, const ModelInpu
   if (!tree.ok()) return Annotate(tree.status(), absl::StrCat("read ", folder));
   tree->origin = folder;
   return tree;
+}
+
+json SettingsHere(const RunSpec& spec, const std::string& root) {
+  json settings = json::parse(spec.trainer_json, nullptr, false);
+  const auto here = [&](json& value) {
+    if (!value.is_string() || value.get_ref<const std::string&>().empty()) return;
+    const std::string path = Normal(value.get<std::string>());
+    if (absl::StartsWith(path, "/")) return;
+    value = JoinPath(root, path);
+    for (const auto& [local, target] : spec.data) {
+      const std::string there = Normal(target);
+      if (IsBelow(path, there)) value = absl::StrCat(local, path.substr(there.size()));
+    }
+  };
+  constexpr std::pair<const char*, const char*> kPaths[] = {
+      {"model", "init"}, {"lora", "init"}, {"data", "paths"}, {"checkpoint", "dir"}};
+  for (const auto& [section, key] : kPaths) {
+    if (!settings.is_object() || !settings.contains(section)) continue;
+    json& keys = settings[section];
+    if (!keys.is_object() || !keys.contains(key)) continue;
+    if (keys[key].is_array()) {
+      for (json& path : keys[key]) here(path);
+    } else {
+      here(keys[key]);
+    }
+  }
+  return settings;
 }
 
 }  // namespace gpuctl

@@ -3,6 +3,7 @@
 #ifndef GPUCTL_CLIENT_TRAINER_TRAINER_INPUTS_H_
 #define GPUCTL_CLIENT_TRAINER_TRAINER_INPUTS_H_
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,11 @@ absl::StatusOr<TrainerInputs> PlanTrainerInputs(CommandContext& context, const s
 
 // Scans such a folder. Links to files are followed, as caches of models are full of them.
 absl::StatusOr<DataTree> ScanModelInput(CommandContext& context, const ModelInput& input);
+
+// Returns the settings `spec.trainer_json` with absolute paths on this computer in the place of
+// those on the machine, for the work directory `root`: what a run of the trainer here takes. Looks
+// at no file.
+nlohmann::json SettingsHere(const RunSpec& spec, const std::string& root);
 
 }  // namespace gpuctl
 

@@ -17,7 +17,7 @@ import subprocess
 from rent_world import run_tests, write
 from trainer import jobs, ssh_machine, use_memory
 
-LAYERS, D, HEADS, KV_HEADS, FFN, VOCABULARY = 2, 32, 4, 2, 64, 260
+LAYERS, HEADS, KV_HEADS, VOCABULARY = 2, 4, 2, 260
 START, END = 256, 257
 TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
@@ -51,27 +51,27 @@ def write_tokenizer(folder, swapped=False):
         {"eos_token": "<|im_end|>", "chat_template": TEMPLATE}))
 
 
-def shapes():
-    kv = D // HEADS * KV_HEADS
-    yield "model.embed_tokens.weight", [VOCABULARY, D]
-    yield "model.norm.weight", [D]
+def shapes(d, ffn):
+    kv = d // HEADS * KV_HEADS
+    yield "model.embed_tokens.weight", [VOCABULARY, d]
+    yield "model.norm.weight", [d]
     for layer in range(LAYERS):
-        block = {"input_layernorm.weight": [D], "post_attention_layernorm.weight": [D],
-                 "self_attn.q_proj.weight": [D, D], "self_attn.q_proj.bias": [D],
-                 "self_attn.k_proj.weight": [kv, D], "self_attn.k_proj.bias": [kv],
-                 "self_attn.v_proj.weight": [kv, D], "self_attn.v_proj.bias": [kv],
-                 "self_attn.o_proj.weight": [D, D], "mlp.gate_proj.weight": [FFN, D],
-                 "mlp.up_proj.weight": [FFN, D], "mlp.down_proj.weight": [D, FFN]}
+        block = {"input_layernorm.weight": [d], "post_attention_layernorm.weight": [d],
+                 "self_attn.q_proj.weight": [d, d], "self_attn.q_proj.bias": [d],
+                 "self_attn.k_proj.weight": [kv, d], "self_attn.k_proj.bias": [kv],
+                 "self_attn.v_proj.weight": [kv, d], "self_attn.v_proj.bias": [kv],
+                 "self_attn.o_proj.weight": [d, d], "mlp.gate_proj.weight": [ffn, d],
+                 "mlp.up_proj.weight": [ffn, d], "mlp.down_proj.weight": [d, ffn]}
         for name, shape in block.items():
             yield "model.layers.%d.%s" % (layer, name), shape
 
 
-def write_model(folder, **config):
+def write_model(folder, d=32, ffn=64, deviation=0.2, seed=1, **config):
     """A random model of the shape of Qwen2, with files beside it that nobody reads."""
-    chooser = random.Random(1)
+    chooser = random.Random(seed)
     header, data = {}, b""
-    for name, shape in shapes():
-        values = [1.0 if "norm" in name else chooser.gauss(0, 0.2)
+    for name, shape in shapes(d, ffn):
+        values = [1.0 if "norm" in name else chooser.gauss(0, deviation)
                   for _ in range(math.prod(shape))]
         raw = array.array("f", values).tobytes()
         header[name] = {"dtype": "F32", "shape": shape,
@@ -82,9 +82,9 @@ def write_model(folder, **config):
     with open(folder + "/model.safetensors", "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text + data)
     write(folder + "/config.json", json.dumps({
-        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": D,
+        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": d,
         "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "rope_theta": 10000.0,
-        "num_key_value_heads": KV_HEADS, "intermediate_size": FFN, "vocab_size": VOCABULARY,
+        "num_key_value_heads": KV_HEADS, "intermediate_size": ffn, "vocab_size": VOCABULARY,
         "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
         "hidden_act": "silu", "torch_dtype": "float32", "eos_token_id": END, **config}))
     write(folder + "/generation_config.json", json.dumps({"eos_token_id": END}))

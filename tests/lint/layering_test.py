@@ -206,7 +206,8 @@ ROOMS = {
                       "client/streams", "client/workdir", "client/trainer", "client/transfer",
                       "client/keys", "client/market", "client/node", "client/follow", "client/rent",
                       "client/home", "client/results", "client/show", "client/launch",
-                      "client/keep", "client/self_test", "provisioning", "trainer/prepare",
+                      "client/keep", "client/self_test", "provisioning", "trainer/config",
+                      "trainer/data", "trainer/checkpoint", "trainer/prepare", "trainer/adapters",
                       "common", "proto"]),
     "client": ("main()", ["client/verbs", "common"]),
 }
@@ -602,6 +603,8 @@ PLANTED = [
     ("client/streams/a.cc", '#include "client/runs/run_store.h"\n', "client/streams includes"),
     ("client/workdir/a.cc", '#include "client/transfer/tree_transfer.h"\n', "client/workdir incl"),
     ("client/trainer/a.cc", '#include "client/transfer/tree_transfer.h"\n', "client/trainer incl"),
+    ("client/verbs/a.cc", '#include "trainer/train/preflight.h"\n', "client/verbs includes"),
+    ("client/verbs/a.cc", '#include "trainer/adapters/merge.h"\n', None),
     ("client/transfer/a.cc", '#include "client/workdir/workdir.h"\n', "client/transfer includes"),
     ("client/keys/a.cc", '#include "client/market/holdings.h"\n', "client/keys includes"),
     ("client/market/a.cc", '#include "client/rent/claim_node.h"\n', "client/market includes"),

@@ -22,9 +22,11 @@ import time
 
 FOLDERS = ["client", "common", "provisioning", "agent", "trainer/base", "trainer/config",
            "trainer/unicode", "trainer/tokenizer", "trainer/jinja_values", "trainer/jinja",
-           "trainer/chat", "trainer/prepare"]
-PARTS = ["trainer/checkpoint/folder_files.cc", "trainer/checkpoint/safetensors_header.cc",
-         "trainer/checkpoint/stored_file.cc", "trainer/data/prepared.cc"]
+           "trainer/chat", "trainer/prepare", "trainer/interchange", "trainer/adapters"]
+PARTS = ["trainer/checkpoint/base_digest.cc", "trainer/checkpoint/describe_folder.cc",
+         "trainer/checkpoint/folder_files.cc", "trainer/checkpoint/manifest.cc",
+         "trainer/checkpoint/safetensors_header.cc", "trainer/checkpoint/stored_file.cc",
+         "trainer/data/prepared.cc"]
 # Headers from the system's package manager, by their names below an include directory.
 LIBRARIES = ["absl", "google", "grpc", "grpcpp", "nlohmann", "spdlog", "fmt", "libssh", "yaml-cpp",
              "CLI", "curl", "openssl", "zstd.h", "sqlite3.h", "zlib.h", "zconf.h", "ares.h",

@@ -12,7 +12,9 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/text.h"
+#include "trainer/checkpoint/base_digest.h"
 #include "trainer/checkpoint/folder_files.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/stored_file.h"
 #include "trainer/interchange/documents.h"
 #include "trainer/interchange/numbers.h"
@@ -232,6 +234,11 @@ MergeResult MergeAdapter(const MergeRequest& request) {
   const json config = ReadDocument(config_path, kLargestModelConfig);
   const std::map<std::string, StoredPlace> places = OpenWeights(request.model);
   Adapter adapter = ReadAdapter(request.adapter);
+  // That of a checkpoint of the trainer's.
+  if (Exists(request.adapter + "/" + kManifestName)) {
+    VerifyCheckpoint(request.adapter);
+    CheckBase(request.adapter, request.model, BaseDigest(request.model));
+  }
   JoinTied(places, config, &adapter);
   const std::vector<Weight> weights = WeightsOf(adapter, places);
   NewFolder folder(request.out);

@@ -17,24 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kManifest[] = "manifest.json";
-constexpr char kPrefix[] = "step-";
-
-// The names of the files that say what the weights are, and that hold them.
-struct WeightNames {
-  const char* config;
-  const char* tensors;
-};
-
-WeightNames NamesOf(bool adapter) {
-  if (adapter) return {"adapter_config.json", "adapter_model.safetensors"};
-  return {"config.json", "model.safetensors"};
-}
-
-[[noreturn]] void Refuse(const std::string& path, const std::string& why) {
-  throw DataError("verify checkpoint " + path + ": " + why);
-}
-
 ManifestEntry WriteText(const std::string& directory, const std::string& name,
                         const std::string& text) {
   WriteFileDurably(directory + "/" + name, text);
@@ -51,7 +33,7 @@ ManifestEntry WriteTensors(const std::string& directory, const std::string& name
 
 void WriteContents(const std::string& directory, const Snapshot& snapshot) {
   std::vector<ManifestEntry> entries;
-  const WeightNames names = NamesOf(snapshot.adapter);
+  const CheckpointFiles names = FilesOfCheckpoint(snapshot.adapter);
   entries.push_back(WriteText(directory, names.config, snapshot.model_config.dump(2) + "\n"));
   entries.push_back(WriteTensors(directory, names.tensors, snapshot.weights));
   entries.push_back(WriteTensors(directory, "optimizer.safetensors", snapshot.optimizer));
@@ -69,7 +51,7 @@ void WriteContents(const std::string& directory, const Snapshot& snapshot) {
     manifest["files"].push_back(
         {{"path", entry.path}, {"size", entry.size}, {"sha256", entry.sha256}});
   }
-  WriteText(directory, kManifest, manifest.dump(2) + "\n");
+  WriteText(directory, kManifestName, manifest.dump(2) + "\n");
 }
 
 // Removes files after the work. A failure costs space, not correctness; RemoveLeftovers removes
@@ -105,47 +87,7 @@ json ReadJson(const std::string& path) {
   return ParseJsonObject(ReadWholeFile(path), "read " + path);
 }
 
-ManifestEntry ParseManifestEntry(const std::string& path, const json& file) {
-  if (!file.is_object() || !file.contains("path") || !file["path"].is_string() ||
-      !file.contains("size") || !file["size"].is_number_unsigned() || !file.contains("sha256") ||
-      !file["sha256"].is_string()) {
-    Refuse(path, "the manifest has an entry without path, size and sha256");
-  }
-  ManifestEntry entry{file["path"].get<std::string>(), file["size"].get<uint64_t>(),
-                      file["sha256"].get<std::string>()};
-  if (entry.path.empty() || entry.path.find('/') != std::string::npos || entry.path[0] == '.') {
-    Refuse(path, "the manifest names \"" + entry.path + "\"");
-  }
-  return entry;
-}
-
-std::vector<ManifestEntry> ParseManifest(const std::string& path) {
-  const std::string manifest_path = path + "/" + kManifest;
-  if (!Exists(manifest_path)) Refuse(path, "no manifest.json");
-  const json manifest = ReadJson(manifest_path);
-  if (!manifest.contains("format") || manifest["format"] != 1) {
-    Refuse(path, "the manifest's format is not 1");
-  }
-  if (!manifest.contains("files") || !manifest["files"].is_array()) {
-    Refuse(path, "the manifest lists no files");
-  }
-  std::vector<ManifestEntry> entries;
-  for (const json& file : manifest["files"]) entries.push_back(ParseManifestEntry(path, file));
-  return entries;
-}
-
 }  // namespace
-
-std::string CheckpointName(int64_t step) {
-  return Format("%s%08lld", kPrefix, static_cast<long long>(step));
-}
-
-int64_t StepOfCheckpointName(const std::string& name) {
-  long long step = 0;
-  int used = 0;
-  if (std::sscanf(name.c_str(), "step-%12lld%n", &step, &used) != 1 || step < 0) return -1;
-  return CheckpointName(step) == name ? step : -1;
-}
 
 std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot) {
   const std::string name = CheckpointName(snapshot.step);
@@ -168,40 +110,6 @@ std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot) {
   return final_path;
 }
 
-bool HoldsAdapter(const std::string& path) {
-  return Exists(path + "/" + NamesOf(/*adapter=*/true).config);
-}
-
-std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path) {
-  if (!IsDirectory(path)) Refuse(path, "no such directory");
-  const std::vector<ManifestEntry> entries = ParseManifest(path);
-  std::vector<std::string> listed = {kManifest};
-  for (const ManifestEntry& entry : entries) {
-    const std::string file = path + "/" + entry.path;
-    if (!Exists(file)) Refuse(path, entry.path + " is missing");
-    if (FileSize(file) != entry.size) {
-      Refuse(path, Format("%s has %llu bytes, not %llu", entry.path.c_str(),
-                          static_cast<unsigned long long>(FileSize(file)),
-                          static_cast<unsigned long long>(entry.size)));
-    }
-    if (Sha256HexOfFile(file) != entry.sha256) Refuse(path, entry.path + " has another digest");
-    listed.push_back(entry.path);
-  }
-  const WeightNames names = NamesOf(HoldsAdapter(path));
-  for (const char* needed : {names.config, names.tensors}) {
-    if (std::find(listed.begin(), listed.end(), needed) == listed.end()) {
-      Refuse(path, std::string(needed) + " is not listed");
-    }
-  }
-  for (const std::string& name : ListDirectory(path)) {
-    if (name[0] == '.') continue;  // of a file manager or a network file system; never ours
-    if (std::find(listed.begin(), listed.end(), name) == listed.end()) {
-      Refuse(path, name + " is not in the manifest");
-    }
-  }
-  return entries;
-}
-
 LoadedCheckpoint LoadCheckpoint(const std::string& path) {
   VerifyCheckpoint(path);
   return LoadVerifiedCheckpoint(path);
@@ -211,44 +119,19 @@ LoadedCheckpoint LoadVerifiedCheckpoint(const std::string& path) {
   LoadedCheckpoint loaded;
   loaded.path = path;
   loaded.adapter = HoldsAdapter(path);
-  const WeightNames names = NamesOf(loaded.adapter);
+  const CheckpointFiles names = FilesOfCheckpoint(loaded.adapter);
   loaded.model_config = ReadJson(path + "/" + names.config);
   loaded.weights = ReadSafetensors(path + "/" + names.tensors);
   for (const char* needed : {"state.json", "optimizer.safetensors"}) {
-    if (!Exists(path + "/" + needed)) Refuse(path, std::string(needed) + " is missing");
+    if (!Exists(path + "/" + needed)) RefuseCheckpoint(path, std::string(needed) + " is missing");
   }
   loaded.state = ReadJson(path + "/state.json");
   loaded.optimizer = ReadSafetensors(path + "/optimizer.safetensors");
   if (!loaded.state.contains("step") || !loaded.state["step"].is_number_unsigned()) {
-    Refuse(path, "state.json has no step");
+    RefuseCheckpoint(path, "state.json has no step");
   }
   loaded.step = loaded.state["step"].get<int64_t>();
   return loaded;
-}
-
-std::vector<int64_t> ListCheckpoints(const std::string& root) {
-  std::vector<int64_t> steps;
-  if (!IsDirectory(root)) return steps;
-  for (const std::string& name : ListDirectory(root)) {
-    const int64_t step = StepOfCheckpointName(name);
-    if (step >= 0) steps.push_back(step);
-  }
-  std::sort(steps.begin(), steps.end());
-  return steps;
-}
-
-std::string FindNewestCheckpoint(const std::string& root, std::vector<std::string>* skipped) {
-  const std::vector<int64_t> steps = ListCheckpoints(root);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const std::string path = root + "/" + CheckpointName(*step);
-    try {
-      VerifyCheckpoint(path);
-      return path;
-    } catch (const Error& error) {
-      skipped->push_back(error.what());
-    }
-  }
-  return "";
 }
 
 void RemoveLeftovers(const std::string& root) {

@@ -26,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/model_folder.h"
 #include "trainer/checkpoint/safetensors.h"
 
@@ -54,39 +55,16 @@ struct LoadedCheckpoint {
   std::map<std::string, at::Tensor> optimizer;
 };
 
-struct ManifestEntry {
-  std::string path;
-  uint64_t size = 0;
-  std::string sha256;
-};
-
-std::string CheckpointName(int64_t step);               // step-00000020
-int64_t StepOfCheckpointName(const std::string& name);  // -1: not such a name
-
 // Publishes `snapshot` under `root` (made if missing) and returns its path. Replaces an existing
 // checkpoint of the same step. Throws Error(kIo); a checkpoint with the final name is complete even
 // then: the old one, none, or (when only the last sync of <root> failed) the new one.
 std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot);
-
-// True when the checkpoint is one of adapters. Looks only for its file.
-bool HoldsAdapter(const std::string& path);
-
-// Checks every file against the manifest. Throws Error(kBadData) that names the problem: a missing
-// or incomplete file, a wrong digest, a file that the manifest does not list.
-std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path);
 
 // Verifies, then reads. Throws Error(kBadData) or Error(kIo).
 LoadedCheckpoint LoadCheckpoint(const std::string& path);
 // Does the same without verifying, for one that VerifyCheckpoint or FindNewestCheckpoint has read a
 // moment ago: large files are read once less.
 LoadedCheckpoint LoadVerifiedCheckpoint(const std::string& path);
-
-// Returns the newest checkpoint below `root` that verifies, or "". Appends each skipped one to
-// `skipped` with the reason.
-std::string FindNewestCheckpoint(const std::string& root, std::vector<std::string>* skipped);
-
-// Returns the steps published below `root`, ascending, complete or not.
-std::vector<int64_t> ListCheckpoints(const std::string& root);
 
 // Cleans up after interrupted writers: removes .tmp-*, and renames an .old-* back if its
 // replacement is missing.

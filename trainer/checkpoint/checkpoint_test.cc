@@ -11,6 +11,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/sha256.h"
 #include "trainer/checkpoint/checkpointer.h"
+#include "trainer/checkpoint/describe_folder.h"
 #include "trainer/tests/expect_error.h"
 #include "trainer/tests/temp_dir.h"
 #include "trainer/tests/tensors.h"
@@ -88,6 +89,29 @@ TEST_F(CheckpointTest, AdaptersHaveFilesOfTheirOwn) {
   EXPECT_ERROR(VerifyCheckpoint(path), ExitCode::kBadData, "adapter_model.safetensors");
   RemoveTree(path + "/adapter_config.json");
   EXPECT_ERROR(VerifyCheckpoint(path), ExitCode::kBadData, "adapter_config.json is missing");
+}
+
+TEST_F(CheckpointTest, AFolderIsDescribed) {
+  Snapshot snapshot = SomeSnapshot(7);
+  snapshot.adapter = true;
+  const std::string path = WriteCheckpoint(root_, snapshot);
+  const FolderContent content = DescribeFolder(path);
+  EXPECT_TRUE(content.adapter);
+  EXPECT_EQ(content.step, 7);
+  EXPECT_EQ(content.files.size(), 4u);
+  ASSERT_EQ(content.tensors.size(), snapshot.weights.size());
+  EXPECT_EQ(content.tensors[0].name, "h");
+  EXPECT_EQ(content.elements, 3u * 4 + 5);
+  EXPECT_EQ(content.bytes, 3u * 4 * 4 + 5 * 2);
+  EXPECT_NE(FolderText(content).find("step 7, every file matches"), std::string::npos);
+  // Without its manifest it is an adapter, and nothing is compared.
+  FlipByte(path + "/adapter_model.safetensors", FileSize(path + "/adapter_model.safetensors") - 1);
+  EXPECT_ERROR(DescribeFolder(path), ExitCode::kBadData, "another digest");
+  RemoveTree(path + "/manifest.json");
+  EXPECT_FALSE(DescribeFolder(path).step.has_value());
+  RemoveTree(path + "/adapter_config.json");
+  EXPECT_ERROR(DescribeFolder(path), ExitCode::kBadData, "no checkpoint and no model folder");
+  EXPECT_ERROR(DescribeFolder(path + "/absent"), ExitCode::kBadData, "no such directory");
 }
 
 TEST_F(CheckpointTest, NamesAreStrict) {

@@ -2,11 +2,10 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
-#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/describe_folder.h"
 #include "trainer/cli/args.h"
 #include "trainer/cli/run_config.h"
 #include "trainer/config/config.h"
@@ -20,21 +19,6 @@ namespace {
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-// Prints the shape of every parameter of `weights`, for `inspect`.
-void PrintTensors(const std::map<std::string, at::Tensor>& tensors) {
-  int64_t total = 0;
-  for (const auto& [name, tensor] : tensors) {
-    std::string shape;
-    for (const int64_t extent : tensor.sizes()) {
-      shape += (shape.empty() ? "" : ", ") + std::to_string(extent);
-    }
-    std::printf("  %-56s %-9s [%s]\n", name.c_str(), c10::toString(tensor.scalar_type()),
-                shape.c_str());
-    total += tensor.numel();
-  }
-  std::printf("%zu tensors, %lld elements\n", tensors.size(), static_cast<long long>(total));
 }
 
 }  // namespace
@@ -59,17 +43,10 @@ int RunTrain(const std::vector<std::string>& words) {
 
 int RunInspect(const std::vector<std::string>& words) {
   const Args args(words, {}, {}, 1);
-  if (args.positionals().empty()) throw ConfigError("inspect: name a checkpoint directory");
-  const std::string& path = args.positionals().front();
-  const std::vector<ManifestEntry> entries = VerifyCheckpoint(path);
-  for (const ManifestEntry& entry : entries) {
-    std::printf("%-24s %12llu bytes  sha256 %s\n", entry.path.c_str(),
-                static_cast<unsigned long long>(entry.size), entry.sha256.c_str());
+  if (args.positionals().empty()) {
+    throw ConfigError("inspect: name the folder of a checkpoint, a model or an adapter");
   }
-  const LoadedCheckpoint checkpoint = LoadCheckpoint(path);
-  std::printf("step %lld, every file matches the manifest\n",
-              static_cast<long long>(checkpoint.step));
-  PrintTensors(checkpoint.weights);
+  std::fputs(FolderText(DescribeFolder(args.positionals().front())).c_str(), stdout);
   return 0;
 }
 
@@ -119,7 +96,7 @@ std::string HelpText() {
                        [--mask assistant|last|all] [--template FILE] [--held-out SHARE|FILE]
                        [--bad-rows refuse|skip] [--show N] [--threads N]
   gpuctl-trainer preflight --config FILE [--data PATH]… [--set section.key=value]… [--init DIR]
-                       [--gpu NAME]
+                       [--gpu NAME[,NAME…]] [--as text|json]
   gpuctl-trainer generate --checkpoint DIR|--model DIR [--adapter DIR]
                        --prompt TEXT|--chat MESSAGE [--system TEXT]|--prompt-ids 1,2,…
                        [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S]
@@ -129,7 +106,8 @@ std::string HelpText() {
   gpuctl-trainer export --model DIR --to gguf --out FILE [--type f32|f16|bf16|q8_0] [--pre NAME]
   gpuctl-trainer export --adapter DIR [--model DIR] --to gguf-lora|mlx --out FILE|DIR
   gpuctl-trainer merge --model DIR --adapter DIR --out DIR [--shard-gb GB]
-  gpuctl-trainer inspect DIR        verifies a checkpoint and lists its tensors
+  gpuctl-trainer inspect DIR        verifies a checkpoint, and lists the tensors of it, of a model
+                                    or of an adapter
   gpuctl-trainer bench [--set section.key=value]… [--steps N] [--warmup N]
                        times optimizer steps on random tokens; prints one JSON line
 
@@ -161,7 +139,8 @@ prepare
 preflight                takes the flags of train, and tries the run on a small part of it: the model
                          loads, batches are valid, the loss falls, a checkpoint saves and loads, tokens
                          are generated. Tells memory and time here and on a GPU.
-  --gpu NAME             plans for this one; default: the smallest that fits
+  --gpu NAME[,NAME…]     plans for the first of these that fits; default: the smallest that fits
+  --as json              prints one JSON object
 
 generate
   --checkpoint DIR       a checkpoint; it is verified first

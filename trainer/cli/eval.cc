@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/text.h"
 #include "trainer/cli/args.h"
 #include "trainer/cli/commands.h"
@@ -55,6 +56,9 @@ int RunEval(const std::vector<std::string>& words) {
   WatchSignals();
   ChooseMatMul("auto");
   args.Require("data");
+  for (const std::string& path : args.All("data")) {
+    if (!Exists(path)) throw DataError("eval: there is no " + path);
+  }
   const ModelPaths paths = PathsOf(args, "eval");
   const ModelFolder folder = ReadModelFolder(paths.model);
   const Config config = ConfigOf(args, folder);

@@ -1,11 +1,14 @@
 #include "trainer/train/generate.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/text.h"
 #include "trainer/cli/args.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/loaded_model.h"
@@ -103,8 +106,11 @@ int RunGenerate(const std::vector<std::string>& words) {
   const int64_t context = static_cast<int64_t>(request.prompt.size()) + request.tokens;
   const LoadedModel loaded = LoadModel(paths, folder, context, args.Get("device", "cpu"));
   const bool bytes = request.sampling.choices == kBos;
+  // A terminal would act on some characters.
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
   const auto print = [&](int64_t token) {
-    const std::string text = generation.Shown(token, bytes);
+    const std::string shown = generation.Shown(token, bytes);
+    const std::string text = terminal ? Printable(shown) : shown;
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   };
@@ -112,7 +118,10 @@ int RunGenerate(const std::vector<std::string>& words) {
     for (size_t i = bytes ? 1 : 0; i < request.prompt.size(); ++i) print(request.prompt[i]);
   }
   GenerateTokens(loaded.shape, loaded.weights, request, print, [] { return StopSignal() != 0; });
-  if (generation.codec != nullptr) std::fputs(generation.codec->Finish().c_str(), stdout);
+  if (generation.codec != nullptr) {
+    const std::string rest = generation.codec->Finish();
+    std::fputs((terminal ? Printable(rest) : rest).c_str(), stdout);
+  }
   std::fputc('\n', stdout);
   return StopSignal() == 0 ? 0 : 128 + StopSignal();
 }

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "trainer/base/error.h"
+#include "trainer/checkpoint/base_digest.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/lora/adapter_files.h"
 #include "trainer/lora/adapters.h"
-#include "trainer/lora/base_digest.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/pretrained.h"
 

@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
+#include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/cli/args.h"
 #include "trainer/cli/commands.h"
@@ -36,16 +38,33 @@ class Scratch {
   const std::string path_;
 };
 
+constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+
+// Reads "H100,A100".
+std::vector<Gpu> GpusOf(const std::string& names) {
+  std::vector<Gpu> gpus;
+  for (size_t at = 0; at < names.size();) {
+    const size_t comma = std::min(names.find(',', at), names.size());
+    gpus.push_back(FindGpu(names.substr(at, comma - at)));
+    at = comma + 1;
+  }
+  return gpus;
+}
+
 }  // namespace
 
 int RunPreflight(const std::vector<std::string>& words) {
-  const Args args(words, {"config", "set", "data", "init", "gpu"}, {"set", "data"}, 0);
+  const Args args(words, {"config", "set", "data", "init", "gpu", "as"}, {"set", "data"}, 0);
   PreflightRequest request;
   request.config = ConfigOfRun(args);
-  request.gpu = args.Get("gpu");
-  if (!request.gpu.empty()) FindGpu(request.gpu);
+  request.gpus = GpusOf(args.Get("gpu"));
+  const std::string as = args.Get("as", "text");
+  if (as != "text" && as != "json") throw ConfigError("preflight: --as is text or json");
+  nlohmann::ordered_json report = {{"type", "preflight"}};
+  request.report = &report;
   request.stop_signal = StopSignal;
-  request.say = [](const std::string& line) {
+  request.say = [json = as == "json"](const std::string& line) {
+    if (json) return;
     std::fputs((line + "\n").c_str(), stdout);
     std::fflush(stdout);
   };
@@ -54,6 +73,9 @@ int RunPreflight(const std::vector<std::string>& words) {
   const Scratch scratch;
   request.scratch = scratch.path();
   const int signal = Preflight(request);
+  if (signal == 0 && as == "json") {
+    std::printf("%s\n", report.dump(-1, ' ', false, kReplace).c_str());
+  }
   return signal == 0 ? 0 : 128 + signal;
 }
 

@@ -21,7 +21,12 @@ std::vector<Field> ModelFields(ModelConfig& c) {
       {"heads", &c.heads, 1, 1024, {}, "query heads; d_model / heads must be even"},
       {"kv_heads", &c.kv_heads, 1, 1024, {}, "key and value heads; must divide heads"},
       {"ffn", &c.ffn, 1, 262144, {}, "width inside the SwiGLU feed-forward"},
-      {"context", &c.context, 2, 1048576, {}, "tokens in a window"},
+      {"context",
+       &c.context,
+       2,
+       1048576,
+       {},
+       "tokens in a window; with init 1024, or what the model takes"},
       {"vocab_size", &c.vocab_size, 257, 1e7, {}, "rows of the tied embedding; bytes + BOS = 257"},
       {"rope_theta", &c.rope_theta, 1, 1e9, {}, "base of the rotary positions"},
       {"norm_eps", &c.norm_eps, 1e-12, 1e-2, {}, "added under RMSNorm's root"},
@@ -264,9 +269,15 @@ Config ReadConfig(const json& parsed) {
     }
   }
   if (parsed.contains("model")) RefuseKeysBesideInit(parsed["model"], config);
+  const bool folder = !config.model.init.empty();
+  if (folder && !parsed["model"].contains("context")) config.model.context = 0;
   RefusePair(parsed, "train", "steps", "epochs");
   RefusePair(parsed, "optimizer", "warmup_steps", "warmup_ratio");
   return config;
+}
+
+int64_t ContextOf(const ModelConfig& settings, const ModelConfig& folder) {
+  return settings.context > 0 ? settings.context : std::min(kFolderContext, folder.context);
 }
 
 Config ParseConfig(const json& parsed) {

@@ -31,7 +31,7 @@ struct ModelConfig {
   int64_t heads = 6;
   int64_t kv_heads = 2;
   int64_t ffn = 512;
-  int64_t context = 256;
+  int64_t context = 256;  // 0: with `init`, not said; see ContextOf
   int64_t vocab_size = 257;
   double rope_theta = 10000.0;
   double norm_eps = 1e-5;
@@ -166,6 +166,12 @@ struct Section {
 
 // Returns the table. The fields point into `config`, which must outlive it.
 std::vector<Section> Sections(Config& config);
+
+// Returns the length of the windows for a model folder whose model is `folder`: model.context, or
+// where the settings do not say it kFolderContext, or as many tokens as the model takes if these
+// are fewer.
+constexpr int64_t kFolderContext = 1024;
+int64_t ContextOf(const ModelConfig& settings, const ModelConfig& folder);
 
 // Reads keys, each alone; missing ones keep their defaults.
 // Throws Error(kBadConfig) that names the key: unknown, wrong type, out of range.

@@ -109,6 +109,13 @@ TEST(ConfigTest, UnreadableFilesAreRefused) {
 TEST(ConfigTest, AModelFolderExcludesTheOtherKeysOfTheModel) {
   const Config config = ParseConfig(json{{"model", {{"init", "folder"}, {"context", 64}}}});
   EXPECT_EQ(config.model.init, "folder");
+  ModelConfig folder;
+  for (const auto& [takes, has] : {std::pair(512, 512), std::pair(32768, 1024)}) {
+    folder.context = takes;
+    EXPECT_EQ(ContextOf(config.model, folder), 64);
+    EXPECT_EQ(ContextOf(ParseConfig(json{{"model", {{"init", "folder"}}}}).model, folder), has);
+  }
+  EXPECT_EQ(ParseConfig(json::object()).model.context, 256);
   EXPECT_ERROR(ParseConfig(json{{"model", {{"init", "folder"}, {"ffn", 64}}}}),
                ExitCode::kBadConfig, "model.ffn and model.init are both given");
   EXPECT_EQ(ParseConfig(json{{"model", {{"init", ""}, {"ffn", 64}}}}).model.ffn, 64);

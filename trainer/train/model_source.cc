@@ -5,6 +5,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/text.h"
+#include "trainer/checkpoint/base_digest.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/adapter_config.h"
 #include "trainer/config/families.h"
@@ -12,7 +13,6 @@
 #include "trainer/data/training_data.h"
 #include "trainer/lora/adapter_files.h"
 #include "trainer/lora/adapters.h"
-#include "trainer/lora/base_digest.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
 #include "trainer/model/pretrained.h"
@@ -136,7 +136,7 @@ ModelSource FindModel(const Config& config, const std::string& resume) {
   CheckFits(folder.model, config, path);
   if (path == init) CheckPretrained(path, folder.model);
   source.model = folder.model;
-  source.model.context = config.model.context;
+  source.model.context = ContextOf(config.model, folder.model);
   source.model.init = init;
   source.config = folder.config;
   source.files = ReadKeptFiles(path);

@@ -45,6 +45,15 @@ TEST(ScheduleTest, FallsAsItsNameSays) {
   EXPECT_DOUBLE_EQ(LearningRate(Rates("constant"), 109, 110), 1.0);
 }
 
+TEST(ScheduleTest, AWarmUpAsLongAsTheRunIsTold) {
+  OptimizerConfig config = Rates("cosine");
+  config.warmup_steps = 20;
+  EXPECT_EQ(WarmupProblem(config, 21), "");
+  EXPECT_NE(WarmupProblem(config, 20).find("rises for 20 steps, and the run has 20"),
+            std::string::npos);
+  EXPECT_NE(WarmupProblem(config, 7), "");
+}
+
 TEST(ScheduleTest, NoWarmUpStartsAtThePeak) {
   OptimizerConfig config = Rates("cosine");
   config.warmup_steps = 0;

@@ -3,9 +3,9 @@
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -18,6 +18,7 @@
 #include "trainer/train/generate.h"
 #include "trainer/train/model_source.h"
 #include "trainer/train/run_plan.h"
+#include "trainer/train/schedule.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -32,14 +33,6 @@ constexpr int64_t kCheckedWindows = 64;
 constexpr int64_t kTriedSteps = 6;
 constexpr int64_t kTriedTokens = 8;
 constexpr double kLongHere = 30 * 60;  // seconds after which a GPU is worth its money
-
-std::string Plain(const std::string& name) {
-  std::string plain;
-  for (const char c : name) {
-    if (c != ' ' && c != '-' && c != '_') plain += static_cast<char>(std::tolower(c));
-  }
-  return plain;
-}
 
 std::string Duration(double seconds) {
   if (seconds < 90) return Format("%.0f s", std::max(1.0, seconds));
@@ -129,6 +122,8 @@ class Trial {
                      static_cast<long long>(config_.model.layers));
     }
     request_.say(line);
+    request_.Note("parameters", CountParameters(config_.model));
+    request_.Note("blocks_tried", slice_.model.layers);
   }
 
   Batch WindowsOf(const TrainingData& data, int64_t context, int64_t first, int64_t rows) const {
@@ -154,6 +149,7 @@ class Trial {
         Format("ok  the batches are valid: %lld windows looked at, %.0f %% of their tokens "
                "are learned",
                static_cast<long long>(windows), 100 * static_cast<double>(scored) / places));
+    request_.Note("learned_share", static_cast<double>(scored) / places);
   }
 
   void CheckLoss() {
@@ -190,6 +186,7 @@ class Trial {
     }
     request_.say(Format("ok  the loss falls: from %.4f to %.4f on one batch in %lld steps", first,
                         last, static_cast<long long>(kTriedSteps)));
+    request_.Note("loss", {{"first", first}, {"last", last}});
   }
 
   void CheckCheckpoint() {
@@ -245,15 +242,30 @@ std::string MemoryHere(const Config& config) {
   }
 }
 
-// Returns the plan for the GPU that is asked for, or for the smallest that fits.
+// Returns the plan for the first GPU that fits, of those that are asked for or of all; for the
+// largest when none fits.
 GpuPlan ChooseGpu(const PreflightRequest& request, const Config& config) {
-  if (!request.gpu.empty()) return PlanForGpu(config, FindGpu(request.gpu), config.train.steps);
-  GpuPlan plan;
-  for (const Gpu& gpu : KnownGpus()) {
-    plan = PlanForGpu(config, gpu, config.train.steps);
-    if (plan.fits) break;
+  std::optional<GpuPlan> largest;
+  for (const Gpu& gpu : request.gpus.empty() ? KnownGpus() : request.gpus) {
+    GpuPlan plan = PlanForGpu(config, gpu, config.train.steps);
+    if (plan.fits) return plan;
+    if (!largest || plan.gpu.memory_gb > largest->gpu.memory_gb) largest = std::move(plan);
   }
-  return plan;
+  return *std::move(largest);
+}
+
+nlohmann::ordered_json ToJson(const GpuPlan& plan) {
+  nlohmann::ordered_json json = {
+      {"name", plan.gpu.name}, {"memory_gb", plan.gpu.memory_gb}, {"fits", plan.fits}};
+  if (!plan.fits) {
+    json["advice"] = plan.advice;
+    return json;
+  }
+  json["bytes"] = plan.bytes;
+  json["micro_batch"] = plan.micro_batch;
+  json["accumulation"] = plan.accumulation;
+  json["seconds"] = plan.seconds;
+  return json;
 }
 
 void SayVerdict(const PreflightRequest& request, const Config& config, double seconds) {
@@ -269,7 +281,10 @@ void SayVerdict(const PreflightRequest& request, const Config& config, double se
                static_cast<long long>(plan.micro_batch), static_cast<long long>(plan.accumulation),
                Duration(plan.seconds).c_str(), 100 * kAssumedMfu));
   }
-  if (seconds <= kLongHere) {
+  request.Note("gpu", ToJson(plan));
+  const bool here = seconds <= kLongHere;
+  request.Note("verdict", here ? "here" : plan.fits ? "rent" : "too-large");
+  if (here) {
     request.say("verdict this machine is enough: " + Duration(seconds));
   } else if (plan.fits) {
     request.say("verdict rent a GPU: " + Duration(seconds) + " here, about " +
@@ -280,23 +295,6 @@ void SayVerdict(const PreflightRequest& request, const Config& config, double se
 }
 
 }  // namespace
-
-const std::vector<Gpu>& KnownGpus() {
-  static const std::vector<Gpu> gpus = {
-      {"L4", 24, 121},        {"A10", 24, 125},   {"RTX 4090", 24, 165}, {"RTX 5090", 32, 209},
-      {"RTX A6000", 48, 155}, {"L40S", 48, 362},  {"A100", 80, 312},     {"H100", 80, 989},
-      {"H200", 141, 989},     {"B200", 180, 2250}};
-  return gpus;
-}
-
-Gpu FindGpu(const std::string& name) {
-  std::string list;
-  for (const Gpu& gpu : KnownGpus()) {
-    if (Plain(gpu.name) == Plain(name)) return gpu;
-    list += (list.empty() ? "" : ", ") + gpu.name;
-  }
-  throw ConfigError("preflight: --gpu " + name + " is none of " + list);
-}
 
 GpuPlan PlanForGpu(const Config& config, const Gpu& gpu, int64_t steps) {
   GpuPlan found;
@@ -327,6 +325,7 @@ int Preflight(const PreflightRequest& request) {
       OpenTrainingData(WithModel(request.config, source), TokenizerDigest(source.files));
   const Config config = InSteps(WithModel(request.config, source), *data);
   request.say("data    " + data->Describe());
+  request.Note("data", data->Describe());
   const std::string here = MemoryHere(config);
   Trial trial(request, config, source, *data);
   if (const int signal = trial.Run(); signal != 0) return signal;
@@ -335,8 +334,14 @@ int Preflight(const PreflightRequest& request) {
                      static_cast<long long>(config.train.steps),
                      static_cast<long long>(config.train.batch),
                      static_cast<long long>(config.model.context)));
+  request.Note("run", {{"steps", config.train.steps},
+                       {"batch", config.train.batch},
+                       {"context", config.model.context}});
+  request.Note("here", {{"needs", here}, {"seconds", seconds}});
   request.say("here    " + here);
   request.say("        all steps take about " + Duration(seconds));
+  const std::string warmup = WarmupProblem(config.optimizer, config.train.steps);
+  if (!warmup.empty()) request.say("note    " + warmup);
   SayVerdict(request, config, seconds);
   return 0;
 }

@@ -6,28 +6,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/config/config.h"
+#include "trainer/config/gpus.h"
 #include "trainer/step/memory.h"
 
 namespace gpuctl::trainer {
-
-// A GPU that one can rent. Memory and bf16 rate (dense, without sparsity) as its maker's data sheet
-// states them.
-struct Gpu {
-  std::string name;
-  double memory_gb = 0;
-  double tflops = 0;
-};
-
-// Sorted by memory.
-const std::vector<Gpu>& KnownGpus();
-
-// Returns the one whose name is `name` without regard to case, blanks and dashes. Throws
-// Error(kBadConfig) that lists the names.
-Gpu FindGpu(const std::string& name);
 
 // What the run needs on a GPU in bf16.
 struct GpuPlan {
@@ -48,10 +36,16 @@ GpuPlan PlanForGpu(const Config& config, const Gpu& gpu, int64_t steps);
 struct PreflightRequest {
   Config config;
   std::string scratch;  // an empty directory; a checkpoint is written there
-  std::string gpu;      // the one to plan for; "" finds the smallest that fits
+  // The first of these that fits is planned for; none: the smallest of all known ones that fits.
+  std::vector<Gpu> gpus;
+  nlohmann::ordered_json* report = nullptr;  // gets the same, for programs; see docs/json.md
   // Gets each line of the report as it is known.
   std::function<void(const std::string& line)> say = [](const std::string&) {};
   std::function<int()> stop_signal = [] { return 0; };
+
+  void Note(const char* key, nlohmann::ordered_json value) const {
+    if (report != nullptr) (*report)[key] = std::move(value);
+  }
 };
 
 // Checks that the model loads, that the batches are valid, that the loss is finite and falls, that

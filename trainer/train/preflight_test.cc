@@ -22,6 +22,8 @@ TEST(PreflightTest, GpusAreFoundBySimilarNames) {
   EXPECT_EQ(FindGpu("h100").name, "H100");
   EXPECT_EQ(FindGpu("rtx4090").memory_gb, 24);
   EXPECT_EQ(FindGpu("RTX-A6000").name, "RTX A6000");
+  EXPECT_EQ(FindGpu("A100-80GB").name, "A100");
+  EXPECT_EQ(FindGpu("A100-40GB").memory_gb, 40);
   EXPECT_ERROR(FindGpu("H1000"), ExitCode::kBadConfig, "none of L4, ");
 }
 

@@ -18,4 +18,11 @@ double LearningRate(const OptimizerConfig& config, int64_t step, int64_t steps) 
   return config.lr * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * shape);
 }
 
+std::string WarmupProblem(const OptimizerConfig& config, int64_t steps) {
+  if (config.warmup_steps < steps || steps <= 1) return "";
+  return "the learning rate rises for " + std::to_string(config.warmup_steps) +
+         " steps, and the run has " + std::to_string(steps) +
+         ": optimizer.warmup_ratio=0.1 makes it a tenth of them";
+}
+
 }  // namespace gpuctl::trainer

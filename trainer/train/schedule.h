@@ -4,6 +4,7 @@
 #define TRAINER_TRAIN_SCHEDULE_H_
 
 #include <cstdint>
+#include <string>
 
 #include "trainer/config/config.h"
 
@@ -13,6 +14,9 @@ namespace gpuctl::trainer {
 // / warmup_steps. Then it falls from lr to lr * min_lr_ratio, which it would reach one step after
 // the last; constant stays at lr.
 double LearningRate(const OptimizerConfig& config, int64_t step, int64_t steps);
+
+// Returns a sentence about a warm-up that is not over before the last step; "" about others.
+std::string WarmupProblem(const OptimizerConfig& config, int64_t steps);
 
 }  // namespace gpuctl::trainer
 

@@ -101,6 +101,8 @@ void Trainer::Announce() {
   if (!checkpointer_) {
     reporter_.Warn("warning: no checkpoints are written; give --checkpoint-dir DIR");
   }
+  const std::string warmup = WarmupProblem(config_.optimizer, config_.train.steps);
+  if (!warmup.empty()) reporter_.Warn("warning: " + warmup);
 }
 
 Batch Trainer::MakeTrainingBatch(int64_t first_window) const {

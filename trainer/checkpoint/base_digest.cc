@@ -1,4 +1,4 @@
-#include "trainer/lora/base_digest.h"
+#include "trainer/checkpoint/base_digest.h"
 
 #include <set>
 

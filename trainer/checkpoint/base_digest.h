@@ -1,7 +1,7 @@
 // Tells whether an adapter belongs to a model: the digest of a model folder.
 
-#ifndef TRAINER_LORA_BASE_DIGEST_H_
-#define TRAINER_LORA_BASE_DIGEST_H_
+#ifndef TRAINER_CHECKPOINT_BASE_DIGEST_H_
+#define TRAINER_CHECKPOINT_BASE_DIGEST_H_
 
 #include <string>
 
@@ -17,4 +17,4 @@ void CheckBase(const std::string& checkpoint, const std::string& folder, const s
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_LORA_BASE_DIGEST_H_
+#endif  // TRAINER_CHECKPOINT_BASE_DIGEST_H_

@@ -1,0 +1,49 @@
+// Finds and verifies checkpoints (checkpoint.h has their layout). Uses no LibTorch.
+
+#ifndef TRAINER_CHECKPOINT_MANIFEST_H_
+#define TRAINER_CHECKPOINT_MANIFEST_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gpuctl::trainer {
+
+inline constexpr char kManifestName[] = "manifest.json";
+
+struct ManifestEntry {
+  std::string path;
+  uint64_t size = 0;
+  std::string sha256;
+};
+
+// The names of the files that say what the weights are, and that hold them.
+struct CheckpointFiles {
+  const char* config;
+  const char* tensors;
+};
+CheckpointFiles FilesOfCheckpoint(bool adapter);
+
+std::string CheckpointName(int64_t step);               // step-00000020
+int64_t StepOfCheckpointName(const std::string& name);  // -1: not such a name
+
+// True when the checkpoint is one of adapters. Looks only for its file.
+bool HoldsAdapter(const std::string& path);
+
+// Checks every file against the manifest. Throws Error(kBadData) that names the problem: a missing
+// or incomplete file, a wrong digest, a file that the manifest does not list.
+std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path);
+
+// Returns the newest checkpoint below `root` that verifies, or "". Appends each skipped one to
+// `skipped` with the reason.
+std::string FindNewestCheckpoint(const std::string& root, std::vector<std::string>* skipped);
+
+// Returns the steps published below `root`, ascending, complete or not.
+std::vector<int64_t> ListCheckpoints(const std::string& root);
+
+// Throws the Error(kBadData) of VerifyCheckpoint.
+[[noreturn]] void RefuseCheckpoint(const std::string& path, const std::string& why);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_CHECKPOINT_MANIFEST_H_
