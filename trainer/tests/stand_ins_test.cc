@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "trainer/model/dispatch.h"
-#include "trainer/step/adamw.h"
+#include "trainer/optimizer/adamw.h"
 #include "trainer/tests/tensors.h"
 
 namespace gpuctl::trainer {
