@@ -42,7 +42,8 @@ if [ "${1:-}" = --compile ]; then
   say "building the trainer for $TRAINER_TORCH, $number of $TRAINER_COUNT: $source"
   more=
   case $source in
-    model/cpu_kernels.cc | step/adamw.cc) more="-O3 -fopenmp-simd -ffp-contract=fast" ;;
+    model/cpu_kernels.cc | optimizer/adamw.cc | optimizer/block_code.cc)
+      more="-O3 -fopenmp-simd -ffp-contract=fast" ;;
   esac
   # shellcheck disable=SC2086  # flags are words
   $TRAINER_COMPILE $more $TRAINER_MORE -c "trainer/$source" -o "$TRAINER_OBJECTS/$number.o" ||

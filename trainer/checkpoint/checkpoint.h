@@ -3,8 +3,9 @@
 //   <root>/step-00000020/
 //     config.json             the model, readable by Hugging Face's transformers
 //     model.safetensors       the weights, under Hugging Face's names
-//     optimizer.safetensors   exp_avg.<name>, exp_avg_sq.<name>, and master.<name> when the weights
-//                             are bf16
+//     optimizer.safetensors   exp_avg.<name>, exp_avg_sq.<name>, in 8 bits with
+//                             exp_avg_absmax.<name>, exp_avg_sq_absmax.<name>; and master.<name>
+//                             when the weights are bf16
 //     state.json              step, data position, the whole configuration, …
 //     tokenizer.json, …       the files of the model that training does not change
 //     manifest.json           {"format":1,"step":N,"files":[{"path","size","sha256"}]}

@@ -64,6 +64,7 @@ std::vector<Field> OptimizerFields(OptimizerConfig& c) {
       {"eps", &c.eps, 1e-16, 1, {}, "AdamW: added to the root"},
       {"weight_decay", &c.weight_decay, 0, 10, {}, "decoupled; norms are left out"},
       {"grad_clip", &c.grad_clip, 0, 1e9, {}, "largest global norm; 0 = no clipping"},
+      {"state", &c.state, 0, 0, {"fp32", "int8"}, "of AdamW; int8: 2 bytes a weight, not 8"},
   };
 }
 

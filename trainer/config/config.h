@@ -83,6 +83,9 @@ struct OptimizerConfig {
   double eps = 1e-8;
   double weight_decay = 0.1;
   double grad_clip = 1.0;
+  std::string state = "fp32";
+
+  bool HasSmallState() const { return state == "int8"; }
 };
 
 struct TrainConfig {

@@ -12,6 +12,7 @@
 #include "trainer/base/text.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/gpt.h"
+#include "trainer/optimizer/moments.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -34,6 +35,7 @@ struct Counts {
   int64_t all = 0;
   int64_t trained = 0;
   int64_t wide = 0;       // fp32 on each device
+  int64_t moments = 0;    // bytes of AdamW's
   int64_t packed = 0;     // frozen ones in 4 bits
   int64_t embedding = 0;  // its elements, if it is trained
   bool matrices_trained = false;
@@ -58,7 +60,10 @@ Counts CountWeights(const Config& config, const AdapterLayout& layout) {
   for (size_t i = 0; i < layout.specs.size(); ++i) {
     const int64_t elements = Elements(layout.specs[i]);
     counts.all += elements;
-    if (!layout.frozen[i]) counts.trained += elements;
+    if (!layout.frozen[i]) {
+      counts.trained += elements;
+      counts.moments += MomentBytes(layout.specs[i], config.optimizer.HasSmallState());
+    }
     if (layout.specs[i].stays_wide) counts.wide += elements;
     if (!layout.frozen[i] && i < layout.model_specs && layout.specs[i].shape.size() == 2) {
       counts.matrices_trained = true;
@@ -280,9 +285,20 @@ std::string FindFittingChange(const Config& config, const Placement& placement,
   add("train.micro_batch=1 and train.recompute=true", one,
       [](Config& c) { c.train.recompute = true; });
   const Config again = changes.back().config;
+  if (!config.optimizer.HasSmallState()) {
+    add("optimizer.state=int8, train.micro_batch=1 and train.recompute=true", again,
+        [](Config& c) { c.optimizer.state = "int8"; });
+  }
   if (placement.device.is_cpu() && placement.workers > 1) {
     add("train.micro_batch=1, train.recompute=true and train.threads=1", again,
         [](Config& c) { c.train.threads = 1; });
+    if (!config.optimizer.HasSmallState()) {
+      add("optimizer.state=int8, train.micro_batch=1, train.recompute=true and train.threads=1",
+          again, [](Config& c) {
+            c.optimizer.state = "int8";
+            c.train.threads = 1;
+          });
+    }
   }
   if (config.lora.rank == 0 && !config.model.init.empty()) {
     add("lora.rank=16, train.micro_batch=1 and train.recompute=true", again, [](Config& c) {
@@ -314,14 +330,13 @@ MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, 
                                 kFloatBytes * counts.trained
                           : kFloatBytes * dense;
   estimate.weights += static_cast<int64_t>(kPackedBytes * static_cast<double>(counts.packed));
-  estimate.moments = 2 * kFloatBytes * counts.trained;
+  estimate.moments = counts.moments;
   const WorkerNeed worker = NeedOfWorker(config, counts, placement, micro_batch);
   estimate.gradients = placement.workers * worker.gradients;
   estimate.activations = placement.workers * worker.activations;
   if (checkpoints) {
     const int64_t saved = layout.adapted() ? counts.trained : counts.all;
-    estimate.snapshot = width * saved + 2 * kFloatBytes * counts.trained +
-                        (wide ? kFloatBytes * counts.trained : 0);
+    estimate.snapshot = width * saved + counts.moments + (wide ? kFloatBytes * counts.trained : 0);
   }
   estimate.total = estimate.weights + estimate.moments + estimate.gradients + estimate.activations;
   if (placement.device.is_cpu()) {

@@ -61,6 +61,17 @@ TEST(MemoryTest, RecomputingFreezingAndAdaptersNeedLess) {
   EXPECT_LT(estimate.snapshot, estimate.weights / 5);
 }
 
+TEST(MemoryTest, MomentsIn8BitsNeedAQuarter) {
+  Config config = RunConfig();
+  const MemoryEstimate wide = EstimateMemory(config, OnCores(2), 1, true, 0);
+  config.optimizer.state = "int8";
+  const MemoryEstimate small = EstimateMemory(config, OnCores(2), 1, true, 0);
+  const double weights = static_cast<double>(wide.weights) / 4;
+  EXPECT_NEAR(static_cast<double>(small.moments) / weights, 2.03, 0.01);
+  EXPECT_EQ(wide.snapshot - small.snapshot, wide.moments - small.moments);
+  EXPECT_EQ(wide.total - small.total, 2 * (wide.moments - small.moments));
+}
+
 TEST(MemoryTest, TheMicroBatchIsTheLargestThatFits) {
   const Config config = RunConfig();
   EXPECT_EQ(PlanFor(config, TotalOf(config, 4)).micro_batch, 4);
@@ -113,11 +124,21 @@ TEST(MemoryTest, ARunThatDoesNotFitIsToldWhatWould) {
   Config again = config;
   again.train.recompute = true;
   EXPECT_EQ(HintFor(config, TotalOf(again, 1) - 1),
+            "it fits with optimizer.state=int8, train.micro_batch=1 and train.recompute=true");
+  Config small = again;
+  small.optimizer.state = "int8";
+  const int64_t least = std::min(TotalOf(again, 1, 1), TotalOf(small, 1));
+  EXPECT_EQ(HintFor(config, least - 1),
+            "it fits with optimizer.state=int8, train.micro_batch=1, train.recompute=true and "
+            "train.threads=1");
+  config.optimizer.state = "int8";
+  EXPECT_EQ(HintFor(config, TotalOf(small, 1) - 1),
             "it fits with train.micro_batch=1, train.recompute=true and train.threads=1");
+  config.optimizer.state = "fp32";
   EXPECT_NE(HintFor(config, 10 * kMiB).find("smaller model"), std::string::npos);
   config.model.init = "base";
   again.model.init = "base";
-  EXPECT_EQ(HintFor(config, TotalOf(again, 1, 1) - 1),
+  EXPECT_EQ(HintFor(config, TotalOf(small, 1, 1) - 1),
             "it fits with lora.rank=16, train.micro_batch=1 and train.recompute=true");
 }
 

@@ -109,6 +109,7 @@ Stepper::Stepper(const Config& config, const Placement& placement,
       trained_(IndicesOf(frozen_, false)),
       team_(placement.workers),
       shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))),
+      moments_(specs_, frozen_, config.optimizer.HasSmallState(), placement.device),
       micro_batch_(MostAtOnce(config.train, placement.workers)) {
   shape_.recompute = config.train.recompute;
   if (placement.device.is_cuda()) side_ = std::make_shared<SideStream>(placement.device);
@@ -131,8 +132,6 @@ void Stepper::PlaceWeights(const std::vector<at::Tensor>& weights) {
       compute_.push_back(specs_[i].stays_wide ? masters_.back()
                                               : masters_.back().to(placement_.dtype));
     }
-    exp_avg_.push_back(frozen_[i] ? at::Tensor() : at::zeros_like(masters_.back()));
-    exp_avg_sq_.push_back(frozen_[i] ? at::Tensor() : at::zeros_like(masters_.back()));
   }
 }
 
@@ -167,7 +166,7 @@ void Stepper::MakeShards() {
     for (int64_t begin = 0; begin < size;) {
       const int64_t member = std::min(members - 1, (at + begin) / share);
       const int64_t room = member == members - 1 ? size : (member + 1) * share - (at + begin);
-      const int64_t end = std::min(size, begin + room);
+      const int64_t end = moments_.NextCut(i, std::min(size, begin + room));
       shards_[static_cast<size_t>(member)].push_back({i, begin, end});
       begin = end;
     }
@@ -295,11 +294,9 @@ AdamwStep Stepper::StepFor(size_t parameter, double lr, int64_t t) const {
 void Stepper::UpdateShard(int member, double lr, int64_t t, float clip) {
   for (const Piece& piece : shards_[static_cast<size_t>(member)]) {
     const size_t i = piece.parameter;
-    AdamwUpdateCpu(StepFor(i, lr, t), piece.end - piece.begin, clip,
-                   workers_[0].leaves[i].grad().data_ptr<float>() + piece.begin,
-                   masters_[i].data_ptr<float>() + piece.begin,
-                   exp_avg_[i].data_ptr<float>() + piece.begin,
-                   exp_avg_sq_[i].data_ptr<float>() + piece.begin);
+    moments_.UpdateCpu(i, StepFor(i, lr, t), piece.begin, piece.end, clip,
+                       workers_[0].leaves[i].grad().data_ptr<float>(),
+                       masters_[i].data_ptr<float>());
   }
 }
 
@@ -318,32 +315,30 @@ void Stepper::UpdateOnDevice(double lr, int64_t t) {
     clip.div_(scale());
     loss_scale_.Updated();
   }
-  const bool fused = placement_.device.is_cuda() || placement_.device.is_cpu();
-  if (fused && TakesDeviceRoutes(norm_on_device_) && HasFusedAdamw()) {
-    UpdateInOneKernel(lr, t, clip);
-  } else {
-    for (const size_t i : trained_) {
-      AdamwUpdate(StepFor(i, lr, t), masters_[i], Gradient(workers_[0], i), exp_avg_[i],
-                  exp_avg_sq_[i], clip);
-    }
+  const bool fused = (placement_.device.is_cuda() || placement_.device.is_cpu()) &&
+                     TakesDeviceRoutes(norm_on_device_) && HasFusedAdamw();
+  if (fused) UpdateInOneKernel(lr, t, clip);
+  for (const size_t i : trained_) {
+    if (fused && !moments_.in_8_bits(i)) continue;
+    moments_.Update(i, StepFor(i, lr, t), masters_[i], Gradient(workers_[0], i), clip);
   }
   if (!wide()) return;
   for (const size_t i : trained_) compute_[i].copy_(masters_[i]);
 }
 
-// One call for the weights that decay, one for the others.
+// One call for the weights that decay, one for the others; not for moments in 8 bits.
 void Stepper::UpdateInOneKernel(double lr, int64_t t, const at::Tensor& clip) {
   for (const bool decay : {true, false}) {
     AdamwTensors tensors;
     AdamwNumbers numbers{};
     for (const size_t i : trained_) {
-      if (specs_[i].decay != decay) continue;
+      if (specs_[i].decay != decay || moments_.in_8_bits(i)) continue;
       const AdamwStep step = StepFor(i, lr, t);
       numbers = {step.lr, step.beta1, step.beta2, step.weight_decay, step.eps, step.t};
       tensors.parameters.push_back(masters_[i]);
       tensors.gradients.push_back(Gradient(workers_[0], i));
-      tensors.exp_avgs.push_back(exp_avg_[i]);
-      tensors.exp_avg_sqs.push_back(exp_avg_sq_[i]);
+      tensors.exp_avgs.push_back(moments_.exp_avg(i));
+      tensors.exp_avg_sqs.push_back(moments_.exp_avg_sq(i));
     }
     if (!tensors.parameters.empty()) FusedAdamw(tensors, numbers, clip);
   }
@@ -379,8 +374,7 @@ NamedTensors Stepper::Weights() const {
 
 NamedTensors Stepper::OptimizerState() const {
   NamedTensors named;
-  AppendSlices(specs_, exp_avg_, "exp_avg.", &named);
-  AppendSlices(specs_, exp_avg_sq_, "exp_avg_sq.", &named);
+  moments_.AppendTo(&named);
   // In bf16 frozen weights have no master.
   if (wide() && !layout_.adapted()) AppendSlices(specs_, masters_, "master.", &named);
   return named;
@@ -406,9 +400,7 @@ void Stepper::Load(const std::map<std::string, at::Tensor>& weights,
     for (const size_t i : trained_) compute_[i].copy_(masters_[i]);
   }
   for (size_t i = 0; i < specs_.size(); ++i) CheckFinite(specs_[i], compute_[i], "load " + what);
-  if (optimizer.empty()) return;
-  LoadSlices(specs_, optimizer, "exp_avg.", what, exp_avg_);
-  LoadSlices(specs_, optimizer, "exp_avg_sq.", what, exp_avg_sq_);
+  if (!optimizer.empty()) moments_.Load(optimizer, what);
 }
 
 std::string Stepper::DescribeNotFinite() const {

@@ -24,7 +24,8 @@
 #include "trainer/data/windows.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/gpt.h"
-#include "trainer/step/adamw.h"
+#include "trainer/optimizer/adamw.h"
+#include "trainer/optimizer/moments.h"
 #include "trainer/step/device.h"
 #include "trainer/step/loss_scale.h"
 #include "trainer/step/side_stream.h"
@@ -160,12 +161,10 @@ class Stepper {
   const std::vector<size_t> trained_;        // the other specs
   Team team_;
   GptShape shape_;
-  // One for each spec. Frozen ones have no moments, and a master only where it is the weight
-  // itself.
+  // One for each spec. Frozen ones have a master only where it is the weight itself.
   std::vector<at::Tensor> masters_;  // fp32; in fp32 the leaves alias them
   std::vector<at::Tensor> compute_;  // placement_.dtype; the same tensors in fp32
-  std::vector<at::Tensor> exp_avg_;
-  std::vector<at::Tensor> exp_avg_sq_;
+  const Moments moments_;
   std::vector<Worker> workers_;
   std::vector<std::vector<Piece>> shards_;  // one per member, CPU only
   std::shared_ptr<SideStream> side_;        // for checkpoints, CUDA only

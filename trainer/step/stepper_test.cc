@@ -199,6 +199,37 @@ TEST(StepperTest, StoppingLeavesTheWeightsAlone) {
   EXPECT_TRUE(stepper.Gradients(SomeBatch(config, 1), Never).finished);
 }
 
+// With one window for each worker, and without clipping, the gradients have the same bits.
+TEST(StepperTest, MomentsIn8BitsAreThoseOfAnyNumberOfWorkers) {
+  Config config = SmallConfig();
+  config.model.d_model = 36;  // the slices of q, k and v are no whole blocks
+  config.model.heads = 6;
+  config.model.ffn = 90;
+  config.optimizer.grad_clip = 0;
+  config.optimizer.state = "int8";
+  config.train.batch = 2;
+  config.train.micro_batch = 1;
+  std::vector<std::unique_ptr<Stepper>> steppers;
+  for (const int workers : {1, 2}) {
+    steppers.push_back(
+        std::make_unique<Stepper>(config, On(workers), InitializeWeights(config.model, 3)));
+    for (int64_t t = 1; t <= 4; ++t) {
+      steppers.back()->Gradients(SomeBatch(config, static_cast<uint64_t>(t)), Never);
+      steppers.back()->Apply(1e-2, t);
+    }
+  }
+  const NamedTensors a = steppers[0]->OptimizerState(), b = steppers[1]->OptimizerState();
+  int coded = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(at::equal(a[i].second, b[i].second)) << a[i].first;
+    coded += a[i].second.scalar_type() == at::kByte;
+  }
+  EXPECT_GT(coded, 2);
+  for (size_t i = 0; i < steppers[0]->Weights().size(); ++i) {
+    EXPECT_TRUE(at::equal(steppers[0]->Weights()[i].second, steppers[1]->Weights()[i].second)) << i;
+  }
+}
+
 // The path an accelerator takes (bf16 weights, fp32 masters, clipping by tensors) also runs here.
 TEST(StepperTest, Bf16FollowsFp32) {
   const Config config = SmallConfig();
@@ -218,8 +249,13 @@ TEST(StepperTest, Bf16FollowsFp32) {
 }
 
 TEST(StepperTest, SavedStateContinuesExactlyInBothWidths) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const Config config = SmallConfig();
+  for (const auto& [dtype, state] :
+       std::vector<std::pair<at::ScalarType, std::string>>{{at::kFloat, "fp32"},
+                                                           {at::kBFloat16, "fp32"},
+                                                           {at::kFloat, "int8"},
+                                                           {at::kBFloat16, "int8"}}) {
+    Config config = SmallConfig();
+    config.optimizer.state = state;
     const auto copy = [](const NamedTensors& live) {
       std::map<std::string, at::Tensor> copied;
       for (const auto& [name, tensor] : live) copied[name] = tensor.clone();
@@ -235,6 +271,7 @@ TEST(StepperTest, SavedStateContinuesExactlyInBothWidths) {
       stepper->Apply(1e-2, 2);
     }
     const NamedTensors a = first.OptimizerState(), b = second.OptimizerState();
+    EXPECT_EQ(a[0].second.scalar_type(), state == "int8" ? at::kByte : at::kFloat);
     for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i].second, b[i].second));
     EXPECT_TRUE(at::equal(first.Weights()[3].second, second.Weights()[3].second));
   }

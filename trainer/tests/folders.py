@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16,
-          "BF16": torch.bfloat16, "I64": torch.int64}
+          "BF16": torch.bfloat16, "I64": torch.int64, "U8": torch.uint8}
 
 
 def read_safetensors(path):

@@ -33,6 +33,7 @@ COMMON = {"train.steps": 24, "train.batch": 6, "train.micro_batch": 3, "checkpoi
           "checkpoint.keep_last": 3, "train.eval_every": 5, "train.patience": 1000}
 LORA = {"lora.rank": 4, "lora.dropout": 0.1}
 WAYS = {"full tuning": {}, "LoRA": LORA, "QLoRA": {**LORA, "lora.base_dtype": "nf4"},
+        "moments in 8 bits": {"optimizer.state": "int8"},
         "accumulation": {"train.micro_batch": 1, "train.batch": 7}}
 
 

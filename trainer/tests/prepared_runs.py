@@ -242,7 +242,8 @@ def check_memory(test, directory):
     chooser = random.Random(3)
     rows = [[chooser.randrange(250) | LEARNED for _ in range(context)] for _ in range(16)]
     write_prepared(data, rows, rows[:2])
-    for more in ({}, {"train.recompute": True}):
+    most = []
+    for more in ({}, {"train.recompute": True}, {"optimizer.state": "int8"}):
         words, _, _ = test.words(data, {
             "model.layers": 6, "model.d_model": 384, "model.heads": 6, "model.kv_heads": 2,
             "model.ffn": 1024, "model.context": context, "model.vocab_size": 8192,
@@ -252,9 +253,14 @@ def check_memory(test, directory):
         _, status, usage = os.wait4(process.pid, 0)
         estimate = re.search(r"memory  about ([0-9.]+) GB", out)
         estimated, needed = float(estimate[1]) * 1e9 if estimate else 0, usage.ru_maxrss * 1024
+        most.append(needed)
         test.check(f"a run {more} needs {needed * 1e-9:.2f} GB, estimated at "
                    f"{estimated * 1e-9:.2f} GB", status == 0 and
                    abs(estimated / needed - 1) < 0.15, out)
+    # 12.6 M weights; the moments are there twice while a checkpoint is written.
+    saved, expected = most[0] - most[2], 2 * 12.59e6 * (8 - 2.03)
+    test.check(f"moments in 8 bits save {saved * 1e-6:.0f} MB of {expected * 1e-6:.0f} MB",
+               saved > 0.7 * expected, most)
 
 
 def check_refusals(test, data):

@@ -15,7 +15,7 @@
 #include "trainer/model/dispatch.h"
 #include "trainer/model/functions.h"
 #include "trainer/model/transfer.h"
-#include "trainer/step/adamw.h"
+#include "trainer/optimizer/adamw.h"
 #include "trainer/step/device.h"
 #include "trainer/step/memory.h"
 #include "trainer/step/side_stream.h"

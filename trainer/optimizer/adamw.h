@@ -2,8 +2,8 @@
 //   p -= lr * decay * p;  m += (1 - b1)(g - m);  v = b2 v + (1 - b2) g^2
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps)
 
-#ifndef TRAINER_STEP_ADAMW_H_
-#define TRAINER_STEP_ADAMW_H_
+#ifndef TRAINER_OPTIMIZER_ADAMW_H_
+#define TRAINER_OPTIMIZER_ADAMW_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -25,9 +25,20 @@ struct AdamwStep {
 void AdamwUpdate(const AdamwStep& step, at::Tensor parameter, at::Tensor gradient,
                  at::Tensor exp_avg, at::Tensor exp_avg_sq, const at::Tensor& clip);
 
+// The numbers of a step as the loop for the CPU uses them.
+struct AdamwScalars {
+  AdamwScalars(const AdamwStep& step);  // NOLINT(google-explicit-constructor)
+  float shrink;                         // 1 - lr * decay
+  float beta1;
+  float beta2;
+  float rate;  // lr / (1 - beta1^t)
+  float root;  // 1 / sqrt(1 - beta2^t)
+  float eps;
+};
+
 // Does the same for `count` floats in one pass, for the CPU. Safe on any thread if ranges do not
 // overlap.
-void AdamwUpdateCpu(const AdamwStep& step, int64_t count, float clip, const float* gradient,
+void AdamwUpdateCpu(const AdamwScalars& step, int64_t count, float clip, const float* gradient,
                     float* parameter, float* exp_avg, float* exp_avg_sq);
 
 // AddInto computes into[i] = into[i] + from[i]; SumOfSquares returns the sum of squares. The order
@@ -37,4 +48,4 @@ double SumOfSquares(int64_t count, const float* values);
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_STEP_ADAMW_H_
+#endif  // TRAINER_OPTIMIZER_ADAMW_H_

@@ -1,4 +1,4 @@
-#include "trainer/step/adamw.h"
+#include "trainer/optimizer/adamw.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,30 +8,11 @@
 namespace gpuctl::trainer {
 namespace {
 
-struct Scalars {
-  float shrink;  // 1 - lr * decay
-  float beta1;
-  float beta2;
-  float rate;  // lr / (1 - beta1^t)
-  float root;  // 1 / sqrt(1 - beta2^t)
-  float eps;
-};
-
-Scalars ScalarsOf(const AdamwStep& s) {
-  const auto t = static_cast<double>(s.t);
-  return {static_cast<float>(1.0 - s.lr * s.weight_decay),
-          static_cast<float>(s.beta1),
-          static_cast<float>(s.beta2),
-          static_cast<float>(s.lr / (1.0 - std::pow(s.beta1, t))),
-          static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(s.beta2, t))),
-          static_cast<float>(s.eps)};
-}
-
 constexpr int64_t kLanes = 16;
 constexpr int64_t kPiece = 4096;
 
 TRAINER_WIDEST_VECTORS
-void Update(const Scalars s, int64_t count, float clip, const float* __restrict gradient,
+void Update(const AdamwScalars s, int64_t count, float clip, const float* __restrict gradient,
             float* __restrict parameter, float* __restrict exp_avg, float* __restrict exp_avg_sq) {
   for (int64_t i = 0; i < count; ++i) {
     const float g = gradient[i] * clip;
@@ -70,9 +51,19 @@ void AdamwUpdate(const AdamwStep& s, at::Tensor parameter, at::Tensor gradient, 
   parameter.addcdiv_(exp_avg, exp_avg_sq.sqrt().div_(root).add_(s.eps), -rate);
 }
 
-void AdamwUpdateCpu(const AdamwStep& step, int64_t count, float clip, const float* gradient,
+AdamwScalars::AdamwScalars(const AdamwStep& step) {
+  const auto t = static_cast<double>(step.t);
+  shrink = static_cast<float>(1.0 - step.lr * step.weight_decay);
+  beta1 = static_cast<float>(step.beta1);
+  beta2 = static_cast<float>(step.beta2);
+  rate = static_cast<float>(step.lr / (1.0 - std::pow(step.beta1, t)));
+  root = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(step.beta2, t)));
+  eps = static_cast<float>(step.eps);
+}
+
+void AdamwUpdateCpu(const AdamwScalars& step, int64_t count, float clip, const float* gradient,
                     float* parameter, float* exp_avg, float* exp_avg_sq) {
-  Update(ScalarsOf(step), count, clip, gradient, parameter, exp_avg, exp_avg_sq);
+  Update(step, count, clip, gradient, parameter, exp_avg, exp_avg_sq);
 }
 
 void AddInto(int64_t count, const float* from, float* into) { Add(count, from, into); }
