@@ -12,6 +12,7 @@
 
 #include "trainer/base/files.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/safetensors.h"
 #include "trainer/model/dispatch.h"
 #include "trainer/model/functions.h"
 #include "trainer/model/transfer.h"
@@ -23,6 +24,7 @@
 #include "trainer/tests/expect_error.h"
 #include "trainer/tests/temp_dir.h"
 #include "trainer/tests/tensors.h"
+#include "trainer/train/schedule.h"
 #include "trainer/train/trainer.h"
 
 namespace gpuctl::trainer {
@@ -214,7 +216,7 @@ TEST(StandInsTest, StepsInFp16EqualThoseInFp32) {
   const Config config = WindowedConfig();
   const Batch batch = RandomWindows(config, /*packed=*/true);
   std::vector<double> losses;
-  std::vector<at::Tensor> weights;
+  std::vector<at::Tensor> weights, moments;
   for (const at::ScalarType dtype : {at::kFloat, at::kHalf}) {
     Stepper stepper(config, InHalf(dtype), InitializeWeights(config.model, 3));
     stepper.SetLossScale({4096, 0});
@@ -226,10 +228,12 @@ TEST(StandInsTest, StepsInFp16EqualThoseInFp32) {
       stepper.Apply(1e-3, t);
     }
     weights.push_back(stepper.weights().head_vd.detach().clone());
+    moments.push_back(stepper.OptimizerState().front().second.clone());
     EXPECT_EQ(stepper.loss_scale().good_updates, dtype == at::kHalf ? 4 : 0);
   }
   for (size_t i = 0; i < 8; ++i) EXPECT_NEAR(losses[i], losses[i + 8], 2e-3 * losses[i]) << i;
   EXPECT_LT(RelativeDifference(weights[1], weights[0]), 2e-2);
+  EXPECT_LT(RelativeDifference(moments[1], moments[0]), 2e-2) << "AdamW must not see the scale";
 }
 
 TEST(StandInsTest, AnOverflowInFp16HalvesTheLossScaleUntilItCannotHelp) {
@@ -277,36 +281,38 @@ TEST(StandInsTest, AGpuWithoutBf16TrainsInFp16AndTellsItsMemory) {
   EXPECT_EQ(UsedMemory(InHalf(at::kFloat)) > 0, ResidentBytes() > 0);
 }
 
-// A whole run in fp16, and one that is resumed in its middle. With two scored tokens the gradients
-// of the first steps do not fit into fp16.
+// Two scored tokens: in the first steps the gradients do not fit into fp16.
+RunOptions RunInFp16(const std::string& directory, const std::string& name, int64_t steps) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * i) + "\n";
+  WriteFileDurably(directory + "/data.txt", text);
+  RunOptions options;
+  options.config = WindowedConfig();
+  options.config.model.context = 2;
+  options.config.train.batch = 1;
+  options.config.data.paths = {directory + "/data.txt"};
+  options.config.train.device = "cpu";
+  options.config.train.dtype = "fp16";
+  options.config.train.threads = 1;
+  options.config.train.steps = steps;
+  options.config.train.eval_windows = 4;
+  options.config.optimizer.lr = 1e-2;
+  options.config.checkpoint.dir = directory + "/" + name;
+  return options;
+}
+
 TEST(StandInsTest, ARunInFp16ResumesToTheSameBytes) {
   const DeviceRoutes routes;
   const TempDir dir;
-  std::string text;
-  for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * i) + "\n";
-  WriteFileDurably(dir.path() + "/data.txt", text);
-  const auto run = [&](const std::string& name, int64_t stop_after, const std::string& resume) {
-    RunOptions options;
-    options.config = WindowedConfig();
-    options.config.model.context = 2;
-    options.config.train.batch = 1;
-    options.config.data.paths = {dir.path() + "/data.txt"};
-    options.config.train.device = "cpu";
-    options.config.train.dtype = "fp16";
-    options.config.train.threads = 1;
-    options.config.train.steps = 8;
-    options.config.train.eval_windows = 4;
-    options.config.optimizer.lr = 1e-2;
-    options.config.checkpoint.dir = dir.path() + "/" + name;
-    options.resume = resume;
-    auto calls = std::make_shared<int64_t>(0);
-    if (stop_after > 0) options.stop_signal = [=] { return ++*calls > stop_after ? 15 : 0; };
-    Trainer(options).Train();
-  };
-  run("whole", 0, "");
-  run("parts", 4, "");
+  Trainer(RunInFp16(dir.path(), "whole", 8)).Train();
+  RunOptions parts = RunInFp16(dir.path(), "parts", 8);
+  auto calls = std::make_shared<int64_t>(0);
+  parts.stop_signal = [=] { return ++*calls > 4 ? 15 : 0; };
+  Trainer(parts).Train();
   EXPECT_LT(ListCheckpoints(dir.path() + "/parts").back(), 8);
-  run("parts", 0, "auto");
+  parts = RunInFp16(dir.path(), "parts", 8);
+  parts.resume = "auto";
+  Trainer(parts).Train();
   const auto file = [&](const std::string& name, const std::string& which) {
     return ReadWholeFile(dir.path() + "/" + name + "/step-00000008/" + which);
   };
@@ -320,6 +326,24 @@ TEST(StandInsTest, ARunInFp16ResumesToTheSameBytes) {
     EXPECT_TRUE(file("whole", which) == file("parts", which)) << which;
   }
   EXPECT_NE(file("whole", "config.json").find("float16"), std::string::npos);
+}
+
+// AdamW's first update moves a weight by the learning rate, and not by less.
+TEST(StandInsTest, ASkippedStepInFp16IsNoUpdate) {
+  const DeviceRoutes routes;
+  const TempDir dir;
+  const RunOptions options = RunInFp16(dir.path(), "short", 2);
+  Trainer(options).Train();
+  const std::string step = options.config.checkpoint.dir + "/step-00000002";
+  const auto state = nlohmann::json::parse(ReadWholeFile(step + "/state.json"));
+  ASSERT_EQ(state["loss_scale"]["skipped"], 1);
+  const at::Tensor embedding =
+      ReadSafetensors(step + "/optimizer.safetensors").at("master.model.embed_tokens.weight");
+  const at::Tensor before =
+      InitializeWeights(options.config.model, static_cast<uint64_t>(options.config.train.seed))[0];
+  const double moved = (embedding - before).abs().max().item<double>();
+  const double lr = LearningRate(options.config.optimizer, 1, 2);
+  EXPECT_NEAR(moved, lr, 0.02 * lr);
 }
 
 TEST(StandInsTest, ASideStreamWaitsForWorkBeforeAndHoldsBackWorkAfter) {
