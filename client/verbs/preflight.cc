@@ -123,6 +123,11 @@ void TellOfUnknown(const CommandContext& context, const std::vector<GpuRequireme
   context.Say(absl::StrCat("preflight has no figures of ", absl::StrJoin(unknown, ", ")));
 }
 
+bool SaysWhereToSave(const std::string& settings) {
+  const nlohmann::json json = nlohmann::json::parse(settings, nullptr, false);
+  return json.contains(nlohmann::json::json_pointer("/checkpoint/dir"));
+}
+
 // Returns the object of the last line that is one of this type, or null.
 nlohmann::ordered_json LastObject(const std::string& printed, const std::string& type) {
   nlohmann::ordered_json last;
@@ -207,8 +212,7 @@ absl::StatusOr<int> CmdTrain(CommandContext& context, std::vector<std::string> a
   RunSpec spec;
   ASSIGN_OR_RETURN(TrainerCall call, CallOf(context, "train", flags, spec));
   call.own_codes = true;
-  const bool named = !directory.empty() || absl::StrContains(call.input, "\"dir\":");
-  if (!named && flags.config.empty()) {
+  if (directory.empty() && flags.config.empty() && !SaysWhereToSave(call.input)) {
     return UsageError("train: no place for the checkpoints", "--checkpoint-dir DIR names one");
   }
   if (!directory.empty()) call.words.push_back(absl::StrCat("--checkpoint-dir=", directory));

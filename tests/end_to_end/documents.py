@@ -37,6 +37,9 @@ ELSEWHERE = {
     r"(\$ )?gpuctl (launch run\.yaml|attach bytes|pull bytes|ps)": ("quickstart", "gpuctl"),
     r"gpuctl launch run\.yaml --provider local": ("tests/end_to_end/examples.py", "launch"),
     r"cd examples/pytorch": ("tests/end_to_end/examples.py", "pytorch"),
+    r"cd examples/fine-tune": ("tests/end_to_end/train_verbs.py", "check_page"),
+    r"gpuctl (preflight run\.yaml|pull fine-tune|(generate|merge) fine-tune .*|export tuned .*)": (
+        "tests/end_to_end/train_verbs.py", "check_page"),
     r"deploy/packages\.sh build trainer test": ("test", "deploy/packages.sh"),
     r"cmake --(build --)?preset dev": ("test", "cmake --"),
     r"ctest --test-dir build/dev -L unit": ("test", "ctest"),

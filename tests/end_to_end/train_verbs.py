@@ -94,6 +94,8 @@ def test_a_run_stands_for_its_checkpoint(w):
                   ["./tuned-1/step-00000006", "--model", home + "/base"]):
         done = w.run("generate", *words, *CHAT)
         assert done.stdout.decode() == answer("--checkpoint", first), (words, done)
+    done = w.run("generate", "tuned", "--checkpoint", "best", *CHAT)
+    assert done.stdout.decode() in [answer("--checkpoint", path) for path in (first, newest)], done
     # The folder of all of them, where the run is not known, too.
     w.env["GPUCTL_STATE_DIR"], known = w.env["GPUCTL_STATE_DIR"] + "2", w.env["GPUCTL_STATE_DIR"]
     done = w.run("generate", "tuned-1", *CHAT, code=2)

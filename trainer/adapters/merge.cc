@@ -237,7 +237,7 @@ MergeResult MergeAdapter(const MergeRequest& request) {
   // That of a checkpoint of the trainer's.
   if (Exists(request.adapter + "/" + kManifestName)) {
     VerifyCheckpoint(request.adapter);
-    CheckBase(request.adapter, request.model, BaseDigest(request.model));
+    CheckBase(request.adapter, request.model, BaseDigest(request.model, request.check));
   }
   JoinTied(places, config, &adapter);
   const std::vector<Weight> weights = WeightsOf(adapter, places);

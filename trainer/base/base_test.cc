@@ -75,6 +75,14 @@ TEST(Sha256Test, FileAndBytesAgree) {
   const std::string bytes(3 << 20, 'x');
   WriteFileDurably(directory.path() + "/f", bytes);
   EXPECT_EQ(Sha256HexOfFile(directory.path() + "/f"), Sha256Hex(bytes));
+  struct Enough {};
+  int pieces = 0;
+  const auto check = [&pieces] {
+    if (++pieces == 2) throw Enough();
+  };
+  WriteFileDurably(directory.path() + "/g", std::string(3 << 20, 'x'));
+  EXPECT_THROW(Sha256HexOfFile(directory.path() + "/g", check), Enough);
+  EXPECT_EQ(pieces, 2);
 }
 
 TEST(TextTest, SuggestsOnlyWhatIsNear) {

@@ -164,18 +164,22 @@ std::string Sha256Hex(const std::string& bytes) {
   return digest.Hex();
 }
 
-std::string Sha256HexOfFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) throw IoError("open", path, errno);
+std::string Sha256HexOfFile(const std::string& path, const std::function<void()>& check) {
+  const struct Opened {
+    int fd;
+    ~Opened() {
+      if (fd >= 0) ::close(fd);
+    }
+  } file = {::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) throw IoError("open", path, errno);
   Sha256 digest;
   std::vector<char> buffer(1 << 20);
   ssize_t count;
-  while ((count = ::read(fd, buffer.data(), buffer.size())) > 0) {
+  while ((count = ::read(file.fd, buffer.data(), buffer.size())) > 0) {
     digest.Update(buffer.data(), static_cast<size_t>(count));
+    if (check) check();
   }
-  const int error = errno;
-  ::close(fd);
-  if (count < 0) throw IoError("read", path, error);
+  if (count < 0) throw IoError("read", path, errno);
   return digest.Hex();
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace gpuctl::trainer {
@@ -34,8 +35,9 @@ class Sha256 {
 };
 
 std::string Sha256Hex(const std::string& bytes);
-// Hashes the file, which it reads in pieces. Throws Error(kIo).
-std::string Sha256HexOfFile(const std::string& path);
+// Hashes the file, which it reads in pieces. Calls `check` behind each; it may throw to give up.
+// Throws Error(kIo).
+std::string Sha256HexOfFile(const std::string& path, const std::function<void()>& check = nullptr);
 
 }  // namespace gpuctl::trainer
 

@@ -9,12 +9,12 @@
 
 namespace gpuctl::trainer {
 
-std::string BaseDigest(const std::string& folder) {
+std::string BaseDigest(const std::string& folder, const std::function<void()>& check) {
   std::set<std::string> paths = {folder + "/config.json"};
   for (const auto& [name, place] : OpenWeights(folder)) paths.insert(place.file->path());
   std::string lines;
   for (const std::string& path : paths) {
-    lines += Sha256HexOfFile(path) + " " + path.substr(folder.size() + 1) + "\n";
+    lines += Sha256HexOfFile(path, check) + " " + path.substr(folder.size() + 1) + "\n";
   }
   return Sha256Hex(lines);
 }

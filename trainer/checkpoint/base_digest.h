@@ -3,13 +3,15 @@
 #ifndef TRAINER_CHECKPOINT_BASE_DIGEST_H_
 #define TRAINER_CHECKPOINT_BASE_DIGEST_H_
 
+#include <functional>
 #include <string>
 
 namespace gpuctl::trainer {
 
 // Returns the SHA-256 of "digest name\n" for config.json and each file of weights, sorted by name.
-// Reads all of them. Throws Error(kBadData) or Error(kIo).
-std::string BaseDigest(const std::string& folder);
+// Reads all of them. Calls `check` often; it may throw to give up. Throws Error(kBadData) or
+// Error(kIo).
+std::string BaseDigest(const std::string& folder, const std::function<void()>& check = nullptr);
 
 // Throws Error(kBadConfig) unless the checkpoint's adapters are for the model of that digest, which
 // is in `folder`. Reads state.json of the checkpoint; throws Error(kBadData) or Error(kIo) for it.
