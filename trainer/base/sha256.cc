@@ -15,6 +15,7 @@
 #endif
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -165,15 +166,12 @@ std::string Sha256Hex(const std::string& bytes) {
 }
 
 std::string Sha256HexOfFile(const std::string& path, const std::function<void()>& check) {
+  std::vector<char> buffer(1 << 20);
   const struct Opened {
     int fd;
-    ~Opened() {
-      if (fd >= 0) ::close(fd);
-    }
-  } file = {::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.fd < 0) throw IoError("open", path, errno);
+    ~Opened() { ::close(fd); }
+  } file = {OpenRegularFile(path)};
   Sha256 digest;
-  std::vector<char> buffer(1 << 20);
   ssize_t count;
   while ((count = ::read(file.fd, buffer.data(), buffer.size())) > 0) {
     digest.Update(buffer.data(), static_cast<size_t>(count));

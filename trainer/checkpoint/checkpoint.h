@@ -61,6 +61,11 @@ struct LoadedCheckpoint {
 // then: the old one, none, or (when only the last sync of <root> failed) the new one.
 std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot);
 
+// Throws Error(kIo) when nothing can be written into the directory `root`, so that a run ends
+// before it works in vain. A full disk is none of the reasons: it may have room when there is a
+// checkpoint.
+void CheckTakesCheckpoints(const std::string& root);
+
 // Verifies, then reads. Throws Error(kBadData) or Error(kIo).
 LoadedCheckpoint LoadCheckpoint(const std::string& path);
 // Does the same without verifying, for one that VerifyCheckpoint or FindNewestCheckpoint has read a

@@ -18,11 +18,7 @@ DirectoryLock::DirectoryLock(std::string path) : path_(std::move(path)) {
 
 void DirectoryLock::MakeAndTake() {
   if (path_.empty() || fd_ >= 0) return;
-  try {
-    MakeDirectories(path_);
-  } catch (const Error&) {
-    return;
-  }
+  MakeDirectories(path_);
   Take();
 }
 

@@ -21,13 +21,10 @@ using nlohmann::json;
 // Keeps a file mapped, read-only.
 struct MappedFile {
   explicit MappedFile(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-      if (errno == ENOENT) throw DataError("read data " + path + ": no such file");
-      throw IoError("open", path, errno);
-    }
+    if (!Exists(path)) throw DataError("read data " + path + ": no such file");
+    const int fd = OpenRegularFile(path);
     struct stat info {};
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) size = static_cast<size_t>(info.st_size);
+    if (fstat(fd, &info) == 0) size = static_cast<size_t>(info.st_size);
     if (size > 0) bytes = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
     const int error = errno;
     close(fd);
@@ -58,7 +55,7 @@ int64_t CountAt(const json& object, const char* key, const std::string& path) {
 }
 
 json ReadDescription(const std::string& path) {
-  json description = ParseJsonObject(ReadWholeFile(path), "read data " + path);
+  json description = ParseJsonObject(ReadWholeFile(path, kLargestSettings), "read data " + path);
   const int64_t format = CountAt(description, "format", path);
   if (format != kPreparedFormat) {
     throw DataError(Format("read data %s: has format %lld, this program reads %lld", path.c_str(),

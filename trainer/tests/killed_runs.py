@@ -2,7 +2,7 @@
 """Kills runs from a model folder at random instants, where memory or disk is short, too: what they
 leave in the end must have the bits of a run that nobody disturbed.
 
-usage: killed_runs.py TRAINER_PROGRAM [KILLS]
+usage: killed_runs.py TRAINER_PROGRAM [KILLS [SEED]]
 
 Full tuning, LoRA, QLoRA, gradients that add up over micro-batches; a limit of the address space, so
 that the first micro-batch does not fit and a smaller one does; a limit of the size of files, so that
@@ -11,7 +11,6 @@ checkpoints fail. Exits with 77 (skipped) when there is no torch.
 
 import json
 import os
-import random
 import resource
 import signal
 import sys
@@ -26,6 +25,7 @@ except ImportError:
 
 from arithmetic import Test, in_chat, sums_below
 from chat_model import write_chat_model
+from kills import Timing, kill_and_resume
 from prepared_runs import newest, of_type, read_metrics
 
 IO = 74
@@ -53,32 +53,11 @@ def micro_batch_of(checkpoints):
         return json.load(file)["micro_batch"]
 
 
-def kill_and_resume(test, what, words, metrics, kills, seconds):
-    """Lets a run go on until it is through, and kills it before. Returns whether it got there."""
-    chooser = random.Random(what)
-    killed = 0
-    while True:
-        process = test.start(*words, "--resume", "auto", GPUCTL_METRICS=metrics)
-        if killed < kills:
-            time.sleep(chooser.uniform(0, 0.6 * seconds))
-            process.kill()
-        _, error = process.communicate()
-        if process.returncode == 0:
-            break
-        killed += 1
-        if process.returncode != -signal.SIGKILL:
-            test.check(f"{what}: a killed run goes on", False, process.returncode, error)
-            return False
-    print(f"        {killed} kills in a run of {seconds:.1f} s")
-    return True
-
-
-def check_kills(test, what, base, data, settings, kills):
-    began = time.monotonic()
+def check_kills(test, what, base, data, settings, kills, seed):
     whole, lines, _ = test.train(what, base, data, settings)
-    seconds = time.monotonic() - began
     words, checkpoints, metrics = test.words(base, data, settings)
-    if not kill_and_resume(test, what, words, metrics, kills, seconds):
+    timing = Timing(test, words, settings)
+    if not kill_and_resume(test, what, words, metrics, kills, timing, seed):
         return whole
     test.check(f"{what}: a run that was killed ends in the same bits",
                bytes_of(whole) == bytes_of(checkpoints))
@@ -113,7 +92,7 @@ def most_address_space(test, base, data, windows):
     return most
 
 
-def check_short_memory(test, rows, held_out, kills):
+def check_short_memory(test, rows, held_out, kills, seed):
     base = test.directory + "/wide"
     write_chat_model(base, layers=4, d=128, heads=8, kv_heads=4, ffn=384, context=768)
     data = test.prepare("wide-rows", base, rows, held_out)
@@ -121,7 +100,7 @@ def check_short_memory(test, rows, held_out, kills):
     if large - small < 100e6:
         test.check("8 windows need more than 4", False, large, small)
         return
-    settings = {**WIDE, "train.micro_batch": 8}
+    settings = {**WIDE, "train.micro_batch": 8, "train.steps": 4 + kills}
     limit = 0
 
     def limit_memory():
@@ -139,7 +118,7 @@ def check_short_memory(test, rows, held_out, kills):
     test.check(f"within {limit * 1e-9:.2f} GB a run halves its micro-batch and goes on",
                ended.returncode == 0 and "a worker runs 4 instead of 8 windows" in ended.stderr,
                ended.returncode, ended.stderr)
-    whole = check_kills(test, "halved micro-batches", base, data, settings, kills)
+    whole = check_kills(test, "halved micro-batches", base, data, settings, kills, seed)
     test.limits = None
     test.check("state.json says how many windows ran at once", micro_batch_of(whole) == 4)
     test.check("a halved micro-batch gives the bits of one that was set",
@@ -191,7 +170,8 @@ def read_whole_lines(path):
 
 
 def main():
-    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 4
+    seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     learned, asked = sums_below(50)
     with tempfile.TemporaryDirectory() as directory:
         test = Test(sys.argv[1], directory)
@@ -199,9 +179,10 @@ def main():
         write_chat_model(base)
         data = test.prepare("rows", base, in_chat(learned[:300]), in_chat(asked[:20]))
         for what, settings in WAYS.items():
-            check_kills(test, what, base, data, {**COMMON, **settings}, kills)
+            check_kills(test, what, base, data,
+                        {**COMMON, "train.steps": 24 + 2 * kills, **settings}, kills, seed)
         check_full_disk(test, base, data)
-        check_short_memory(test, in_chat(learned[:40]), in_chat(asked[:4]), kills)
+        check_short_memory(test, in_chat(learned[:40]), in_chat(asked[:4]), kills, seed)
     print(f"{test.failed} failed")
     sys.exit(1 if test.failed else 0)
 
