@@ -34,7 +34,8 @@ ManifestEntry ParseManifestEntry(const std::string& path, const json& file) {
 std::vector<ManifestEntry> ParseManifest(const std::string& path) {
   const std::string manifest_path = path + "/" + kManifestName;
   if (!Exists(manifest_path)) RefuseCheckpoint(path, "no manifest.json");
-  const json manifest = ParseJsonObject(ReadWholeFile(manifest_path, kLargestSettings), "read " + manifest_path);
+  const json manifest =
+      ParseJsonObject(ReadWholeFile(manifest_path, kLargestSettings), "read " + manifest_path);
   if (!manifest.contains("format") || manifest["format"] != 1) {
     RefuseCheckpoint(path, "the manifest's format is not 1");
   }
