@@ -83,8 +83,7 @@ TEST(Sha256Test, FileAndBytesAgree) {
   const auto check = [&pieces] {
     if (++pieces == 2) throw Enough();
   };
-  WriteFileDurably(directory.path() + "/g", std::string(3 << 20, 'x'));
-  EXPECT_THROW(Sha256HexOfFile(directory.path() + "/g", check), Enough);
+  EXPECT_THROW(Sha256HexOfFile(directory.path() + "/f", check), Enough);
   EXPECT_EQ(pieces, 2);
 }
 
