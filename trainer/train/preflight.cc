@@ -18,6 +18,7 @@
 #include "trainer/train/generate.h"
 #include "trainer/train/model_source.h"
 #include "trainer/train/run_plan.h"
+#include "trainer/train/samples.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -322,6 +323,7 @@ int Preflight(const PreflightRequest& request) {
   const auto data =
       OpenTrainingData(WithModel(request.config, source), TokenizerDigest(source.files));
   const Config config = InSteps(WithModel(request.config, source), *data);
+  const Sampler prompts_are_there(config);
   request.say("data    " + data->Describe());
   const std::string here = MemoryHere(config);
   Trial trial(request, config, source, *data);
