@@ -33,6 +33,7 @@
 #include "trainer/config/adapter_config.h"
 #include "trainer/config/config.h"
 #include "trainer/data/prepared.h"
+#include "trainer/data/prompts.h"
 #include "trainer/prepare/prepare_flags.h"
 #include "trainer/prepare/row_source.h"
 
@@ -282,6 +283,9 @@ absl::Status Inputs::PlanData() {
   }
   if (!rows && !prepared) return absl::OkStatus();  // text lies in the work directory
   RETURN_IF_ERROR(CheckPrepared(data[0].local));
+  if (config_.sample.tokens > 0) {
+    RETURN_IF_ERROR(TryTrainer([&] { trainer::FindPrompts(config_.sample, data[0].local); }));
+  }
   settings_["data"]["paths"] = {Send(data[0], "data")};
   return absl::OkStatus();
 }
@@ -297,6 +301,7 @@ absl::StatusOr<trainer::PrepareOptions> Inputs::RowOptions(const std::vector<Fou
     options.held_out = config_.data.held_out_fraction;
   }
   options.samples = 0;
+  if (config_.sample.tokens > 0) options.prompts = config_.sample.AllPrompts();
   if (rows_.template_file.empty()) return options;
   ASSIGN_OR_RETURN(const Found found, Find("data.template", rows_.template_file));
   if (found.elsewhere) return Missing("data.template", found);
@@ -312,6 +317,8 @@ absl::StatusOr<std::string> Inputs::KeyOf(const trainer::PrepareOptions& options
               {"mask", static_cast<int>(options.mask)},
               {"held_out", options.held_out},
               {"rows", json::array()}};
+  // Keys of data without prompts stay what they were.
+  if (!options.prompts.empty()) key["prompts"] = options.prompts;
   RETURN_IF_ERROR(TryTrainer([&] {
     for (const trainer::DataFile& file : trainer::FindDataFiles(options.data, false)) {
       if (!trainer::IsFile(file.path)) {

@@ -48,6 +48,10 @@ void DeclareFlags(FlagSet& set, PrepareVerbFlags& flags) {
              "skip leaves out rows that cannot be used; refuse (the default) ends the work");
   set.Option("--show", flags.samples, "How many rows to show, with what is learned of them; 1")
       .Range(0, 1000);
+  set.Option(
+         "--prompt", words.prompts,
+         "A prompt whose answer a run shows at each evaluation (sample.prompts); may be repeated")
+      .OneValueEach();
   set.Option("--threads", flags.threads, "One for each processor unless you say so").Range(1, 1024);
 }
 

@@ -141,7 +141,7 @@ def job_of(w):
 
 
 def test_a_model_is_fine_tuned_and_answers(w):
-    run_file = project(w)
+    run_file = project(w, sample={"prompts": ["1 and 2"], "tokens": 8})
     home = os.path.dirname(run_file)
     w.env["GPUCTL_NODE_ROOT"] = w.root
     done = launch(w, run_file, "tuned-1", "--provider", "local")
@@ -152,7 +152,8 @@ def test_a_model_is_fine_tuned_and_answers(w):
     assert sorted(os.listdir(work + "/base")) == SENT, os.listdir(work + "/base")
     assert sorted(os.listdir(work)) == [".gpuctl", "base", "run.yaml"], os.listdir(work)
     assert sorted(os.listdir(work + "/.gpuctl/data")) == [
-        "dataset.json", "held_out.ends", "held_out.tokens", "train.ends", "train.tokens"]
+        "dataset.json", "held_out.ends", "held_out.tokens", "prompts.json", "train.ends",
+        "train.tokens"]
     (checkpoint,) = w.json("pull", "tuned-1")["checkpoints"]
     path = os.path.join(w.work, checkpoint["path"])
     assert checkpoint["verified"], checkpoint
@@ -164,6 +165,10 @@ def test_a_model_is_fine_tuned_and_answers(w):
                for model in (["--model", merged], ["--model", home + "/base", "--adapter", path],
                              ["--model", home + "/base"])]
     assert answers[0] == answers[1] != answers[2] and answers[0].strip(), answers
+    # The job, which has no tokenizer, showed the same answer.
+    shown = [line for line in w.run("logs", "tuned-1").stdout.decode().splitlines()
+             if line.startswith("sample  1 and 2 → ")]
+    assert len(shown) == 2 and shown[-1].endswith(" → " + answers[0].splitlines()[0]), (shown, answers)
     # It goes on from the adapter, also as a new run.
     run_file = project(w, lora={"init": path})
     settings = json.load(open(run_file, encoding="utf-8"))
@@ -195,6 +200,8 @@ def test_rows_are_prepared_once(w):
     for option in ("data.mask=last", "data.mask=all", "data.held_out_fraction=0.3",
                    "model.context=32"):
         assert prepares("--trainer", option) and not prepares("--trainer", option), option
+    asked = ("--trainer", "sample.tokens=8", "--trainer", "sample.prompts=[\"1 and 2\"]")
+    assert prepares(*asked) and not prepares(*asked) and not prepares()
     write(home + "/short.jinja", TEMPLATE.replace("\n", " "))
     option = "data.template=short.jinja"
     assert prepares("--trainer", option) and not prepares("--trainer", option)
@@ -223,8 +230,10 @@ def test_prepare_is_that_of_the_trainer(w):
     home = os.path.dirname(project(w))
     ours, theirs = os.path.join(w.dir, "ours"), os.path.join(w.dir, "theirs")
     flags = ["--model", home + "/base", "--held-out", "0.2", "--context", "32"]
+    flags += ["--prompt", "1 and 2", "--prompt", "3"]
     done = w.run("prepare", home + "/rows.jsonl", "--out", ours, "--mask", "last", *flags)
     trainer(w, "prepare", "--data", home + "/rows.jsonl", "--out", theirs, "--mask", "last", *flags)
+    assert "prompts.json" in os.listdir(theirs)
     for name in os.listdir(theirs):
         with open(ours + "/" + name, "rb") as one, open(theirs + "/" + name, "rb") as other:
             assert one.read() == other.read(), name
@@ -277,6 +286,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_rented(w):
     w.run("prepare", home + "/rows.jsonl", "--model", home + "/other", "--out", home + "/tokens")
     refused(w, project(w, data="tokens"), b"it has the tokens of another tokenizer.json")
     refused(w, project(w, data=["tokens", "rows.jsonl"]), b"stands beside other paths")
+    refused(w, project(w, data="tokens", model="other", sample={"prompts": ["1"], "tokens": 8}),
+            b"the prompt \"1\", which is not in", b"prepare the data with --prompt")
     run_file = project(w, data="tokens", model="other")
     w.run("launch", run_file, "--dry-run", "--provider", "local")
     done = w.run("launch", run_file, "-y", "--provider", "local", "--trainer", "data.mask=last",

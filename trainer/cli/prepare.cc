@@ -30,6 +30,7 @@ PrepareFlags FlagsOf(const Args& args) {
   flags.template_file = args.Get("template");
   flags.bad_rows = args.Get("bad-rows");
   flags.samples = static_cast<int64_t>(args.Number("show", 1, 0, 1000));
+  flags.prompts = args.All("prompt");
   flags.threads = static_cast<int64_t>(args.Number("threads", 0, 1, 1024));
   return flags;
 }
@@ -39,8 +40,8 @@ PrepareFlags FlagsOf(const Args& args) {
 int RunPrepare(const std::vector<std::string>& words) {
   const Args args(words,
                   {"model", "data", "out", "context", "mask", "template", "held-out", "bad-rows",
-                   "show", "threads"},
-                  {"data"}, words.size());
+                   "show", "threads", "prompt"},
+                  {"data", "prompt"}, words.size());
   PrepareOptions options = OptionsOf(FlagsOf(args));
   options.stop = [] { return StopSignal() != 0; };
   WatchSignals();

@@ -1,5 +1,6 @@
 #include "trainer/config/config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "trainer/base/error.h"
@@ -105,8 +106,9 @@ std::vector<Field> CheckpointFields(CheckpointConfig& c) {
 
 std::vector<Field> SampleFields(SampleConfig& c) {
   return {
-      {"prompt", &c.prompt, 0, 0, {}, "text to continue at the end of training"},
-      {"tokens", &c.tokens, 0, 1e6, {}, "bytes to generate; 0 = no sample"},
+      {"prompt", &c.prompt, 0, 0, {}, "text to continue at each evaluation, and at the end"},
+      {"prompts", &c.prompts, 0, 0, {}, "more of them"},
+      {"tokens", &c.tokens, 0, 1e6, {}, "tokens or bytes to generate; 0 = no sample"},
       {"temperature", &c.temperature, 0, 100, {}, "0 = greedy"},
       {"seed", &c.seed, 0, kMax, {}, "of the sampling"},
   };
@@ -339,7 +341,11 @@ void CheckLora(const Config& config) {
 void CheckConfig(const Config& config) {
   CheckModel(config.model);
   CheckLora(config);
-  if (config.sample.tokens > 0 && config.sample.prompt.empty()) {
+  const std::vector<std::string>& prompts = config.sample.prompts;
+  if (std::find(prompts.begin(), prompts.end(), "") != prompts.end()) {
+    throw ConfigError("check sample: sample.prompts has an empty text");
+  }
+  if (config.sample.tokens > 0 && config.sample.AllPrompts().empty()) {
     throw ConfigError("check sample: sample.prompt is empty but sample.tokens is not 0");
   }
 }

@@ -116,9 +116,16 @@ struct CheckpointConfig {
 
 struct SampleConfig {
   std::string prompt;
+  std::vector<std::string> prompts = {};  // more of them
   int64_t tokens = 0;
-  double temperature = 0.8;
+  double temperature = 0;
   int64_t seed = 1;
+
+  std::vector<std::string> AllPrompts() const {
+    std::vector<std::string> all = prompts;
+    if (!prompt.empty()) all.insert(all.begin(), prompt);
+    return all;
+  }
 };
 
 // Low-rank adapters beside frozen matrices (LoRA, Hu et al., arXiv 2106.09685).

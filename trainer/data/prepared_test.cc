@@ -8,6 +8,7 @@
 
 #include "trainer/base/files.h"
 #include "trainer/data/packed_rows.h"
+#include "trainer/data/prompts.h"
 #include "trainer/data/training_data.h"
 #include "trainer/tests/expect_error.h"
 #include "trainer/tests/temp_dir.h"
@@ -236,6 +237,30 @@ TEST_F(PreparedTest, IsWhatARunTrainsOnWhenItFitsTheModel) {
   EXPECT_ERROR(OpenTrainingData(config, ""), ExitCode::kBadData, "ids up to 999");
   config.data.paths.push_back(dir_.path());
   EXPECT_ERROR(OpenTrainingData(config, ""), ExitCode::kBadConfig, "beside other paths");
+}
+
+TEST(PromptsTest, EveryByteComesBackAndNamedPromptsAreFound) {
+  const TempDir folder;
+  EncodedPrompts written;
+  written.chat = true;
+  written.stop_ids = {7};
+  written.prompts = {{"one", {1, 2}}, {"zw\u00f6lf\n", {3}}, {"three", {4}}};
+  for (int byte = 0; byte < 256; ++byte) written.pieces.emplace_back(2, static_cast<char>(byte));
+  WriteFileDurably(folder.path() + "/" + kPromptsFile, PromptsToJson(written));
+  SampleConfig sample;
+  sample.prompt = "three";
+  sample.prompts = {"zw\u00f6lf\n"};
+  const EncodedPrompts read = FindPrompts(sample, folder.path());
+  EXPECT_TRUE(read.chat);
+  EXPECT_EQ(read.stop_ids, written.stop_ids);
+  EXPECT_EQ(read.pieces, written.pieces);
+  ASSERT_EQ(read.prompts.size(), 2u);
+  EXPECT_EQ(read.prompts[0].text, "three");
+  EXPECT_EQ(read.prompts[1].ids, written.prompts[1].ids);
+  EXPECT_EQ(read.TextOf({65, 300, -1, 195}), "AA\xc3\xc3");
+  sample.prompts = {"two"};
+  EXPECT_ERROR(FindPrompts(sample, folder.path()), ExitCode::kBadConfig, "\"two\"");
+  EXPECT_ERROR(FindPrompts(sample, folder.path() + "/none"), ExitCode::kBadConfig, "three");
 }
 
 }  // namespace

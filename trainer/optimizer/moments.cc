@@ -14,7 +14,7 @@ namespace gpuctl::trainer {
 namespace {
 
 constexpr int64_t kSmall = 4096;                   // elements; fewer stay in fp32
-constexpr int64_t kPiece = 4096 * kCodeBlock;      // elements that are fp32 at once off the CPU
+constexpr int64_t kPiece = 16384 * kCodeBlock;     // elements that are fp32 at once off the CPU
 constexpr int64_t kLoadPiece = 1024 * kCodeBlock;  // elements that are looked at at once
 constexpr uint8_t kZeroCodes[] = {127, 0};         // of the two kinds
 
@@ -134,7 +134,7 @@ void Moments::Update(size_t parameter, const AdamwStep& step, const at::Tensor& 
   if (!in_8_bits(parameter)) {
     return AdamwUpdate(step, master, gradient, exp_avg(parameter), exp_avg_sq(parameter), clip);
   }
-  const at::Tensor masters = master.view({-1}), gradients = gradient.view({-1});
+  const at::Tensor masters = master.view({-1}), gradients = gradient.reshape({-1});
   std::array<at::Tensor, 2> numbers;
   for (at::Tensor& pieces : numbers) {
     pieces = at::empty({std::min(kPiece, masters.numel())}, masters.options());

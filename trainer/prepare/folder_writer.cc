@@ -11,6 +11,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/data/prepared.h"
+#include "trainer/data/prompts.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -20,7 +21,7 @@ const char* const kPartNames[] = {kTrainPart, kHeldOutPart};
 
 // Returns whether all that a folder has is what `prepare` writes.
 bool IsOnlyPrepared(const std::string& folder) {
-  std::vector<std::string> known = {kDatasetFile};
+  std::vector<std::string> known = {kDatasetFile, kPromptsFile};
   for (const char* part : kPartNames) {
     known.push_back(std::string(part) + kTokensSuffix);
     known.push_back(std::string(part) + kEndsSuffix);
@@ -165,6 +166,10 @@ void FolderWriter::Finish(Part from, const std::vector<std::pair<int64_t, int64_
     parts_[moves ? to : from]->Add(old.Words(row), static_cast<size_t>(old.Size(row)));
   }
   for (const auto& part : parts_) part->Close();
+}
+
+void FolderWriter::AddFile(const std::string& name, const std::string& content) {
+  WriteFileDurably(made_ + "/" + name, content);
 }
 
 void FolderWriter::Publish(nlohmann::ordered_json description) {

@@ -70,6 +70,8 @@ class FolderWriter {
   // Closes the parts, and moves rows [first, last) of one part to the other, which must be empty.
   // Call it once, after the last row.
   void Finish(Part from, const std::vector<std::pair<int64_t, int64_t>>& rows);
+  // Writes one more file, which the digest of the data does not depend on. Throws Error(kIo).
+  void AddFile(const std::string& name, const std::string& content);
   // Writes dataset.json, with what it must have added to `description`, and puts the folder into
   // its place, for an older one. Call it after Finish.
   void Publish(nlohmann::ordered_json description);

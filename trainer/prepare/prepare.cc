@@ -13,6 +13,7 @@
 #include "trainer/base/text.h"
 #include "trainer/config/families.h"
 #include "trainer/data/prepared.h"
+#include "trainer/data/prompts.h"
 #include "trainer/prepare/digest_set.h"
 #include "trainer/prepare/pipeline.h"
 #include "trainer/prepare/row_source.h"
@@ -233,6 +234,24 @@ const char* NameOfMask(Mask mask) {
   return mask == Mask::kAll ? "all" : mask == Mask::kLast ? "last" : "assistant";
 }
 
+// Encodes the prompts as the rows are: for the chat template if there are conversations. Throws
+// Error(kBadData).
+EncodedPrompts EncodePrompts(const RowEncoder& encoder, const std::vector<std::string>& prompts,
+                             bool chat) {
+  EncodedPrompts encoded;
+  encoded.chat = chat;
+  if (encoder.end()) encoded.stop_ids = {*encoder.end()};
+  for (const std::string& text : prompts) {
+    const std::vector<int32_t> ids = encoder.EncodePrompt(text, chat);
+    encoded.prompts.push_back({text, {ids.begin(), ids.end()}});
+  }
+  const Tokenizer& tokenizer = encoder.tokenizer();
+  for (int32_t id = 0; id < tokenizer.IdEnd(); ++id) {
+    encoded.pieces.push_back(tokenizer.BytesWithin(id));
+  }
+  return encoded;
+}
+
 // Throws if bad rows are not skipped.
 void CheckBadRows(const PrepareOptions& options, const PrepareReport& report) {
   if (report.bad == 0 || options.skip_bad_rows) return;
@@ -289,6 +308,10 @@ std::optional<PrepareReport> Prepare(const PrepareOptions& options) {
   if (pipeline.stop()) return std::nullopt;
   CheckBadRows(options, report);
   sink.Finish();
+  if (!options.prompts.empty()) {
+    const bool chat = report.chat_tokens > 0;
+    writer.AddFile(kPromptsFile, PromptsToJson(EncodePrompts(encoder, options.prompts, chat)));
+  }
   nlohmann::ordered_json description = {{"tokenizer_sha256", tokenizer_sha256},
                                         {"id_end", report.id_end},
                                         {"context", report.context},

@@ -29,9 +29,10 @@ struct PrepareOptions {
   double held_out = 0.05;     // the share of rows that is not trained on
   std::string held_out_file;  // the rows that are not trained on, instead
   bool skip_bad_rows = false;
-  int64_t samples = 1;         // how many rows the report shows
-  int64_t threads = 0;         // 0: one for each core
-  std::function<bool()> stop;  // asked often, by any thread; true ends the work
+  int64_t samples = 1;               // how many rows the report shows
+  int64_t threads = 0;               // 0: one for each core
+  std::vector<std::string> prompts;  // to encode for the samples of a run; see data/prompts.h
+  std::function<bool()> stop;        // asked often, by any thread; true ends the work
 };
 
 // Returns none when `stop` said so. Throws Error(kBadConfig); Error(kBadData) that lists bad rows,

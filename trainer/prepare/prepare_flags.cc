@@ -63,6 +63,10 @@ PrepareOptions OptionsOf(const PrepareFlags& flags) {
   ReadHeldOut(flags.held_out, &options);
   options.skip_bad_rows = OneOf(flags.bad_rows, {"refuse", "skip"}, where + "--bad-rows") == "skip";
   options.samples = flags.samples;
+  for (const std::string& prompt : flags.prompts) {
+    if (prompt.empty()) throw ConfigError(where + "--prompt has no text");
+  }
+  options.prompts = flags.prompts;
   options.threads = flags.threads;
   return options;
 }

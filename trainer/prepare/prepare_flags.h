@@ -15,6 +15,7 @@ namespace gpuctl::trainer {
 struct PrepareFlags {
   std::string model, out;
   std::vector<std::string> data;
+  std::vector<std::string> prompts;
   int64_t context = 0;
   std::string mask;      // kMasks
   std::string held_out;  // a share, or a file

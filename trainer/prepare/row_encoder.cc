@@ -107,6 +107,20 @@ EncodedRow RowEncoder::EncodeCompletion(const Row& row) const {
   return made;
 }
 
+std::vector<int32_t> RowEncoder::EncodePrompt(const std::string& text, bool chat) const {
+  if (chat) {
+    if (no_template_) throw *no_template_;
+    Conversation conversation;
+    conversation.messages.push_back({{"role", "user"}, {"content", text}});
+    return tokenizer_.Encode(template_->Render(conversation, /*add_generation_prompt=*/true),
+                             /*add_special=*/false);
+  }
+  std::vector<int32_t> ids = tokenizer_.Encode(text, /*add_special=*/false);
+  const std::vector<int32_t>& before = tokenizer_.TokensBefore();
+  if (!BeginsWithIds(ids, before)) ids.insert(ids.begin(), before.begin(), before.end());
+  return ids;
+}
+
 // The tokens that begin a text, unless the text has them itself.
 void RowEncoder::AddBefore(const std::vector<int32_t>& ids, std::vector<uint32_t>* words) const {
   const std::vector<int32_t>& before = tokenizer_.TokensBefore();

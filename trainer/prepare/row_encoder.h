@@ -47,6 +47,12 @@ class RowEncoder {
   // a document before it has one token less in its first row, for the last token of the former.
   EncodedRow EncodeDocument(const std::string& text, bool first, bool last) const;
 
+  // Returns the tokens of a prompt that waits for its continuation, or of a message that waits for
+  // an answer: those that a row has before what is learned. Throws Error(kBadData).
+  std::vector<int32_t> EncodePrompt(const std::string& text, bool chat) const;
+  // The token that ends a document, if there is one.
+  std::optional<int32_t> end() const { return end_; }
+
   // Without a template no conversation can be encoded, whatever it says.
   bool has_template() const { return template_.has_value(); }
   // Whether a document ends with a token that says so.

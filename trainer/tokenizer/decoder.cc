@@ -120,6 +120,26 @@ std::string Decoder::Finish(State* state) const {
   return state->out_;
 }
 
+std::string Decoder::BytesWithin(const std::string& token) const {
+  PatternScratch scratch;
+  std::string text = token;
+  for (const Step& step : steps_) {
+    if (std::holds_alternative<ByteLevel>(step)) {
+      text = BytesOfToken(text);
+    } else if (std::holds_alternative<ByteFallback>(step)) {
+      const int byte = ByteOfFallback(text);
+      if (byte >= 0) text = std::string(1, static_cast<char>(byte));
+    } else if (std::holds_alternative<Spaces>(step)) {
+      text = " " + text;
+    } else if (const auto* metaspace = std::get_if<Metaspace>(&step)) {
+      text = ReplaceAll(Pattern::FromLiteral(metaspace->replacement), " ", text, scratch);
+    } else if (const auto* replace = std::get_if<Replace>(&step)) {
+      text = ReplaceAll(replace->pattern, replace->with, text, scratch);
+    }  // Strip is for the ends of the whole text
+  }
+  return text;
+}
+
 void Decoder::Give(size_t index, const std::string& text, bool begins, State* state) const {
   if (index == steps_.size()) {
     state->out_ += text;

@@ -51,6 +51,9 @@ class Decoder {
   // Returns the rest. The state is at its end.
   std::string Finish(State* state) const;
 
+  // Returns the bytes of a token behind and before others: perhaps a part of a code point.
+  std::string BytesWithin(const std::string& token) const;
+
  private:
   struct ByteLevel {};
   struct ByteFallback {};

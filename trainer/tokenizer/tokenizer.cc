@@ -242,6 +242,11 @@ bool Tokenizer::IsSpecial(int32_t id) const {
   return token != nullptr && parts_->added.IsSpecial(*token);
 }
 
+std::string Tokenizer::BytesWithin(int32_t id) const {
+  const std::string* token = parts_->Token(id, /*skip_special=*/true);
+  return token == nullptr ? "" : parts_->decoder.BytesWithin(*token);
+}
+
 int32_t Tokenizer::VocabularySize() const {
   int32_t size = parts_->bpe.size();
   for (const auto& [id, token] : parts_->added.all()) {

@@ -73,6 +73,9 @@ class Tokenizer {
   // Returns the token of an id.
   std::optional<std::string> Token(int32_t id) const;
   bool IsSpecial(int32_t id) const;
+  // Returns the bytes that an id stands for behind and before others, "" for a special one or none:
+  // together they are what Decode gives, but for spaces at the ends and what is no valid UTF-8.
+  std::string BytesWithin(int32_t id) const;
   // Returns how many tokens there are.
   int32_t VocabularySize() const;
   // Returns one more than the highest id: a model needs that many rows at least.

@@ -278,6 +278,25 @@ TEST(TokenizerTest, ByteTokensAndStrippedSpaces) {
   EXPECT_EQ(stream.Finish(), "\xef\xbf\xbd");
 }
 
+TEST(TokenizerTest, BytesWithinATextAreWithoutItsEnds) {
+  json document = SmallTokenizer({"▁a", "<0xE4>", "Ġb", "Ã"}, {});
+  const auto bytes = [&](int32_t id) { return Tokenizer::FromJson(document).BytesWithin(id); };
+  document["decoder"] = {{"type", "ByteLevel"}};
+  EXPECT_EQ(bytes(2), " b");
+  EXPECT_EQ(bytes(3), "\xc3");
+  document["decoder"] = {{"type", "Sequence"},
+                         {"decoders",
+                          {{{"type", "Replace"}, {"pattern", {{"String", "▁"}}}, {"content", " "}},
+                           {{"type", "ByteFallback"}},
+                           {{"type", "Fuse"}},
+                           {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}};
+  EXPECT_EQ(bytes(0), " a");
+  EXPECT_EQ(bytes(1), "\xe4");
+  document["decoder"] = {{"type", "Metaspace"}, {"replacement", "▁"}};
+  EXPECT_EQ(bytes(0), " a");
+  EXPECT_EQ(bytes(99), "");
+}
+
 TEST(TokenizerTest, OtherDecoders) {
   json document = SmallTokenizer({"▁a", "b▁"}, {});
   EXPECT_EQ(Tokenizer::FromJson(document).Decode({0, 1}, false), "▁a b▁");

@@ -111,10 +111,10 @@ std::vector<int64_t> GenerateTokens(const GptShape& shape, const GptWeights& wei
 }
 
 std::string GenerateText(const GptShape& shape, const GptWeights& weights,
-                         const SampleConfig& sample, const std::function<void(char)>& emit,
-                         const std::function<bool()>& stop) {
+                         const SampleConfig& sample, const std::string& text_before,
+                         const std::function<void(char)>& emit, const std::function<bool()>& stop) {
   GenerateRequest request;
-  const TokenStream prompt = Encode(sample.prompt);
+  const TokenStream prompt = Encode(text_before);
   request.prompt.assign(prompt.begin(), prompt.end());
   request.tokens = sample.tokens;
   request.sampling.temperature = sample.temperature;

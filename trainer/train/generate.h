@@ -56,10 +56,10 @@ std::vector<int64_t> GenerateTokens(const GptShape& shape, const GptWeights& wei
                                     const std::function<void(int64_t)>& emit,
                                     const std::function<bool()>& stop);
 
-// Does the same with bytes: generates `sample.tokens` bytes after `sample.prompt`.
+// Does the same with bytes: generates `sample.tokens` bytes after the prompt.
 std::string GenerateText(const GptShape& shape, const GptWeights& weights,
-                         const SampleConfig& sample, const std::function<void(char)>& emit,
-                         const std::function<bool()>& stop);
+                         const SampleConfig& sample, const std::string& prompt,
+                         const std::function<void(char)>& emit, const std::function<bool()>& stop);
 
 }  // namespace gpuctl::trainer
 

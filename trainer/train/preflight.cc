@@ -18,6 +18,7 @@
 #include "trainer/train/generate.h"
 #include "trainer/train/model_source.h"
 #include "trainer/train/run_plan.h"
+#include "trainer/train/samples.h"
 #include "trainer/train/schedule.h"
 
 namespace gpuctl::trainer {
@@ -324,6 +325,7 @@ int Preflight(const PreflightRequest& request) {
   const auto data =
       OpenTrainingData(WithModel(request.config, source), TokenizerDigest(source.files));
   const Config config = InSteps(WithModel(request.config, source), *data);
+  const Sampler prompts_are_there(config);
   request.say("data    " + data->Describe());
   request.Note("data", data->Describe());
   const std::string here = MemoryHere(config);

@@ -11,6 +11,14 @@ using nlohmann::ordered_json;
 
 long long Long(int64_t value) { return static_cast<long long>(value); }
 
+// Returns the text with U+FFFD in the place of what is no valid UTF-8: bytes that were generated,
+// or a character whose end was not.
+std::string ValidText(const std::string& text) {
+  return ordered_json::parse(
+             ordered_json(text).dump(-1, ' ', false, ordered_json::error_handler_t::replace))
+      .get<std::string>();
+}
+
 }  // namespace
 
 void Reporter::Step(const StepEvent& e) {
@@ -62,9 +70,10 @@ void Reporter::Checkpoint(const CheckpointReport& r) {
              r.stall_seconds));
 }
 
-void Reporter::Sample(const std::string& prompt, const std::string& text, int64_t step) {
-  metrics_.Write({{"type", "sample"}, {"step", step}, {"prompt", prompt}, {"text", text}});
-  Say("sample  " + Printable(prompt + text));
+void Reporter::Sample(const SampleText& sample, int64_t step) {
+  metrics_.Write(
+      {{"type", "sample"}, {"step", step}, {"prompt", sample.prompt}, {"text", sample.text}});
+  Say("sample  " + Printable(ValidText(sample.prompt + (sample.chat ? " → " : "") + sample.text)));
 }
 
 void Reporter::Done(const DoneEvent& e) {

@@ -9,6 +9,7 @@
 
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/train/metrics.h"
+#include "trainer/train/samples.h"
 
 namespace gpuctl::trainer {
 
@@ -52,7 +53,7 @@ class Reporter {
   void Step(const StepEvent& event);
   void Eval(const EvalEvent& event);
   void Checkpoint(const CheckpointReport& report);
-  void Sample(const std::string& prompt, const std::string& text, int64_t step);
+  void Sample(const SampleText& sample, int64_t step);
   void Done(const DoneEvent& event);
   void Say(const std::string& line);   // standard output only
   void Warn(const std::string& line);  // standard error only

@@ -10,7 +10,6 @@
 #include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
 #include "trainer/train/evaluate.h"
-#include "trainer/train/generate.h"
 #include "trainer/train/resume.h"
 #include "trainer/train/run_plan.h"
 #include "trainer/train/schedule.h"
@@ -40,6 +39,7 @@ Trainer::Trainer(RunOptions options)
       data_(OpenTrainingData(WithModel(options.config, source_), TokenizerDigest(source_.files))),
       options_(Resolved(std::move(options), source_, *data_)),
       config_(options_.config),
+      sampler_(config_),
       reporter_(options_.metrics_path),
       sgemm_gflops_(MeasureSgemm()),
       memory_(PlanRun(config_)),
@@ -78,6 +78,7 @@ int Trainer::Train() {
     if (EvalDue()) Evaluate();
     if (CheckpointDue()) SaveCheckpoint();
     ReportCheckpoints();
+    if (EvalDue() && progress_.step < config_.train.steps) ShowSamples();
   }
   if (!progress_.held_out_loss) Evaluate();
   return Leave(OutOfPatience() ? "early_stop" : "finished");
@@ -260,18 +261,23 @@ void Trainer::SaveLastCheckpoint() {
   if (!checkpoint_failure_.empty()) throw Error(checkpoint_code_, checkpoint_failure_);
 }
 
-void Trainer::ShowSample() {
-  if (config_.sample.tokens == 0 || Stopping()) return;
-  const std::string text = GenerateText(
-      stepper_.shape(), stepper_.weights(), config_.sample, [](char) {},
-      [this] { return Stopping(); });
-  reporter_.Sample(config_.sample.prompt, text, progress_.step);
+// A sample that fails does no harm to the run.
+void Trainer::ShowSamples() {
+  if (sampled_step_ == progress_.step || Stopping()) return;
+  sampled_step_ = progress_.step;
+  try {
+    sampler_.Run(
+        stepper_.shape(), stepper_.weights(), [this] { return Stopping(); },
+        [this](const SampleText& sample) { reporter_.Sample(sample, progress_.step); });
+  } catch (const Error& error) {
+    reporter_.Warn(std::string("warning: no sample: ") + error.what());
+  }
 }
 
 int Trainer::Leave(const char* outcome) {
   const int signal = progress_.step < config_.train.steps ? options_.stop_signal() : 0;
   SaveLastCheckpoint();
-  if (signal == 0) ShowSample();
+  if (signal == 0) ShowSamples();
   DoneEvent event;
   event.step = progress_.step;
   event.outcome = outcome;

@@ -21,6 +21,7 @@
 #include "trainer/train/model_source.h"
 #include "trainer/train/progress.h"
 #include "trainer/train/report.h"
+#include "trainer/train/samples.h"
 
 namespace gpuctl::trainer {
 
@@ -66,7 +67,7 @@ class Trainer {
   bool SaveCopy();
   void ReportCheckpoints();
   void SaveLastCheckpoint();
-  void ShowSample();
+  void ShowSamples();
   int Leave(const char* outcome);
   Snapshot LiveSnapshot() const;
   bool Stopping() const { return options_.stop_signal() != 0; }
@@ -76,6 +77,7 @@ class Trainer {
   const std::unique_ptr<const TrainingData> data_;
   const RunOptions options_;  // with the model of source_, and all lengths in steps
   const Config& config_;
+  const Sampler sampler_;
   Reporter reporter_;
   const double sgemm_gflops_;
   const MemoryPlan memory_;
@@ -85,6 +87,7 @@ class Trainer {
   std::unique_ptr<Checkpointer> checkpointer_;  // null without a checkpoint directory
   Progress progress_;
   int64_t saved_step_ = -1;         // last step given to the writer
+  int64_t sampled_step_ = -1;       // last step whose samples were shown
   std::string last_checkpoint_;     // the last published one
   std::string checkpoint_failure_;  // of the last one, or ""
   ExitCode checkpoint_code_ = ExitCode::kDone;
