@@ -16,13 +16,15 @@ namespace gpuctl::trainer {
 struct Placement {
   c10::Device device{c10::kCPU};
   c10::ScalarType dtype = c10::kFloat;  // of the weights that multiply; moments are always fp32
-  int workers = 1;                      // threads of the team: cores on the CPU, else 1
+  int workers = 1;                      // each runs a part of the batch; on an accelerator 1
+  int threads = 1;                      // of each worker; results do not depend on them
 };
 
-// Chooses device, dtype and threads. Throws Error(kBadConfig) when the requested device is not
-// there, or for bf16 on MPS.
+// Chooses device, dtype, workers and their threads. Throws Error(kBadConfig) when the requested
+// device is not there, or for bf16 on MPS.
 Placement ChoosePlacement(const TrainConfig& config);
-std::string Describe(const Placement& placement);  // "cpu, fp32, 2 workers"
+// "cpu, fp32, 2 workers", "cpu, fp32, 1 worker with 2 threads"
+std::string Describe(const Placement& placement);
 
 // Keeps freed tensors in the process, instead of returning every page to the kernel and faulting it
 // in again a moment later. Call it first in main.
@@ -38,6 +40,8 @@ std::string SlowBlasWarning(double gflops);
 
 // Returns the resident memory of this process, in bytes; 0 when the system does not tell.
 int64_t ResidentBytes();
+// Returns the most that it has been since the process began.
+int64_t PeakResidentBytes();
 
 }  // namespace gpuctl::trainer
 

@@ -96,7 +96,7 @@ json StateToJson(const Config& config, const Placement& placement, const std::st
       {"data_digest", data_digest},
       {"config", written},
       {"config_digest", Sha256Hex(written.dump())},
-      {"threads", placement.workers},
+      {"threads", placement.workers},  // the workers, whose number decides the last bits
       {"device", placement.device.str()},
       {"dtype", placement.dtype == at::kFloat ? "fp32" : "bf16"},
       {"torch", TORCH_VERSION},
