@@ -19,7 +19,9 @@
 #include "trainer/step/device.h"
 #include "trainer/step/memory.h"
 #include "trainer/step/stepper.h"
+#include "trainer/train/model_source.h"
 #include "trainer/train/report.h"
+#include "trainer/train/run_plan.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -35,6 +37,30 @@ nlohmann::json BenchDefaults() {
             {"vocab_size", 8192},
             {"context", 256}}},
           {"train", {{"batch", 8}, {"micro_batch", 4}}}};
+}
+
+bool IsAbout(const std::string& prefix, const std::string& override) {
+  return override.rfind(prefix, 0) == 0;
+}
+
+// A model of random weights may have adapters here; those of a run need model.init.
+Config ConfigOf(const std::vector<std::string>& overrides) {
+  const auto about = [&](const std::string& prefix) {
+    return std::any_of(overrides.begin(), overrides.end(),
+                       [&](const std::string& word) { return IsAbout(prefix, word); });
+  };
+  if (about("model.init=")) {
+    nlohmann::json defaults = BenchDefaults();
+    defaults.erase("model");
+    return OverrideConfig(defaults, overrides);
+  }
+  std::vector<std::string> lora, others;
+  for (const std::string& word : overrides) {
+    (IsAbout("lora.", word) ? lora : others).push_back(word);
+  }
+  Config config = OverrideConfig(BenchDefaults(), others);
+  config.lora = OverrideConfig({{"model", {{"init", "random"}}}}, lora).lora;
+  return config;
 }
 
 Batch RandomBatch(const Config& config, uint64_t step) {
@@ -56,13 +82,20 @@ Batch RandomBatch(const Config& config, uint64_t step) {
 
 int RunBench(const std::vector<std::string>& words) {
   const Args args(words, {"set", "steps", "warmup"}, {"set"}, 0);
-  const Config config = OverrideConfig(BenchDefaults(), args.All("set"));
+  Config config = ConfigOf(args.All("set"));
   const auto steps = static_cast<int64_t>(args.Number("steps", 10, 1, 1e6));
   const auto warmup = static_cast<int64_t>(args.Number("warmup", 2, 0, 1e6));
   ChooseMatMul(config.train.matmul);
   const double peak_before = MeasureSgemm();
-  const Placement placement = ChoosePlacement(config.train);
-  Stepper stepper(config, placement, InitializeWeights(config.model, 1));
+  ModelSource source;
+  if (!config.model.init.empty()) {
+    source = FindModel(config, "");
+    config = WithModel(config, source);
+  }
+  const MemoryPlan plan = PlanRun(config);
+  const Placement placement = plan.placement;
+  Stepper stepper(config, placement, StartWeights(config, source, placement));
+  stepper.SetMicroBatch(plan.micro_batch);
   std::vector<double> seconds;
   GradientResult result;
   for (int64_t step = 0; step < warmup + steps; ++step) {
@@ -88,9 +121,13 @@ int RunBench(const std::vector<std::string>& words) {
       {"matmul", MatMulLibrary()},
       {"blas_kernels", BlasKernels()},
       {"workers", placement.workers},
+      {"threads", placement.workers * placement.threads},
+      {"micro_batch", stepper.micro_batch()},
       {"device", Describe(placement)},
       {"parameters", CountParameters(config.model)},
-      {"memory_bytes", UsedMemory(placement)}};
+      {"memory_bytes", UsedMemory(placement)},
+      {"peak_bytes", PeakResidentBytes()},
+      {"estimated_bytes", plan.estimate.total}};
   std::printf("%s\n", line.dump().c_str());
   return 0;
 }

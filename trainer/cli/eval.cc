@@ -70,7 +70,7 @@ int RunEval(const std::vector<std::string>& words) {
   const auto data = OpenTrainingData(config, tokenizer);
   const LoadedModel loaded =
       LoadModel(paths, folder, config.model.context, args.Get("device", "auto"));
-  Team team(loaded.placement.workers);
+  Team team(loaded.placement.workers, loaded.placement.threads);
   const HeldOutLoss loss = MeanHeldOutLoss(
       *data, config.model.context,
       [&](const Batch& batch) {

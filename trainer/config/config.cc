@@ -76,7 +76,7 @@ std::vector<Field> TrainFields(TrainConfig& c) {
       {"batch", &c.batch, 1, 1e9, {}, "windows an optimizer step"},
       {"micro_batch", &c.micro_batch, 0, 1e6, {}, "windows a worker runs at once; 0 = by memory"},
       {"seed", &c.seed, 0, kMax, {}, "weights and data order"},
-      {"threads", &c.threads, 0, 4096, {}, "CPU workers; 0 = one a core"},
+      {"threads", &c.threads, 0, 4096, {}, "CPU threads; 0 = one a core"},
       {"device", &c.device, 0, 0, {"auto", "cpu", "cuda", "mps"}, "auto: CUDA, MPS, CPU"},
       {"dtype",
        &c.dtype,

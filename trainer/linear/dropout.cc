@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "trainer/base/philox.h"
+#include "trainer/linear/threads.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -32,13 +33,14 @@ uint64_t KeyOf(const DropoutDraw& draw, uint32_t module, int64_t window) {
                   static_cast<uint64_t>(draw.first_window + window));
 }
 
-void FillWindow(uint64_t key, const Threshold& threshold, int64_t count, float* factors) {
+// Writes the elements [begin, end) of a window; `begin` is a multiple of the lanes.
+void Fill(uint64_t key, const Threshold& threshold, int64_t begin, int64_t end, float* factors) {
   const float choices[2] = {threshold.kept, 0.0f};
   const auto dropped = static_cast<uint32_t>(threshold.dropped);
-  for (int64_t first = 0; first < count; first += kLanes) {
+  for (int64_t first = begin; first < end; first += kLanes) {
     const PhiloxBlock block =
         RandomBlock(key, RandomStream::kDropout, 0, static_cast<uint64_t>(first / kLanes));
-    const int64_t lanes = std::min(kLanes, count - first);
+    const int64_t lanes = std::min(kLanes, end - first);
     for (int64_t lane = 0; lane < lanes; ++lane) {
       const uint32_t word = block[static_cast<size_t>(lane / 2)];
       const uint32_t value = lane % 2 == 0 ? word & 0xFFFF : word >> 16;
@@ -56,8 +58,10 @@ at::Tensor DropoutFactors(const DropoutDraw& draw, uint32_t module, int64_t rows
   const Threshold threshold(draw.share);
   const int64_t count = draw.tokens * columns;
   for (int64_t window = 0; window < rows / draw.tokens; ++window) {
-    FillWindow(KeyOf(draw, module, window), threshold, count,
-               factors_nd.data_ptr<float>() + window * count);
+    const uint64_t key = KeyOf(draw, module, window);
+    float* factors = factors_nd.data_ptr<float>() + window * count;
+    ForRanges(count, RowGrain(1),
+              [&](int64_t begin, int64_t end) { Fill(key, threshold, begin, end, factors); });
   }
   return factors_nd;
 }

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "trainer/base/error.h"
+#include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
 
 namespace gpuctl::trainer {
@@ -62,19 +63,93 @@ bool Passable(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
          LayoutOf(b).transpose != 0 && LayoutOf(out).transpose == 'N';
 }
 
+// Multiplications of a piece of a product; its packing and the threads' meeting cost little beside.
+constexpr int64_t kPieceWork = 16 << 20;
+// The fewest rows or columns of a piece of the longer side, and of the other one. Shorter ones
+// multiply slower.
+constexpr int64_t kLongSide = 240;
+constexpr int64_t kShortSide = 128;
+
+// How rows and columns of one product are cut into pieces. OneDNN and BLAS choose their kernels by
+// the extents, which decides the last bits of a sum; so the pieces follow from these alone.
+struct Grid {
+  int64_t row_pieces = 1;
+  int64_t column_pieces = 1;
+};
+
+// Returns into how many pieces a side is cut, of `grain` at least.
+int64_t Cut(int64_t extent, int64_t grain, int64_t most) {
+  return std::clamp<int64_t>(extent / grain, 1, std::clamp<int64_t>(most, 1, kMostPieces));
+}
+
+Grid GridOf(int64_t m, int64_t n, int64_t k) {
+  const int64_t most = std::min(kMostPieces, m * n * k / kPieceWork);
+  Grid grid;
+  if (most < 2) return grid;
+  const bool across = n >= m;
+  int64_t& along = across ? grid.column_pieces : grid.row_pieces;
+  int64_t& beside = across ? grid.row_pieces : grid.column_pieces;
+  along = Cut(std::max(m, n), kLongSide, most);
+  beside = Cut(std::min(m, n), kShortSide, most / along);
+  return grid;
+}
+
+// Where piece `index` of a side begins: at a multiple of 16, which is what a kernel does at once.
+int64_t SideBegin(int64_t extent, int64_t pieces, int64_t index) {
+  return index == pieces ? extent : extent * index / pieces / 16 * 16;
+}
+
 // Computes `count` products, each one step further in every operand.
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, const at::Tensor& out,
               int64_t count) {
   const Layout la = LayoutOf(a), lb = LayoutOf(b), lo = LayoutOf(out);
   const bool batched = out.dim() == 3;
-  for (int64_t z = 0; z < count; ++z) {
+  const int64_t m = out.size(-2), n = out.size(-1), k = a.size(-1);
+  const int64_t steps[] = {batched ? a.stride(0) : 0, batched ? b.stride(0) : 0,
+                           batched ? out.stride(0) : 0};
+  const float *const a_data = a.data_ptr<float>(), *const b_data = b.data_ptr<float>();
+  float* const out_data = out.data_ptr<float>();
+  const Grid grid = GridOf(m, n, k);
+  ForPieces(count * grid.row_pieces * grid.column_pieces, [&](int64_t piece) {
+    const int64_t row_piece = piece / grid.column_pieces % grid.row_pieces;
+    const int64_t column_piece = piece % grid.column_pieces;
+    const int64_t z = piece / grid.column_pieces / grid.row_pieces;
+    const int64_t row = SideBegin(m, grid.row_pieces, row_piece);
+    const int64_t column = SideBegin(n, grid.column_pieces, column_piece);
     const int status = Chosen()(
-        la.transpose, lb.transpose, out.size(-2), out.size(-1), a.size(-1), 1.0f,
-        a.data_ptr<float>() + (batched ? z * a.stride(0) : 0), la.leading,
-        b.data_ptr<float>() + (batched ? z * b.stride(0) : 0), lb.leading, add ? 1.0f : 0.0f,
-        out.data_ptr<float>() + (batched ? z * out.stride(0) : 0), lo.leading);
+        la.transpose, lb.transpose, SideBegin(m, grid.row_pieces, row_piece + 1) - row,
+        SideBegin(n, grid.column_pieces, column_piece + 1) - column, k, 1.0f,
+        a_data + z * steps[0] + row * (la.transpose == 'N' ? la.leading : 1), la.leading,
+        b_data + z * steps[1] + column * (lb.transpose == 'N' ? 1 : lb.leading), lb.leading,
+        add ? 1.0f : 0.0f, out_data + z * steps[2] + row * lo.leading + column, lo.leading);
     TORCH_CHECK(status == 0, "multiply: oneDNN answered ", status);
+  });
+}
+
+// Does the same with LibTorch's product, for one of them.
+void MultiplyByBlas(const at::Tensor& a_mk, const at::Tensor& b_kn, bool add,
+                    const at::Tensor& out_mn) {
+  const auto multiply = [add](const at::Tensor& a, const at::Tensor& b, at::Tensor out) {
+    if (add) {
+      out.addmm_(a, b);
+    } else {
+      at::mm_out(out, a, b);
+    }
+  };
+  const int64_t m = out_mn.size(0), n = out_mn.size(1);
+  const Grid grid = GridOf(m, n, a_mk.size(1));
+  if (!UsesCpuKernels(out_mn) || grid.row_pieces * grid.column_pieces == 1) {
+    return multiply(a_mk, b_kn, out_mn);
   }
+  ForPieces(grid.row_pieces * grid.column_pieces, [&](int64_t piece) {
+    const int64_t row_piece = piece / grid.column_pieces, column_piece = piece % grid.column_pieces;
+    const int64_t row = SideBegin(m, grid.row_pieces, row_piece);
+    const int64_t rows = SideBegin(m, grid.row_pieces, row_piece + 1) - row;
+    const int64_t column = SideBegin(n, grid.column_pieces, column_piece);
+    const int64_t columns = SideBegin(n, grid.column_pieces, column_piece + 1) - column;
+    multiply(a_mk.narrow(0, row, rows), b_kn.narrow(1, column, columns),
+             out_mn.narrow(0, row, rows).narrow(1, column, columns));
+  });
 }
 
 using torch::autograd::AutogradContext;
@@ -83,14 +158,19 @@ using torch::autograd::variable_list;
 at::Tensor LinearForward(AutogradContext* context, const at::Tensor& x_nd,
                          const at::Tensor& weight_cd) {
   context->save_for_backward({weight_cd.requires_grad() ? x_nd : at::Tensor(),
-                              x_nd.requires_grad() ? weight_cd : at::Tensor()});
+                              x_nd.requires_grad() ? weight_cd : at::Tensor(),
+                              GradientSum(weight_cd).defined() ? weight_cd : at::Tensor()});
   return MatMul(x_nd, weight_cd.t());
 }
 
 variable_list LinearBackward(AutogradContext* context, const at::Tensor& dy_nc) {
   const variable_list saved = context->get_saved_variables();
-  return {saved[1].defined() ? MatMul(dy_nc, saved[1]) : at::Tensor(),
-          saved[0].defined() ? MatMul(dy_nc.t(), saved[0]) : at::Tensor()};
+  const at::Tensor dx_nd = saved[1].defined() ? MatMul(dy_nc, saved[1]) : at::Tensor();
+  if (!saved[0].defined()) return {dx_nd, at::Tensor()};
+  const at::Tensor sum_cd = saved[2].defined() ? GradientSum(saved[2]) : at::Tensor();
+  if (!sum_cd.defined()) return {dx_nd, MatMul(dy_nc.t(), saved[0])};
+  MatMulInto(dy_nc.t(), saved[0], /*add=*/true, sum_cd);
+  return {dx_nd, at::Tensor()};
 }
 
 // y = x W^T:  dx = dy W,  dW = dy^T x.
@@ -162,10 +242,8 @@ at::Tensor MatMul(const at::Tensor& a_mk, const at::Tensor& b_kn) {
 void MatMulInto(const at::Tensor& a_mk, const at::Tensor& b_kn, bool add, at::Tensor out_mn) {
   if (Passable(a_mk, b_kn, out_mn)) {
     Multiply(a_mk, b_kn, add, out_mn, 1);
-  } else if (add) {
-    out_mn.addmm_(a_mk, b_kn);
   } else {
-    at::mm_out(out_mn, a_mk, b_kn);
+    MultiplyByBlas(a_mk, b_kn, add, out_mn);
   }
 }
 
@@ -185,6 +263,11 @@ void BatchedMatMulAdd(const at::Tensor& a_zmk, const at::Tensor& b_zkn, at::Tens
   } else {
     out_zmn.baddbmm_(a_zmk, b_zkn);
   }
+}
+
+at::Tensor GradientSum(const at::Tensor& weight) {
+  if (!UsesCpuKernels(weight) || !weight.is_leaf() || !weight.requires_grad()) return {};
+  return weight.grad();
 }
 
 at::Tensor Linear(const at::Tensor& x_nd, const at::Tensor& weight_cd, const at::Tensor& bias_c) {

@@ -5,7 +5,9 @@
 // $OPENBLAS_CORETYPE says so or when it is older than the processor. oneDNN comes with LibTorch
 // anyway and generates its kernels for the processor.
 //
-// All functions are safe on any thread and use one thread. m, k, n and z name the extents.
+// All functions are safe on any thread. A large product of fp32 on the CPU is made in pieces, which
+// the threads of a worker share (threads.h): a function of its extents, so that any number of
+// threads gives the same bits. m, k, n and z name the extents.
 
 #ifndef TRAINER_LINEAR_MATMUL_H_
 #define TRAINER_LINEAR_MATMUL_H_
@@ -33,6 +35,12 @@ void MatMulInto(const at::Tensor& a_mk, const at::Tensor& b_kn, bool add, at::Te
 at::Tensor BatchedMatMul(const at::Tensor& a_zmk, const at::Tensor& b_zkn);
 // Computes out += a b.
 void BatchedMatMulAdd(const at::Tensor& a_zmk, const at::Tensor& b_zkn, at::Tensor out_zmn);
+
+// Returns where the gradients of a leaf of fp32 on the CPU are summed, if it has a gradient
+// already; else an undefined tensor. The backward passes of large weights add to it themselves: a
+// gradient that autograd adds would have to exist beside the sum. No torch::autograd::grad() over
+// such leaves.
+at::Tensor GradientSum(const at::Tensor& weight);
 
 // Returns x W^T [N, C], plus a bias [C] if that is defined; differentiable in x [N, D], weight [C,
 // D] and bias. A weight without requires_grad costs no product in the backward pass, and x is not

@@ -11,6 +11,8 @@
 #include <cmath>
 #include <vector>
 
+#include "trainer/linear/threads.h"
+
 namespace gpuctl::trainer {
 namespace {
 
@@ -139,17 +141,19 @@ at::Tensor DequantizeNf4(const at::Tensor& packed, int64_t values, int64_t first
   const auto* bytes = packed.data_ptr<uint8_t>();
   const auto* head = reinterpret_cast<const float*>(bytes);
   const at::Tensor out = at::empty({count}, at::kFloat);
-  float* next = out.data_ptr<float>();
-  for (int64_t i = first; i < first + count;) {
-    const int64_t block = i / kBlock;
-    const float magnitude =
-        OuterValues()[bytes[layout.inner + block]] * head[1 + block / kOuterBlock] + head[0];
-    const int64_t end = std::min(first + count, (block + 1) * kBlock);
-    for (; i < end; ++i) {
-      const uint8_t pair = bytes[layout.codes + i / 2];
-      *next++ = kValues[i % 2 == 0 ? pair >> 4 : pair & 15] * magnitude;
+  ForRanges(count, RowGrain(1), [&](int64_t begin, int64_t range_end) {
+    float* next = out.data_ptr<float>() + begin;
+    for (int64_t i = first + begin; i < first + range_end;) {
+      const int64_t block = i / kBlock;
+      const float magnitude =
+          OuterValues()[bytes[layout.inner + block]] * head[1 + block / kOuterBlock] + head[0];
+      const int64_t end = std::min(first + range_end, (block + 1) * kBlock);
+      for (; i < end; ++i) {
+        const uint8_t pair = bytes[layout.codes + i / 2];
+        *next++ = kValues[i % 2 == 0 ? pair >> 4 : pair & 15] * magnitude;
+      }
     }
-  }
+  });
   return out;
 }
 

@@ -21,6 +21,7 @@
 #include <limits>
 
 #include "trainer/linear/matmul.h"
+#include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
 #include "trainer/model/cpu_kernels.h"
 #include "trainer/model/dispatch.h"
@@ -114,9 +115,11 @@ cpu::VisibleKeys VisibleOf(const Block& block, int64_t matrices) {
 // Returns the softmax of the visible part of each row; overwrites scores [Z, M, S].
 at::Tensor Softmax(at::Tensor scores_zms, const Block& block, int64_t group) {
   if (UsesCpuKernels(scores_zms)) {
-    const int64_t matrices = scores_zms.size(0) * group;
-    cpu::CausalSoftmax(matrices, block.rows, VisibleOf(block, matrices),
-                       scores_zms.data_ptr<float>());
+    const int64_t matrices = scores_zms.size(0) * group, size = block.rows * block.keys();
+    const cpu::VisibleKeys visible = VisibleOf(block, matrices);
+    ForRanges(matrices, RowGrain(size), [&](int64_t begin, int64_t end) {
+      cpu::CausalSoftmax(begin, end, block.rows, visible, scores_zms.data_ptr<float>());
+    });
     return scores_zms;
   }
   const int64_t windows = block.starts_br.defined() ? block.starts_br.size(0) : 1;
@@ -128,9 +131,12 @@ at::Tensor Softmax(at::Tensor scores_zms, const Block& block, int64_t group) {
 at::Tensor SoftmaxBackward(at::Tensor d_p_zms, const at::Tensor& p_zms, const Block& block,
                            int64_t group) {
   if (UsesCpuKernels(p_zms)) {
-    const int64_t matrices = p_zms.size(0) * group;
-    cpu::CausalSoftmaxBackward(matrices, block.rows, VisibleOf(block, matrices),
-                               p_zms.data_ptr<float>(), d_p_zms.data_ptr<float>());
+    const int64_t matrices = p_zms.size(0) * group, size = block.rows * block.keys();
+    const cpu::VisibleKeys visible = VisibleOf(block, matrices);
+    ForRanges(matrices, RowGrain(size), [&](int64_t begin, int64_t end) {
+      cpu::CausalSoftmaxBackward(begin, end, block.rows, visible, p_zms.data_ptr<float>(),
+                                 d_p_zms.data_ptr<float>());
+    });
     return d_p_zms;
   }
   return at::_softmax_backward_data(d_p_zms, p_zms, -1, p_zms.scalar_type());

@@ -130,8 +130,9 @@ inline int64_t FirstVisible(const VisibleKeys& of, int64_t matrix, int64_t row) 
 }
 
 TRAINER_WIDEST_VECTORS
-void CausalSoftmax(int64_t matrices, int64_t rows, const VisibleKeys& of, float* scores) {
-  for (int64_t matrix = 0; matrix < matrices; ++matrix) {
+void CausalSoftmax(int64_t first, int64_t last, int64_t rows, const VisibleKeys& of,
+                   float* scores) {
+  for (int64_t matrix = first; matrix < last; ++matrix) {
     for (int64_t row = 0; row < rows; ++row) {
       float* values = scores + (matrix * rows + row) * of.keys;
       const int64_t end = std::min(of.keys, of.visible + row);
@@ -145,9 +146,9 @@ void CausalSoftmax(int64_t matrices, int64_t rows, const VisibleKeys& of, float*
 }
 
 TRAINER_WIDEST_VECTORS
-void CausalSoftmaxBackward(int64_t matrices, int64_t rows, const VisibleKeys& of, const float* p,
-                           float* d_p) {
-  for (int64_t matrix = 0; matrix < matrices; ++matrix) {
+void CausalSoftmaxBackward(int64_t first, int64_t last, int64_t rows, const VisibleKeys& of,
+                           const float* p, float* d_p) {
+  for (int64_t matrix = first; matrix < last; ++matrix) {
     for (int64_t row = 0; row < rows; ++row) {
       const float* __restrict weight = p + (matrix * rows + row) * of.keys;
       float* __restrict values = d_p + (matrix * rows + row) * of.keys;
@@ -271,41 +272,39 @@ void RmsNormBackward(int64_t rows, int64_t width, const float* x, const float* w
 }
 
 TRAINER_WIDEST_VECTORS
-void SplitHeads(const HeadMove& move, const float* cos, const float* sin, const float* fused,
-                float* split) {
+void SplitHeads(const HeadMove& move, int64_t first, int64_t last, const float* cos,
+                const float* sin, const float* fused, float* split) {
   const int64_t half = move.head_dim / 2;
-  for (int64_t window = 0; window < move.windows; ++window) {
-    for (int64_t token = 0; token < move.tokens; ++token) {
-      const float* from = fused + (window * move.tokens + token) * move.row_stride;
-      for (int64_t head = 0; head < move.heads; ++head, from += move.head_dim) {
-        float* to = split + ((window * move.heads + head) * move.tokens + token) * move.head_dim;
-        if (cos == nullptr) {
-          std::copy(from, from + move.head_dim, to);
-        } else {
-          const int64_t at = (window * move.angles_stride + token) * half;
-          TurnHead(half, move.multiply, 1.0f, cos + at, sin + at, from, to);
-        }
+  for (int64_t row = first; row < last; ++row) {
+    const int64_t window = row / move.tokens, token = row % move.tokens;
+    const float* from = fused + row * move.row_stride;
+    for (int64_t head = 0; head < move.heads; ++head, from += move.head_dim) {
+      float* to = split + ((window * move.heads + head) * move.tokens + token) * move.head_dim;
+      if (cos == nullptr) {
+        std::copy(from, from + move.head_dim, to);
+      } else {
+        const int64_t at = (window * move.angles_stride + token) * half;
+        TurnHead(half, move.multiply, 1.0f, cos + at, sin + at, from, to);
       }
     }
   }
 }
 
 TRAINER_WIDEST_VECTORS
-void MergeHeads(const HeadMove& move, const float* cos, const float* sin, const float* split,
-                float* fused) {
+void MergeHeads(const HeadMove& move, int64_t first, int64_t last, const float* cos,
+                const float* sin, const float* split, float* fused) {
   const int64_t half = move.head_dim / 2;
-  for (int64_t window = 0; window < move.windows; ++window) {
-    for (int64_t token = 0; token < move.tokens; ++token) {
-      float* to = fused + (window * move.tokens + token) * move.row_stride;
-      for (int64_t head = 0; head < move.heads; ++head, to += move.head_dim) {
-        const float* from =
-            split + ((window * move.heads + head) * move.tokens + token) * move.head_dim;
-        if (cos == nullptr) {
-          std::copy(from, from + move.head_dim, to);
-        } else {
-          const int64_t at = (window * move.angles_stride + token) * half;
-          TurnHead(half, move.multiply, -1.0f, cos + at, sin + at, from, to);
-        }
+  for (int64_t row = first; row < last; ++row) {
+    const int64_t window = row / move.tokens, token = row % move.tokens;
+    float* to = fused + row * move.row_stride;
+    for (int64_t head = 0; head < move.heads; ++head, to += move.head_dim) {
+      const float* from =
+          split + ((window * move.heads + head) * move.tokens + token) * move.head_dim;
+      if (cos == nullptr) {
+        std::copy(from, from + move.head_dim, to);
+      } else {
+        const int64_t at = (window * move.angles_stride + token) * half;
+        TurnHead(half, move.multiply, -1.0f, cos + at, sin + at, from, to);
       }
     }
   }

@@ -3,8 +3,9 @@
 // are the reference of the tests.
 //
 // All arrays are dense and row-major; they must not overlap unless a comment says "in place". Each
-// call uses the calling thread alone. The same input gives the same bits on the same machine. A
-// value that is not finite never becomes finite.
+// call uses the calling thread alone; its callers share rows among the threads of a worker. The
+// same input gives the same bits on the same machine. A value that is not finite never becomes
+// finite.
 
 #ifndef TRAINER_MODEL_CPU_KERNELS_H_
 #define TRAINER_MODEL_CPU_KERNELS_H_
@@ -31,11 +32,12 @@ struct VisibleKeys {
   int64_t window_matrices = 1;      // matrices of one window
   int64_t low = 0;
 };
-// Computes the softmax of scores [matrices, rows, keys], in place; hidden keys become 0.
-void CausalSoftmax(int64_t matrices, int64_t rows, const VisibleKeys& of, float* scores);
+// Computes the softmax of the matrices [first, last) of scores [matrices, rows, keys], in place;
+// hidden keys become 0.
+void CausalSoftmax(int64_t first, int64_t last, int64_t rows, const VisibleKeys& of, float* scores);
 // Computes d_scores = p (d_p - sum over the row of d_p p), in place of d_p.
-void CausalSoftmaxBackward(int64_t matrices, int64_t rows, const VisibleKeys& of, const float* p,
-                           float* d_p);
+void CausalSoftmaxBackward(int64_t first, int64_t last, int64_t rows, const VisibleKeys& of,
+                           const float* p, float* d_p);
 
 // Computes out [rows, ffn] = silu(gate) up for rows [gate, up] of 2 ffn.
 void SwiGlu(int64_t rows, int64_t ffn, const float* gate_up, float* out);
@@ -66,11 +68,11 @@ struct HeadMove {
   int64_t angles_stride = 0;
 };
 // Moves fused (at its first moved head) [windows * tokens, row_stride] to split [windows, heads,
-// tokens, head_dim]. cos == nullptr: no rotation.
-void SplitHeads(const HeadMove& move, const float* cos, const float* sin, const float* fused,
-                float* split);
-void MergeHeads(const HeadMove& move, const float* cos, const float* sin, const float* split,
-                float* fused);
+// tokens, head_dim], for the rows [first, last) of windows * tokens. cos == nullptr: no rotation.
+void SplitHeads(const HeadMove& move, int64_t first, int64_t last, const float* cos,
+                const float* sin, const float* fused, float* split);
+void MergeHeads(const HeadMove& move, int64_t first, int64_t last, const float* cos,
+                const float* sin, const float* split, float* fused);
 
 }  // namespace gpuctl::trainer::cpu
 

@@ -17,6 +17,9 @@
 
 namespace gpuctl::trainer {
 
+// Returns the rows of the table for int64 tokens [N], as [N, D]. Differentiable in the table.
+at::Tensor Embedding(const at::Tensor& table_vd, const at::Tensor& tokens_n);
+
 // Returns x / sqrt(mean(x^2) + eps) * weight, row by row; with `offset` times 1 + weight.
 at::Tensor RmsNorm(const at::Tensor& x_nd, const at::Tensor& weight_d, double eps,
                    bool offset = false);
@@ -81,7 +84,8 @@ at::Tensor CachedAttention(const at::Tensor& qkv_nc, const RotaryTable& rotary,
 
 // Returns scale * sum over the scored rows of -log softmax(x W^T)[target], 0-dimensional, fp32 (or
 // fp64); a target of -1 is not scored. Only `chunk_rows` rows of logits exist at a time, forward
-// and backward.
+// and backward. Where W has a GradientSum (linear/matmul.h), the forward pass adds W's gradient to
+// it, and the result must be the end of the graph.
 at::Tensor LinearCrossEntropy(const at::Tensor& x_nd, const at::Tensor& weight_vd,
                               const at::Tensor& targets_n, double scale, int64_t chunk_rows);
 

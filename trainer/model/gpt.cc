@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ge.h>
 #include <ATen/ops/index_select.h>
@@ -140,7 +139,7 @@ at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Te
   const RotaryTable everywhere = at_documents(shape.rotary);
   const RotaryTable nearby = c.windowed.empty() ? everywhere : at_documents(shape.local_rotary);
   if (cache != nullptr) cache->layers.resize(weights.blocks.size());
-  at::Tensor x_nd = at::embedding(weights.embedding_vd, tokens_bt.reshape({-1}));
+  at::Tensor x_nd = Embedding(weights.embedding_vd, tokens_bt.reshape({-1}));
   if (c.scaled_embedding) x_nd = at::mul(x_nd, EmbeddingScale(c, weights.embedding_vd));
   for (size_t i = 0; i < weights.blocks.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);

@@ -6,9 +6,10 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sum.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
 #include "trainer/model/cpu_kernels.h"
 #include "trainer/model/functions.h"
@@ -35,12 +36,14 @@ void Norm(const at::Tensor& qkv_nc, const NormedPart& part, const at::Tensor& we
   const int64_t head_dim = weight_e.size(0);
   if (UsesCpuKernels(qkv_nc)) {
     const int64_t columns = qkv_nc.size(1);
-    for (int64_t row = 0; row < qkv_nc.size(0); ++row) {
-      const int64_t at = row * columns + part.first * head_dim;
-      cpu::RmsNorm(part.heads, head_dim, static_cast<float>(eps), qkv_nc.data_ptr<float>() + at,
-                   weight_e.data_ptr<float>(), out_nc.data_ptr<float>() + at,
-                   scale_np.data_ptr<float>() + row * part.heads);
-    }
+    ForRanges(qkv_nc.size(0), RowGrain(part.heads * head_dim), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t at = row * columns + part.first * head_dim;
+        cpu::RmsNorm(part.heads, head_dim, static_cast<float>(eps), qkv_nc.data_ptr<float>() + at,
+                     weight_e.data_ptr<float>(), out_nc.data_ptr<float>() + at,
+                     scale_np.data_ptr<float>() + row * part.heads);
+      }
+    });
     return;
   }
   const at::Tensor wide_npe = Widen(ViewOf(qkv_nc, part, head_dim));
@@ -56,18 +59,23 @@ at::Tensor NormBackward(const at::Tensor& qkv_nc, const NormedPart& part,
   const int64_t head_dim = weight_e.size(0);
   if (UsesCpuKernels(qkv_nc)) {
     const int64_t columns = qkv_nc.size(1);
-    const at::Tensor sum_e = at::zeros_like(weight_e), row_e = at::empty_like(weight_e);
-    for (int64_t row = 0; row < qkv_nc.size(0); ++row) {
-      const int64_t at = row * columns + part.first * head_dim;
-      cpu::RmsNormBackward(
-          part.heads, head_dim, qkv_nc.data_ptr<float>() + at, weight_e.data_ptr<float>(),
-          scale_np.data_ptr<float>() + row * part.heads, dy_nc.data_ptr<float>() + at,
-          dx_nc.data_ptr<float>() + at, row_e.data_ptr<float>());
-      float* sum = sum_e.data_ptr<float>();
-      const float* more = row_e.data_ptr<float>();
-      for (int64_t e = 0; e < head_dim; ++e) sum[e] += more[e];
-    }
-    return sum_e;
+    const int64_t rows = qkv_nc.size(0), grain = RowGrain(part.heads * head_dim);
+    // Each piece has its own sum, and room for the gradient of one row.
+    const at::Tensor sums_p2e = at::zeros({RangesOf(rows, grain), 2, head_dim}, weight_e.options());
+    ForPieces(sums_p2e.size(0), [&](int64_t piece) {
+      float* sum = sums_p2e.data_ptr<float>() + piece * 2 * head_dim;
+      float* more = sum + head_dim;
+      const int64_t end = RangeBegin(rows, grain, piece + 1);
+      for (int64_t row = RangeBegin(rows, grain, piece); row < end; ++row) {
+        const int64_t at = row * columns + part.first * head_dim;
+        cpu::RmsNormBackward(part.heads, head_dim, qkv_nc.data_ptr<float>() + at,
+                             weight_e.data_ptr<float>(),
+                             scale_np.data_ptr<float>() + row * part.heads,
+                             dy_nc.data_ptr<float>() + at, dx_nc.data_ptr<float>() + at, more);
+        for (int64_t e = 0; e < head_dim; ++e) sum[e] += more[e];
+      }
+    });
+    return sums_p2e.select(1, 0).sum(at::IntArrayRef({0}));
   }
   const at::Tensor scale_np1 = scale_np.unsqueeze(2);
   const at::Tensor unit_npe = at::mul(Widen(ViewOf(qkv_nc, part, head_dim)), scale_np1);

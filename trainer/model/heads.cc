@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 
+#include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
 #include "trainer/model/cpu_kernels.h"
 
@@ -94,9 +95,13 @@ at::Tensor SplitPart(const at::Tensor& qkv_nc, const RotaryTable& rotary, const 
                 .transpose(1, 2)
           : at::empty({s.windows, part.heads, s.tokens, s.head_dim}, qkv_nc.options());
   if (kernels) {
-    cpu::SplitHeads(MoveOf(s, part), AnglesOrNull(rotary.cos_te, part),
-                    AnglesOrNull(rotary.sin_te, part),
-                    qkv_nc.data_ptr<float>() + part.first * s.head_dim, split.data_ptr<float>());
+    ForRanges(s.windows * s.tokens, RowGrain(part.heads * s.head_dim),
+              [&](int64_t first, int64_t last) {
+                cpu::SplitHeads(MoveOf(s, part), first, last, AnglesOrNull(rotary.cos_te, part),
+                                AnglesOrNull(rotary.sin_te, part),
+                                qkv_nc.data_ptr<float>() + part.first * s.head_dim,
+                                split.data_ptr<float>());
+              });
   } else {
     Move(ViewOf(qkv_nc, s, part), rotary, part, 1.0, split);
   }
@@ -106,9 +111,13 @@ at::Tensor SplitPart(const at::Tensor& qkv_nc, const RotaryTable& rotary, const 
 void MergePart(const at::Tensor& split, const RotaryTable& rotary, const AttentionShape& s,
                const Part& part, const at::Tensor& qkv_nc) {
   if (UsesCpuKernels(qkv_nc)) {
-    cpu::MergeHeads(MoveOf(s, part), AnglesOrNull(rotary.cos_te, part),
-                    AnglesOrNull(rotary.sin_te, part), split.contiguous().data_ptr<float>(),
-                    qkv_nc.data_ptr<float>() + part.first * s.head_dim);
+    const at::Tensor dense = split.contiguous();
+    ForRanges(s.windows * s.tokens, RowGrain(part.heads * s.head_dim),
+              [&](int64_t first, int64_t last) {
+                cpu::MergeHeads(MoveOf(s, part), first, last, AnglesOrNull(rotary.cos_te, part),
+                                AnglesOrNull(rotary.sin_te, part), dense.data_ptr<float>(),
+                                qkv_nc.data_ptr<float>() + part.first * s.head_dim);
+              });
   } else {
     Move(split, rotary, part, -1.0, ViewOf(qkv_nc, s, part));
   }

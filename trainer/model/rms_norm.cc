@@ -6,6 +6,7 @@
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
 #include "trainer/model/cpu_kernels.h"
 #include "trainer/model/functions.h"
@@ -23,9 +24,12 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     if (UsesCpuKernels(x_nd)) {
       const at::Tensor out_nd = at::empty_like(x_nd);
       const at::Tensor scale_n1 = at::empty({x_nd.size(0), 1}, x_nd.options());
-      cpu::RmsNorm(x_nd.size(0), x_nd.size(1), static_cast<float>(eps), x_nd.data_ptr<float>(),
-                   weight_d.data_ptr<float>(), out_nd.data_ptr<float>(),
-                   scale_n1.data_ptr<float>());
+      const int64_t width = x_nd.size(1);
+      ForRanges(x_nd.size(0), RowGrain(width), [&](int64_t begin, int64_t end) {
+        cpu::RmsNorm(end - begin, width, static_cast<float>(eps),
+                     x_nd.data_ptr<float>() + begin * width, weight_d.data_ptr<float>(),
+                     out_nd.data_ptr<float>() + begin * width, scale_n1.data_ptr<float>() + begin);
+      });
       context->save_for_backward({x_nd, weight_d, scale_n1});
       return out_nd;
     }
@@ -55,11 +59,19 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
 
   static variable_list BackwardOnCpu(const variable_list& saved, const at::Tensor& dy_nd) {
     const at::Tensor dx_nd = at::empty_like(saved[0]);
-    const at::Tensor dw_d = at::empty_like(saved[1]);
-    cpu::RmsNormBackward(dx_nd.size(0), dx_nd.size(1), saved[0].data_ptr<float>(),
-                         saved[1].data_ptr<float>(), saved[2].data_ptr<float>(),
-                         dy_nd.data_ptr<float>(), dx_nd.data_ptr<float>(), dw_d.data_ptr<float>());
-    return {dx_nd, dw_d, at::Tensor(), at::Tensor()};
+    const int64_t rows = dx_nd.size(0), width = dx_nd.size(1), grain = RowGrain(width);
+    // Each piece has its own sum.
+    const at::Tensor dw_pd = at::empty({RangesOf(rows, grain), width}, dx_nd.options());
+    ForPieces(dw_pd.size(0), [&](int64_t piece) {
+      const int64_t begin = RangeBegin(rows, grain, piece);
+      const int64_t end = RangeBegin(rows, grain, piece + 1);
+      cpu::RmsNormBackward(end - begin, width, saved[0].data_ptr<float>() + begin * width,
+                           saved[1].data_ptr<float>(), saved[2].data_ptr<float>() + begin,
+                           dy_nd.data_ptr<float>() + begin * width,
+                           dx_nd.data_ptr<float>() + begin * width,
+                           dw_pd.data_ptr<float>() + piece * width);
+    });
+    return {dx_nd, dw_pd.sum(at::IntArrayRef({0})), at::Tensor(), at::Tensor()};
   }
 };
 

@@ -7,6 +7,7 @@
 #include <ATen/ops/silu_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
 #include "trainer/model/cpu_kernels.h"
 #include "trainer/model/functions.h"
@@ -43,8 +44,10 @@ struct GatedFunction : torch::autograd::Function<GatedFunction<Activation>> {
     const int64_t ffn = gate_up_n2f.size(1) / 2;
     if (UsesCpuKernels(gate_up_n2f)) {
       const at::Tensor out_nf = at::empty({gate_up_n2f.size(0), ffn}, gate_up_n2f.options());
-      Activation::kForward(gate_up_n2f.size(0), ffn, gate_up_n2f.data_ptr<float>(),
-                           out_nf.data_ptr<float>());
+      ForRanges(out_nf.size(0), RowGrain(ffn), [&](int64_t begin, int64_t end) {
+        Activation::kForward(end - begin, ffn, gate_up_n2f.data_ptr<float>() + begin * 2 * ffn,
+                             out_nf.data_ptr<float>() + begin * ffn);
+      });
       return out_nf;
     }
     return Activation::Of(gate_up_n2f.narrow(1, 0, ffn)).mul_(gate_up_n2f.narrow(1, ffn, ffn));
@@ -56,8 +59,11 @@ struct GatedFunction : torch::autograd::Function<GatedFunction<Activation>> {
     const at::Tensor dy_nf = gradients[0].contiguous();
     at::Tensor d_gate_up_n2f = at::empty_like(gate_up_n2f);
     if (UsesCpuKernels(gate_up_n2f)) {
-      Activation::kBackward(gate_up_n2f.size(0), ffn, gate_up_n2f.data_ptr<float>(),
-                            dy_nf.data_ptr<float>(), d_gate_up_n2f.data_ptr<float>());
+      ForRanges(dy_nf.size(0), RowGrain(ffn), [&](int64_t begin, int64_t end) {
+        Activation::kBackward(end - begin, ffn, gate_up_n2f.data_ptr<float>() + begin * 2 * ffn,
+                              dy_nf.data_ptr<float>() + begin * ffn,
+                              d_gate_up_n2f.data_ptr<float>() + begin * 2 * ffn);
+      });
       return {d_gate_up_n2f};
     }
     const at::Tensor gate_nf = gate_up_n2f.narrow(1, 0, ffn);

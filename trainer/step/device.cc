@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <thread>
 
 #include "trainer/base/error.h"
@@ -28,6 +30,8 @@ namespace gpuctl::trainer {
 namespace {
 
 constexpr double kSlowGflops = 20.0;
+// n threads of a worker are as fast as n to this power of workers with one thread.
+constexpr double kThreadsExponent = 0.9;
 
 // Returns the number of cores that this process may use; in a container it is smaller than the
 // machine's.
@@ -38,6 +42,21 @@ int UsableCores() {
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
 #endif
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// Returns the number of workers with which a batch takes the least time: as long as the largest
+// share on its threads, which are worth less than as many workers.
+int BestWorkers(int cores, int64_t batch) {
+  int best = 1;
+  double best_time = std::numeric_limits<double>::infinity();
+  for (int workers = 1; workers <= std::min<int64_t>(cores, batch); ++workers) {
+    const auto windows = static_cast<double>((batch + workers - 1) / workers);
+    const double time = windows / std::pow(cores / workers, kThreadsExponent);
+    if (time > best_time) continue;
+    best = workers;
+    best_time = time;
+  }
+  return best;
 }
 
 c10::Device ChooseDevice(const std::string& wanted) {
@@ -87,14 +106,16 @@ Placement ChoosePlacement(const TrainConfig& config) {
   placement.dtype = ChooseDtype(config.dtype, placement.device);
   if (placement.device.is_cpu()) {
     const int cores = config.threads > 0 ? static_cast<int>(config.threads) : UsableCores();
-    placement.workers = static_cast<int>(std::min<int64_t>(cores, config.batch));
+    placement.workers = BestWorkers(cores, config.batch);
+    placement.threads = cores / placement.workers;
   }
   return placement;
 }
 
 std::string Describe(const Placement& placement) {
   return placement.device.str() + ", " + NameOfDtype(placement.dtype) + ", " +
-         std::to_string(placement.workers) + (placement.workers == 1 ? " worker" : " workers");
+         std::to_string(placement.workers) + (placement.workers == 1 ? " worker" : " workers") +
+         (placement.threads == 1 ? "" : " with " + std::to_string(placement.threads) + " threads");
 }
 
 void TuneAllocator() {
@@ -150,6 +171,17 @@ int64_t ResidentBytes() {
   struct rusage usage;
   return getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<int64_t>(usage.ru_maxrss) : 0;
 #endif
+}
+
+int64_t PeakResidentBytes() {
+  struct rusage usage;
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+#ifdef __linux__
+  constexpr int64_t kUnit = 1024;
+#else
+  constexpr int64_t kUnit = 1;
+#endif
+  return static_cast<int64_t>(usage.ru_maxrss) * kUnit;
 }
 
 }  // namespace gpuctl::trainer

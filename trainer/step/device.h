@@ -16,15 +16,18 @@ namespace gpuctl::trainer {
 struct Placement {
   c10::Device device{c10::kCPU};
   c10::ScalarType dtype = c10::kFloat;  // of the weights that multiply; moments are always fp32
-  int workers = 1;                      // threads of the team: cores on the CPU, else 1
+  int workers = 1;                      // each runs a part of the batch; on an accelerator 1
+  int threads = 1;                      // of each worker; results do not depend on them
 };
 
-// Chooses device, dtype and threads: on CUDA bf16, before compute capability 8.0 fp16. Throws
-// Error(kBadConfig) when the requested device is not there, or cannot train in the dtype.
+// Chooses device, dtype, workers and their threads: on CUDA bf16, before compute capability 8.0
+// fp16. Throws Error(kBadConfig) when the requested device is not there, or cannot train in the
+// dtype.
 Placement ChoosePlacement(const TrainConfig& config);
 // Chooses the dtype for train.dtype, as ChoosePlacement does.
 c10::ScalarType ChooseDtype(const std::string& wanted, const c10::Device& device);
-std::string Describe(const Placement& placement);  // "cpu, fp32, 2 workers"
+// "cpu, fp32, 2 workers", "cpu, fp32, 1 worker with 2 threads"
+std::string Describe(const Placement& placement);
 // Returns the value of train.dtype: "fp32", "bf16" or "fp16".
 std::string NameOfDtype(c10::ScalarType dtype);
 
@@ -42,6 +45,8 @@ std::string SlowBlasWarning(double gflops);
 
 // Returns the resident memory of this process, in bytes; 0 when the system does not tell.
 int64_t ResidentBytes();
+// Returns the most that it has been since the process began.
+int64_t PeakResidentBytes();
 
 }  // namespace gpuctl::trainer
 

@@ -145,8 +145,9 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   need.activations = width * (blocks + ends) + std::max(logits, width * passing);
   // bf16 gradients are added to fp32 ones after each micro-batch.
   need.gradients = counts.trained * (wide ? width + kFloatBytes : kFloatBytes);
-  // The gradient of the lookup, before it is added to that of the head.
-  need.gradients += counts.embedding * width;
+  // The gradient of the lookup, before it is added to that of the head. On the CPU in fp32 its rows
+  // are added at once.
+  if (!on_cpu || wide) need.gradients += counts.embedding * width;
   // That of the head is summed over the chunks in fp32.
   if (wide && !on_cpu) need.gradients += counts.embedding * kFloatBytes;
   return need;
@@ -255,11 +256,13 @@ class Planner {
     return plan;
   }
 
-  // Tries fewer and fewer workers, if the configuration leaves them open.
+  // Tries fewer and fewer workers, with more threads each.
   MemoryPlan FirstOfWorkers(Placement placement, bool copies) const {
+    const int cores = placement.workers * placement.threads;
     for (;; --placement.workers) {
+      placement.threads = cores / placement.workers;
       MemoryPlan plan = First(placement, copies);
-      if (Fits(plan.estimate) || placement.workers == 1 || config_.train.threads > 0) return plan;
+      if (Fits(plan.estimate) || placement.workers == 1) return plan;
     }
   }
 
@@ -289,17 +292,6 @@ std::string FindFittingChange(const Config& config, const Placement& placement,
     add("optimizer.state=int8, train.micro_batch=1 and train.recompute=true", again,
         [](Config& c) { c.optimizer.state = "int8"; });
   }
-  if (placement.device.is_cpu() && placement.workers > 1) {
-    add("train.micro_batch=1, train.recompute=true and train.threads=1", again,
-        [](Config& c) { c.train.threads = 1; });
-    if (!config.optimizer.HasSmallState()) {
-      add("optimizer.state=int8, train.micro_batch=1, train.recompute=true and train.threads=1",
-          again, [](Config& c) {
-            c.optimizer.state = "int8";
-            c.train.threads = 1;
-          });
-    }
-  }
   if (config.lora.rank == 0 && !config.model.init.empty()) {
     add("lora.rank=16, train.micro_batch=1 and train.recompute=true", again, [](Config& c) {
       c.lora.rank = 16;
@@ -308,10 +300,8 @@ std::string FindFittingChange(const Config& config, const Placement& placement,
     });
   }
   for (const Change& change : changes) {
-    Placement other = placement;
-    if (change.config.train.threads == 1) other.workers = 1;
     const Planner planner(change.config, available, base);
-    if (planner.Fits(planner.Plan(other).estimate)) return change.words;
+    if (planner.Fits(planner.Plan(placement).estimate)) return change.words;
   }
   return "";
 }

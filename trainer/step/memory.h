@@ -42,16 +42,16 @@ int64_t UsedMemory(const Placement& placement);
 
 // How a run uses the memory that there is.
 struct MemoryPlan {
-  Placement placement;  // perhaps with fewer workers
+  Placement placement;  // perhaps with fewer workers, and more threads in each
   int64_t micro_batch = 0;
   MemoryEstimate estimate;
   std::optional<int64_t> available;
   bool copies_checkpoints = true;  // false: training waits while one is written
 };
 
-// Chooses what the configuration leaves open: the micro-batch (train.micro_batch 0), the workers
-// (train.threads 0). Where nothing else helps, checkpoints are written without a copy. Throws
-// Error(kBadConfig) for a run that does not fit, with a setting that does.
+// Chooses what the configuration leaves open: the micro-batch (train.micro_batch 0), and the
+// workers among which its threads are divided. Where nothing else helps, checkpoints are written
+// without a copy. Throws Error(kBadConfig) for a run that does not fit, with a setting that does.
 MemoryPlan PlanMemory(const Config& config, const Placement& placement,
                       std::optional<int64_t> available, int64_t base);
 

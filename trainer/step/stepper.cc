@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trainer/linear/threads.h"
 #include "trainer/lora/adapter_files.h"
 #include "trainer/lora/adapters.h"
 #include "trainer/model/dispatch.h"
@@ -23,12 +24,13 @@
 namespace gpuctl::trainer {
 namespace {
 
-constexpr int64_t kShardAlignment = 1024;  // elements; no two members write one cache line
+// Elements; a shard begins at a multiple of it in a parameter. No two members write one cache line.
+constexpr int64_t kShardAlignment = 16384;
 constexpr double kClipEpsilon = 1e-6;
 
-// Returns the rows [first, end) that a member of the team runs.
-std::pair<int64_t, int64_t> ShareOf(int member, int workers, int64_t rows) {
-  return {rows * member / workers, rows * (member + 1) / workers};
+// Returns the rows [first, end) that a worker runs.
+std::pair<int64_t, int64_t> ShareOf(int worker, int workers, int64_t rows) {
+  return {rows * worker / workers, rows * (worker + 1) / workers};
 }
 
 // Returns the windows that a worker runs at once at most.
@@ -79,19 +81,19 @@ at::Tensor LossOfRows(const GptShape& shape, const GptWeights& weights, const Ba
 double SummedLossOfBatch(Team& team, const GptShape& shape,
                          const std::function<const GptWeights&(int)>& weights, const Batch& batch,
                          int64_t micro_batch) {
-  std::vector<double> sums(static_cast<size_t>(team.size()));
-  team.Run([&](int member) {
+  std::vector<double> sums(static_cast<size_t>(team.workers()));
+  team.RunWorkers([&](int worker) {
     const at::NoGradGuard no_grad;
-    const auto [begin, end] = ShareOf(member, team.size(), batch.inputs_bt.size(0));
+    const auto [begin, end] = ShareOf(worker, team.workers(), batch.inputs_bt.size(0));
     std::vector<at::Tensor> losses;
     for (int64_t first = begin; first < end; first += micro_batch) {
       const int64_t rows = std::min(micro_batch, end - first);
-      losses.push_back(LossOfRows(shape, weights(member), batch, first, rows, 1.0));
+      losses.push_back(LossOfRows(shape, weights(worker), batch, first, rows, 1.0));
     }
     if (losses.empty()) return;
     const at::Tensor read = ToHost(at::stack(losses));
     for (size_t i = 0; i < losses.size(); ++i) {
-      sums[static_cast<size_t>(member)] += static_cast<double>(read.data_ptr<float>()[i]);
+      sums[static_cast<size_t>(worker)] += static_cast<double>(read.data_ptr<float>()[i]);
     }
   });
   double total = 0;
@@ -107,7 +109,7 @@ Stepper::Stepper(const Config& config, const Placement& placement,
       specs_(layout_.specs),
       frozen_(layout_.frozen),
       trained_(IndicesOf(frozen_, false)),
-      team_(placement.workers),
+      team_(placement.workers, placement.threads),
       shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))),
       moments_(specs_, frozen_, config.optimizer.HasSmallState(), placement.device),
       micro_batch_(MostAtOnce(config.train, placement.workers)) {
@@ -152,21 +154,28 @@ void Stepper::MakeWorkers() {
   }
 }
 
-// Cuts the sequence of all parameters into one equal range per member.
+// Returns the first place from `wanted` on where a shard of the parameter may end.
+int64_t Stepper::ShardEnd(size_t parameter, int64_t wanted) const {
+  const int64_t size = masters_[parameter].numel();
+  int64_t end = (wanted + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
+  while (end < size && moments_.NextCut(parameter, end) != end) end += kShardAlignment;
+  return std::min(size, end);
+}
+
+// Cuts the sequence of all parameters into one range per member, nearly equal ones.
 void Stepper::MakeShards() {
   int64_t total = 0;
   for (const size_t i : trained_) total += masters_[i].numel();
   const int64_t members = team_.size();
-  const int64_t share =
-      ((total + members - 1) / members + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
+  const int64_t share = (total + members - 1) / members;
   shards_.resize(static_cast<size_t>(members));
   int64_t at = 0;
   for (const size_t i : trained_) {
     const int64_t size = masters_[i].numel();
     for (int64_t begin = 0; begin < size;) {
       const int64_t member = std::min(members - 1, (at + begin) / share);
-      const int64_t room = member == members - 1 ? size : (member + 1) * share - (at + begin);
-      const int64_t end = moments_.NextCut(i, std::min(size, begin + room));
+      const int64_t end =
+          member == members - 1 ? size : ShardEnd(i, (member + 1) * share - at);
       shards_[static_cast<size_t>(member)].push_back({i, begin, end});
       begin = end;
     }
@@ -194,15 +203,30 @@ void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, i
   }
 }
 
-void Stepper::RunWorker(int member, const Batch& batch, const std::function<bool()>& stop) {
-  Worker& worker = workers_[static_cast<size_t>(member)];
+// On the CPU in fp32 the gradients keep their memory, and the backward passes add to them.
+void Stepper::ClearGradients(Worker& worker) {
   for (const size_t i : trained_) {
-    worker.leaves[i].mutable_grad().reset();
-    if (wide()) worker.wide_gradients[i].zero_();
+    if (wide()) {
+      worker.leaves[i].mutable_grad().reset();
+      worker.wide_gradients[i].zero_();
+    } else if (!placement_.device.is_cpu()) {
+      worker.leaves[i].mutable_grad().reset();
+    } else if (!worker.leaves[i].grad().defined()) {
+      worker.leaves[i].mutable_grad() = at::zeros_like(worker.leaves[i].detach());
+    } else {
+      float* values = worker.leaves[i].mutable_grad().data_ptr<float>();
+      ForRanges(worker.leaves[i].numel(), RowGrain(1),
+                [&](int64_t begin, int64_t end) { std::fill(values + begin, values + end, 0.0f); });
+    }
   }
+}
+
+void Stepper::RunWorker(int number, const Batch& batch, const std::function<bool()>& stop) {
+  Worker& worker = workers_[static_cast<size_t>(number)];
+  ClearGradients(worker);
   worker.loss = at::zeros({}, at::TensorOptions(at::kFloat).device(placement_.device));
   worker.stopped = false;
-  const auto [begin, end] = ShareOf(member, team_.size(), batch.inputs_bt.size(0));
+  const auto [begin, end] = ShareOf(number, team_.workers(), batch.inputs_bt.size(0));
   for (int64_t first = begin; first < end; first += micro_batch_) {
     worker.stopped = stop();
     if (worker.stopped) return;
@@ -231,23 +255,26 @@ void Stepper::Forget() {
 }
 
 GradientResult Stepper::TryGradients(const Batch& batch, const std::function<bool()>& stop) {
-  team_.Run([&](int member) { RunWorker(member, batch, stop); });
+  team_.RunWorkers([&](int worker) { RunWorker(worker, batch, stop); });
   for (const Worker& worker : workers_) {
     if (worker.stopped) return {};
   }
   if (!placement_.device.is_cpu() || wide()) return ReduceOnDevice();
-  std::vector<double> squares(workers_.size());
+  std::vector<std::vector<double>> squares(shards_.size());
   team_.Run([&](int member) { squares[static_cast<size_t>(member)] = ReduceShard(member); });
   GradientResult result{true, 0, 0};
   for (const Worker& worker : workers_) result.loss += worker.loss.item<float>();
-  for (const double square : squares) result.norm += square;
+  for (const std::vector<double>& of_member : squares) {
+    for (const double square : of_member) result.norm += square;
+  }
   norm_ = result.norm = std::sqrt(result.norm);
   return result;
 }
 
-// Adds every member's gradients of one shard into member 0's. Returns the sum of their squares.
-double Stepper::ReduceShard(int member) {
-  double squares = 0;
+// Adds every worker's gradients of one shard into worker 0's. Returns the sums of their squares,
+// one for each kShardAlignment elements of a parameter: the same ones with any number of members.
+std::vector<double> Stepper::ReduceShard(int member) {
+  std::vector<double> squares;
   for (const Piece& piece : shards_[static_cast<size_t>(member)]) {
     const int64_t count = piece.end - piece.begin;
     float* into = workers_[0].leaves[piece.parameter].grad().data_ptr<float>() + piece.begin;
@@ -255,7 +282,9 @@ double Stepper::ReduceShard(int member) {
       AddInto(count, workers_[other].leaves[piece.parameter].grad().data_ptr<float>() + piece.begin,
               into);
     }
-    squares += SumOfSquares(count, into);
+    for (int64_t at = 0; at < count; at += kShardAlignment) {
+      squares.push_back(SumOfSquares(std::min(kShardAlignment, count - at), into + at));
+    }
   }
   return squares;
 }

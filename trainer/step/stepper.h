@@ -1,9 +1,10 @@
 // One optimizer step: gradients over the team, then AdamW.
 //
-// On the CPU every member of the team owns leaf tensors that alias the same weights, runs its
+// On the CPU every worker of the team owns leaf tensors that alias the same weights, runs its
 // share of the batch, and keeps its own gradients. Then each member adds one shard of all
-// gradients, always in member order, and later updates that shard. For a given number of workers
-// the result is the same to the last bit, whatever the scheduling of threads.
+// gradients, always in the workers' order, and later updates that shard. For a given number of
+// workers the result is the same to the last bit, whatever the number of threads in each and their
+// scheduling.
 // On an accelerator the team has one member and the same steps run there.
 
 #ifndef TRAINER_STEP_STEPPER_H_
@@ -47,10 +48,10 @@ struct Batch {
 Batch MakeBatch(int64_t rows, int64_t context, bool packed,
                 const std::function<int64_t(int64_t row, const WindowSlot& slot)>& fill);
 
-// Returns the summed loss over the scored targets of the batch. Each member of the team runs its
+// Returns the summed loss over the scored targets of the batch. Each worker of the team runs its
 // share, `micro_batch` windows at once, with the weights that `weights` returns for it.
 double SummedLossOfBatch(Team& team, const GptShape& shape,
-                         const std::function<const GptWeights&(int member)>& weights,
+                         const std::function<const GptWeights&(int worker)>& weights,
                          const Batch& batch, int64_t micro_batch);
 
 struct GradientResult {
@@ -71,7 +72,7 @@ class Stepper {
   Stepper(const Config& config, const Placement& placement, const std::vector<at::Tensor>& weights);
 
   // Runs forward and backward over the batch in micro-batches. Calls `stop` between them, from
-  // every member's thread. When memory runs out, halves the micro-batch, and does it all again;
+  // every worker's thread. When memory runs out, halves the micro-batch, and does it all again;
   // throws what LibTorch does when it is one window already.
   GradientResult Gradients(const Batch& batch, const std::function<bool()>& stop);
 
@@ -117,7 +118,7 @@ class Stepper {
   // when all are.
   std::string DescribeNotFinite() const;
   const AdapterLayout& layout() const { return layout_; }
-  int workers() const { return team_.size(); }
+  int workers() const { return team_.workers(); }
 
  private:
   struct Worker {
@@ -137,12 +138,14 @@ class Stepper {
 
   void PlaceWeights(const std::vector<at::Tensor>& weights);
   void MakeWorkers();
+  int64_t ShardEnd(size_t parameter, int64_t wanted) const;
   void MakeShards();
   GradientResult TryGradients(const Batch& batch, const std::function<bool()>& stop);
   void Forget();
-  void RunWorker(int member, const Batch& batch, const std::function<bool()>& stop);
+  void ClearGradients(Worker& worker);
+  void RunWorker(int number, const Batch& batch, const std::function<bool()>& stop);
   void RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows);
-  double ReduceShard(int member);
+  std::vector<double> ReduceShard(int member);
   GradientResult ReduceOnDevice();
   void UpdateShard(int member, double lr, int64_t t, float clip);
   void UpdateOnDevice(double lr, int64_t t);

@@ -4,9 +4,13 @@
 
 namespace gpuctl::trainer {
 
-Team::Team(int size) : size_(size), failures_(static_cast<size_t>(size)) {
+Team::Team(int workers, int threads)
+    : size_(workers * threads), failures_(static_cast<size_t>(size_)) {
   at::set_num_threads(1);
-  for (int member = 1; member < size; ++member) {
+  for (int worker = 0; worker < workers; ++worker) {
+    groups_.push_back(std::make_unique<ThreadGroup>(threads - 1));
+  }
+  for (int member = 1; member < size_; ++member) {
     threads_.emplace_back([this, member] { Serve(member); });
   }
 }
@@ -47,6 +51,18 @@ void Team::Run(const std::function<void(int)>& work) {
   for (const std::exception_ptr& failure : failures_) {
     if (failure) std::rethrow_exception(failure);
   }
+}
+
+void Team::RunWorkers(const std::function<void(int)>& work) {
+  Run([&](int member) {
+    const int worker = member % workers();
+    ThreadGroup& group = *groups_[static_cast<size_t>(worker)];
+    if (member == worker) {
+      group.Lead([&] { work(worker); });
+    } else {
+      group.Help();
+    }
+  });
 }
 
 void Team::Serve(int member) {

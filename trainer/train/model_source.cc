@@ -155,8 +155,16 @@ ModelSource FindModel(const Config& config, const std::string& resume) {
 std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source,
                                      const Placement& placement) {
   const at::TensorOptions wide(at::kFloat);
+  const auto seed = static_cast<uint64_t>(config.train.seed);
   if (config.model.init.empty()) {
-    return InitializeWeights(config.model, static_cast<uint64_t>(config.train.seed));
+    std::vector<at::Tensor> flat = InitializeWeights(config.model, seed);
+    if (config.lora.rank == 0) return flat;
+    const AdapterLayout layout = MakeAdapterLayout(config);
+    for (size_t spec = 0; spec < flat.size(); ++spec) {
+      if (layout.frozen[spec]) flat[spec] = Frozen(layout, spec, flat[spec], placement);
+    }
+    AppendInitialAdapters(layout, seed, &flat);
+    return flat;
   }
   if (config.lora.rank > 0) {
     const AdapterLayout layout = MakeAdapterLayout(config);
@@ -165,7 +173,7 @@ std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& so
           return layout.frozen[spec] ? Frozen(layout, spec, weight, placement) : weight;
         });
     if (!source.base_stamp.empty()) CheckUnchanged(config.model.init, source.base_stamp);
-    AppendInitialAdapters(layout, static_cast<uint64_t>(config.train.seed), &flat);
+    AppendInitialAdapters(layout, seed, &flat);
     const bool reads = !config.lora.init.empty() && source.checkpoint.empty();
     if (reads) ReadAdapterInto(config.lora.init, layout, flat);
     return flat;

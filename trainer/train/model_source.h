@@ -39,7 +39,8 @@ struct ModelSource {
 // Error(kIo).
 ModelSource FindModel(const Config& config, const std::string& resume);
 
-// Returns the weights at step 0, in fp32 on the CPU: those of model.init, or initial ones. Where a
+// Returns the weights at step 0, in fp32 on the CPU: those of model.init, or initial ones (also
+// beside adapters, for measurements). Where a
 // checkpoint of a model folder will overwrite them, they are zeros. Beside adapters, frozen weights
 // have the dtype and device of `placement`, or are packed, and the adapters follow, initial or
 // those of lora.init. Throws Error(kBadData) when the files of the frozen weights changed since

@@ -106,7 +106,7 @@ json StateToJson(const Config& config, const Placement& placement, const std::st
       {"data_digest", data_digest},
       {"config", written},
       {"config_digest", Sha256Hex(written.dump())},
-      {"threads", placement.workers},
+      {"threads", placement.workers},  // the workers, whose number decides the last bits
       {"device", placement.device.str()},
       {"dtype", NameOfDtype(placement.dtype)},
       {"torch", TORCH_VERSION},

@@ -182,7 +182,7 @@ void Trainer::ReportStep(const GradientResult& gradients, double lr) {
   event.memory_bytes = UsedMemory(placement_);
   double peak_flops = config_.train.peak_tflops * 1e12;
   if (peak_flops == 0 && placement_.device.is_cpu()) {
-    peak_flops = sgemm_gflops_ * 1e9 * placement_.workers;
+    peak_flops = sgemm_gflops_ * 1e9 * placement_.workers * placement_.threads;
   }
   if (peak_flops > 0) {
     event.mfu = event.tokens_per_s * TrainingFlopsPerToken(config_) / peak_flops;
