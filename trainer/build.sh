@@ -42,7 +42,7 @@ if [ "${1:-}" = --compile ]; then
   say "building the trainer for $TRAINER_TORCH, $number of $TRAINER_COUNT: $source"
   more=
   case $source in
-    model/cpu_kernels.cc | optimizer/adamw.cc | optimizer/block_code.cc)
+    cpu/kernels.cc | optimizer/adamw.cc | optimizer/block_code.cc)
       more="-O3 -fopenmp-simd -ffp-contract=fast" ;;
   esac
   # shellcheck disable=SC2086  # flags are words

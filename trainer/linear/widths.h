@@ -14,7 +14,7 @@ inline bool IsHalfWidth(const at::Tensor& x) {
 // Returns fp32 for the half widths, else the tensor itself, without a copy.
 inline at::Tensor Widen(const at::Tensor& x) { return IsHalfWidth(x) ? x.to(at::kFloat) : x; }
 
-// True when the loops of cpu_kernels.h apply.
+// True when the loops of trainer/cpu apply.
 inline bool UsesCpuKernels(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kFloat;
 }

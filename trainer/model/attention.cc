@@ -20,10 +20,10 @@
 #include <cmath>
 #include <limits>
 
+#include "trainer/cpu/kernels.h"
 #include "trainer/linear/matmul.h"
 #include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
-#include "trainer/model/cpu_kernels.h"
 #include "trainer/model/dispatch.h"
 #include "trainer/model/functions.h"
 #include "trainer/model/heads.h"

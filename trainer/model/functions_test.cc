@@ -59,7 +59,7 @@ void ExpectTrueGradients(const Piece& piece, const Inputs& inputs) {
   }
 }
 
-// Compares fp32 (the loops of cpu_kernels) with fp64 (tensor operations) on the same numbers.
+// Compares fp32 (the loops of trainer/cpu) with fp64 (tensor operations) on the same numbers.
 void ExpectSameInFp32(const Piece& piece, const Inputs& inputs, double tolerance = 2e-6) {
   Inputs narrow;
   for (const at::Tensor& input : inputs) narrow.push_back(input.to(at::kFloat));

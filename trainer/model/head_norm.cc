@@ -9,9 +9,9 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/cpu/kernels.h"
 #include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
-#include "trainer/model/cpu_kernels.h"
 #include "trainer/model/functions.h"
 
 namespace gpuctl::trainer {

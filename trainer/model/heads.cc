@@ -17,9 +17,9 @@
 #include <algorithm>
 #include <array>
 
+#include "trainer/cpu/kernels.h"
 #include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
-#include "trainer/model/cpu_kernels.h"
 
 namespace gpuctl::trainer {
 namespace {

@@ -12,10 +12,10 @@
 #include <array>
 #include <numeric>
 
+#include "trainer/cpu/kernels.h"
 #include "trainer/linear/matmul.h"
 #include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
-#include "trainer/model/cpu_kernels.h"
 #include "trainer/model/functions.h"
 
 namespace gpuctl::trainer {

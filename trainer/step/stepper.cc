@@ -174,8 +174,7 @@ void Stepper::MakeShards() {
     const int64_t size = masters_[i].numel();
     for (int64_t begin = 0; begin < size;) {
       const int64_t member = std::min(members - 1, (at + begin) / share);
-      const int64_t end =
-          member == members - 1 ? size : ShardEnd(i, (member + 1) * share - at);
+      const int64_t end = member == members - 1 ? size : ShardEnd(i, (member + 1) * share - at);
       shards_[static_cast<size_t>(member)].push_back({i, begin, end});
       begin = end;
     }

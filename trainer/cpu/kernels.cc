@@ -1,7 +1,7 @@
 // Compiled with -O3 -fopenmp-simd -ffp-contract=fast: `omp simd` lets the compiler add in several
 // lanes, which is a fixed order for a fixed length.
 
-#include "trainer/model/cpu_kernels.h"
+#include "trainer/cpu/kernels.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,8 +7,8 @@
 // same input gives the same bits on the same machine. A value that is not finite never becomes
 // finite.
 
-#ifndef TRAINER_MODEL_CPU_KERNELS_H_
-#define TRAINER_MODEL_CPU_KERNELS_H_
+#ifndef TRAINER_CPU_KERNELS_H_
+#define TRAINER_CPU_KERNELS_H_
 
 #include <cstdint>
 
@@ -76,4 +76,4 @@ void MergeHeads(const HeadMove& move, int64_t first, int64_t last, const float* 
 
 }  // namespace gpuctl::trainer::cpu
 
-#endif  // TRAINER_MODEL_CPU_KERNELS_H_
+#endif  // TRAINER_CPU_KERNELS_H_
