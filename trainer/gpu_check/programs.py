@@ -26,11 +26,15 @@ def run(session, words, **variables):
     return ended.stdout
 
 
+# For build.sh.
+MORE_FLAGS = os.environ.get("GPUCTL_TRAINER_CXXFLAGS", "")
+
+
 def check_build(session):
     if session.trainer is None:
         sources = find_sources(session.options.sources)
         session.trainer = run(session, ["sh", sources + "/build.sh", "--build"],
-                              GPUCTL_TORCH=sys.executable,
+                              GPUCTL_TORCH=sys.executable, GPUCTL_TRAINER_CXXFLAGS=MORE_FLAGS,
                               GPUCTL_TRAINER_CACHE=session.directory + "/cache").split()[-1]
         if session.dump is None:
             session.dump = build_dump(session, sources)
@@ -51,29 +55,25 @@ def build_dump(session, sources):
                               GPUCTL_TORCH=sys.executable).splitlines()
     objects = session.directory + "/objects"
     os.makedirs(objects + "/trainer")
-    for folder in ("trainer", "include"):
-        if folder == "trainer":
-            for room in os.listdir(sources + "/trainer"):
-                os.symlink(f"{sources}/trainer/{room}", f"{objects}/trainer/{room}")
-        elif os.path.isdir(sources + "/include"):
-            os.symlink(sources + "/include", objects + "/include")
-    if not os.path.exists(objects + "/trainer/tests"):
-        os.symlink(ROOT + "/trainer/tests", objects + "/trainer/tests")
+    for room in os.listdir(sources + "/trainer"):
+        os.symlink(f"{sources}/trainer/{room}", f"{objects}/trainer/{room}")
+    os.symlink(sources + "/include", objects + "/include")
+    os.symlink(ROOT + "/trainer/tests", objects + "/trainer/tests")
     parts = ["trainer/tests/families_dump.cc"]
     parts += sorted(os.path.relpath(path, sources)
                     for path in glob.glob(sources + "/trainer/*/*.cc") if "/cli/" not in path)
 
     def compile_one(part):
         name = part.replace("/", "-")[:-3] + ".o"
-        subprocess.run(f"cd {objects} && {compiler} -c {part} -o {name}", shell=True, check=True,
+        subprocess.run(f"cd {objects} && {compiler} {MORE_FLAGS} -c {part} -o {name}", shell=True, check=True,
                        timeout=session.left())
         return f"{objects}/{name}"
 
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         compiled = list(pool.map(compile_one, parts))
     program = session.directory + "/families_dump"
-    words = compiler.split()[0]
-    subprocess.run(f"{words} -o {program} {' '.join(compiled)} -pthread {libraries}", shell=True,
+    linker = compiler.split(" -O2 ")[0]
+    subprocess.run(f"{linker} -o {program} {' '.join(compiled)} -pthread {libraries}", shell=True,
                    check=True, timeout=session.left())
     return program
 
