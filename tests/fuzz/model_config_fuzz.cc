@@ -16,7 +16,7 @@ void TryOut(const std::string& text) {
   const auto model = gpuctl::trainer::ModelFromHuggingFace(json, "input");
   for (const int64_t size : {model.layers, model.d_model, model.heads, model.kv_heads, model.ffn,
                              model.context, model.vocab_size, model.head_dim()}) {
-    if (size < 1 || size > int64_t{1} << 40) abort();
+    if (size < 1 || size > int64_t{1} << 53) abort();
   }
   if (model.heads % model.kv_heads != 0 || model.head_dim() % 2 != 0) abort();
   if (!std::isfinite(model.rope_theta) || !std::isfinite(model.norm_eps)) abort();

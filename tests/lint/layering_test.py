@@ -562,6 +562,7 @@ PLANTED = [
     ("trainer/checkpoint/a.cc", '#include "trainer/optimizer/adamw.h"\n', "trainer/checkpoint incl"),
     ("trainer/interchange/a.cc", '#include "trainer/tokenizer/bpe.h"\n', "trainer/interchange incl"),
     ("trainer/adapters/a.cc", '#include "trainer/model/gpt.h"\n', "trainer/adapters includes"),
+    ("trainer/cpu/a.cc", '#include "trainer/model/gpt.h"\n', "trainer/cpu includes"),
     ("trainer/model/a.cc", '#include "trainer/optimizer/adamw.h"\n', "trainer/model includes"),
     ("trainer/linear/a.cc", '#include "trainer/model/gpt.h"\n', "trainer/linear includes"),
     ("trainer/optimizer/a.cc", '#include "trainer/step/stepper.h"\n', "trainer/optimizer incl"),

@@ -18,7 +18,11 @@ DirectoryLock::DirectoryLock(std::string path) : path_(std::move(path)) {
 
 void DirectoryLock::MakeAndTake() {
   if (path_.empty() || fd_ >= 0) return;
-  MakeDirectories(path_);
+  try {
+    MakeDirectories(path_);
+  } catch (const Error& error) {
+    throw Error(error.code(), "write checkpoints to " + path_ + ": " + error.what(), error.hint());
+  }
   Take();
 }
 

@@ -81,8 +81,9 @@ void CheckCounts(const json& description, const std::string& path, const char* p
 
 }  // namespace
 
-TokenRows::TokenRows(const std::string& folder, const std::string& part) {
-  const std::string tokens_path = folder + "/" + part + kTokensSuffix;
+TokenRows::TokenRows(const std::string& folder, const std::string& part)
+    : path_(folder + "/" + part + kTokensSuffix) {
+  const std::string& tokens_path = path_;
   const std::string ends_path = folder + "/" + part + kEndsSuffix;
   const auto tokens = std::make_shared<MappedFile>(tokens_path);
   const auto ends = std::make_shared<MappedFile>(ends_path);

@@ -134,11 +134,11 @@ def change_header(data, chooser):
     return "header: " + done, struct.pack("<Q", len(text)) + text + data[8 + length:]
 
 
-def take_place(path, chooser):
+def take_place(path, chooser, fifo=True):
     """Puts something else in the place of a file. Returns what."""
     os.remove(path)
-    kind = chooser.choice(("nothing", "folder", "fifo", "loop", "dangling", "zeros", "memory",
-                           "empty", "sparse", "socket"))
+    kinds = ("nothing", "folder", "loop", "dangling", "zeros", "memory", "empty", "sparse", "socket")
+    kind = chooser.choice(kinds + ("fifo",) if fifo else kinds)
     if kind == "folder":
         os.mkdir(path)
     elif kind == "fifo":

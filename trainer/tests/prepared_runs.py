@@ -208,6 +208,9 @@ def check_term_while_evaluating(test, data):
         if stops < 6:
             time.sleep(chooser.uniform(0.1, 1.0))
             process.terminate()
+            if stops % 2:  # people press again
+                process.terminate()
+                process.send_signal(signal.SIGINT)
         _, error = process.communicate()
         if process.returncode == 0:
             break
