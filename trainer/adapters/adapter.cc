@@ -1,7 +1,6 @@
 #include "trainer/adapters/adapter.h"
 
 #include <cmath>
-#include <set>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -14,106 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kLargestConfig = 16 << 20;
-constexpr int64_t kLargestRank = 65536;
-constexpr double kLargestAlpha = 1e9;
 constexpr char kPrefix[] = "base_model.model.";
-
-// Keys that are read, and keys that change nothing in a finished adapter.
-const std::set<std::string>& KnownKeys() {
-  static const std::set<std::string> kKnown = {"alpha_pattern",
-                                               "auto_mapping",
-                                               "base_model_class",
-                                               "base_model_name_or_path",
-                                               "bias",
-                                               "ensure_weight_tying",
-                                               "eva_config",
-                                               "exclude_modules",
-                                               "fan_in_fan_out",
-                                               "inference_mode",
-                                               "init_lora_weights",
-                                               "layers_pattern",
-                                               "layers_to_transform",
-                                               "lora_alpha",
-                                               "lora_dropout",
-                                               "megatron_core",
-                                               "modules_to_save",
-                                               "parent_library",
-                                               "peft_type",
-                                               "peft_version",
-                                               "qalora_group_size",
-                                               "r",
-                                               "rank_pattern",
-                                               "revision",
-                                               "runtime_config",
-                                               "target_modules",
-                                               "task_type",
-                                               "use_dora",
-                                               "use_rslora"};
-  return kKnown;
-}
-
-bool IsNothing(const json& value) {
-  return value.is_null() || value == false || value == 0 || value.empty() ||
-         (value.is_string() && value.get_ref<const std::string&>().empty());
-}
-
-void RefuseOthers(const Part& root) {
-  for (const auto& [key, value] : root.value().items()) {
-    if (KnownKeys().count(key) == 0 && !IsNothing(value)) {
-      root.Refuse("\"" + key + "\" is not computed here");
-    }
-  }
-  if (const std::string type = root.At("peft_type").Text(); type != "LORA") {
-    root.At("peft_type").Refuse(type + ": only LORA can be read");
-  }
-  if (const std::string bias = root.TextOr("bias", "none"); bias != "none") {
-    root.At("bias").Refuse(bias + ": only none can be read");
-  }
-  if (root.FlagOr("fan_in_fan_out", false)) {
-    root.At("fan_in_fan_out").Refuse("is not computed here");
-  }
-  const std::optional<Part> begun = root.Find("init_lora_weights");
-  if (!begun || begun->value().is_boolean()) return;
-  const std::string way = begun->Text();
-  if (way != "gaussian" && way != "eva" && way != "orthogonal") {
-    begun->Refuse(
-        way + ": its adapter belongs to other weights than those of the base model",
-        "PEFT converts it: save_pretrained(…, path_initial_model_for_weight_conversion=…)");
-  }
-}
-
-std::vector<std::string> Texts(const std::optional<Part>& list) {
-  std::vector<std::string> texts;
-  for (size_t i = 0; list && i < list->Size(); ++i) texts.push_back(list->At(i).Text());
-  return texts;
-}
-
-int64_t ReadRank(const Part& value) {
-  const int64_t rank = value.Count(kLargestRank);
-  if (rank == 0) value.Refuse("must be at least 1");
-  return rank;
-}
-
-double ReadAlpha(const Part& value) {
-  const double alpha = value.Real();
-  if (!(alpha > 0 && alpha <= kLargestAlpha)) value.Refuse("must be above 0");
-  return alpha;
-}
-
-template <typename Value, typename Read>
-std::vector<std::pair<NamePattern, Value>> ReadPatterns(const std::optional<Part>& part,
-                                                        const Read& read) {
-  std::vector<std::pair<NamePattern, Value>> patterns;
-  if (!part) return patterns;
-  if (!part->value().is_object()) part->Refuse("must be an object");
-  for (const auto& [expression, ignored] : part->value().items()) {
-    const std::optional<NamePattern> pattern = NamePattern::Read(expression);
-    if (!pattern) part->Refuse("\"" + expression + "\": choices and groups cannot be read");
-    patterns.emplace_back(*pattern, read(part->At(expression)));
-  }
-  return patterns;
-}
 
 // Returns the value of the pattern that matches `name`.
 template <typename Value>
@@ -235,30 +135,6 @@ class Sorter {
 
 }  // namespace
 
-AdapterConfig ParseAdapterConfig(const json& parsed, const std::string& path) {
-  const Part root(parsed, path);
-  RefuseOthers(root);
-  AdapterConfig config;
-  config.rank = ReadRank(root.At("r"));
-  config.alpha = ReadAlpha(root.At("lora_alpha"));
-  config.ranks = ReadPatterns<int64_t>(root.Find("rank_pattern"), ReadRank);
-  config.alphas = ReadPatterns<double>(root.Find("alpha_pattern"), ReadAlpha);
-  if (const auto dropout = root.Find("lora_dropout")) {
-    config.dropout = dropout->Real();
-    if (!(config.dropout >= 0 && config.dropout < 1)) dropout->Refuse("must be from 0 to below 1");
-  }
-  config.rank_stabilised = root.FlagOr("use_rslora", false);
-  config.dora = root.FlagOr("use_dora", false);
-  const Part targets = root.At("target_modules");
-  if (!targets.value().is_string()) {
-    config.targets = Texts(targets);
-    if (config.targets.empty()) targets.Refuse("names no module");
-  }
-  config.saved = Texts(root.Find("modules_to_save"));
-  config.base = root.TextOr("base_model_name_or_path", "");
-  return config;
-}
-
 Adapter ArrangeAdapter(const std::string& path, AdapterConfig config,
                        const std::map<std::string, StoredPlace>& places) {
   Adapter adapter;
@@ -273,7 +149,7 @@ Adapter ArrangeAdapter(const std::string& path, AdapterConfig config,
 Adapter ReadAdapter(const std::string& folder) {
   const std::string config_path = folder + "/adapter_config.json";
   const std::string weights_path = folder + "/adapter_model.safetensors";
-  const json parsed = ReadDocument(config_path, kLargestConfig);
+  const json parsed = ReadDocument(config_path, kLargestSettings);
   AdapterConfig config = ParseAdapterConfig(parsed, config_path);
   if (!IsFile(weights_path)) {
     throw DataError("read adapter " + weights_path + ": no such file",

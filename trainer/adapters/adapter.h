@@ -9,35 +9,14 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "trainer/adapters/name_pattern.h"
 #include "trainer/checkpoint/stored_file.h"
+#include "trainer/config/adapter_config.h"
 
 namespace gpuctl::trainer {
-
-// What adapter_config.json says.
-struct AdapterConfig {
-  int64_t rank = 0;
-  double alpha = 0;
-  std::vector<std::pair<NamePattern, int64_t>> ranks;  // of some modules
-  std::vector<std::pair<NamePattern, double>> alphas;
-  double dropout = 0;
-  bool rank_stabilised = false;
-  bool dora = false;
-  std::vector<std::string> targets;  // empty: given by a regular expression
-  std::vector<std::string> saved;    // modules that are stored whole
-  std::string base;                  // base_model_name_or_path, or ""
-};
-
-// Throws Error(kBadData) that names the key: missing, of another type, or something that changes
-// the result and is not computed here. A key that is not known here is refused unless its value is
-// false, null, 0 or empty.
-AdapterConfig ParseAdapterConfig(const nlohmann::json& json, const std::string& path);
 
 // One matrix that the adapter changes: W + scale B A; with DoRA, each row of that gets the length
 // `magnitude`.

@@ -7,8 +7,8 @@
 
 #include "trainer/adapters/adapter.h"
 #include "trainer/adapters/low_rank.h"
-#include "trainer/adapters/name_pattern.h"
 #include "trainer/base/error.h"
+#include "trainer/config/name_pattern.h"
 
 namespace gpuctl::trainer {
 namespace {

@@ -237,7 +237,8 @@ MergeResult MergeAdapter(const MergeRequest& request) {
   NewFolder folder(request.out);
   MergeResult result;
   WriteShards(folder.temporary(), weights, request, &result);
-  WriteFileDurably(folder.temporary() + "/config.json", ReadWholeFile(config_path));
+  WriteFileDurably(folder.temporary() + "/config.json",
+                   ReadWholeFile(config_path, kLargestSettings));
   for (const KeptFile& file : ReadKeptFiles(request.model)) {
     WriteFileDurably(folder.temporary() + "/" + file.name, *file.bytes);
   }

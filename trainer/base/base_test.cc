@@ -1,13 +1,16 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <set>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/json_object.h"
 #include "trainer/base/philox.h"
 #include "trainer/base/sha256.h"
 #include "trainer/base/text.h"
+#include "trainer/tests/expect_error.h"
 #include "trainer/tests/temp_dir.h"
 
 namespace gpuctl::trainer {
@@ -144,6 +147,37 @@ TEST(TextTest, PatternsMatchWholeTexts) {
                                          {"mississippi", "m*iss*i", true}}) {
     EXPECT_EQ(MatchesPattern(c.text, c.pattern), c.expected) << c.text << " and " << c.pattern;
   }
+}
+
+TEST(ErrorTest, MessagesAreFitToPrint) {
+  EXPECT_STREQ(DataError("read a\x1b[31m\nb").what(), "read a\\x1b[31m\nb");
+  std::string many;
+  while (many.size() < 1'000'000) many += "é";
+  const std::string message = DataError("x: " + many + ": wrong").what();
+  EXPECT_LT(message.size(), 9000u);
+  EXPECT_EQ(message.substr(0, 5), "x: é");
+  EXPECT_EQ(message.substr(message.size() - 9), "é: wrong");
+}
+
+TEST(FilesTest, WhatIsNoRegularFileIsRefusedAtOnce) {
+  const TempDir directory;
+  const std::string fifo = directory.path() + "/fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::string& path : {fifo, std::string("/dev/zero"), directory.path()}) {
+    EXPECT_ERROR(ReadWholeFile(path), ExitCode::kBadData, path + ": no regular file");
+    EXPECT_ERROR(Sha256HexOfFile(path), ExitCode::kBadData, path);
+  }
+  EXPECT_ERROR(ReadGivenFile("/dev/zero", 1000), ExitCode::kBadData, "more than 1000 bytes");
+  EXPECT_EQ(ReadGivenFile("/dev/null"), "");
+  WriteFileDurably(directory.path() + "/file", "12345");
+  EXPECT_EQ(ReadWholeFile(directory.path() + "/file", 5), "12345");
+  EXPECT_ERROR(ReadWholeFile(directory.path() + "/file", 4), ExitCode::kBadData, "more than 4");
+}
+
+TEST(JsonObjectTest, ADocumentThatIsTooDeepIsNotReadToItsEnd) {
+  // All of it would need gigabytes.
+  EXPECT_ERROR(ParseJsonObject("{\"a\":" + std::string(100'000'000, '['), "read x"),
+               ExitCode::kBadData, "read x: nested too deeply");
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace gpuctl::trainer {
 
@@ -26,8 +25,9 @@ enum class ExitCode {
 
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, const std::string& message, std::string hint = "")
-      : std::runtime_error(message), code_(code), hint_(std::move(hint)) {}
+  // Control characters of the message, which may come from a file, become \xNN, and a message of
+  // more than 8 KB keeps its beginning and its end.
+  Error(ExitCode code, const std::string& message, std::string hint = "");
   ExitCode code() const { return code_; }
   const std::string& hint() const { return hint_; }
 

@@ -32,6 +32,32 @@ void AskHook(const char* operation, const std::string& path) {
   }
 }
 
+// Closes `fd`.
+std::string ReadAll(int fd, const std::string& path, uint64_t most) {
+  struct Closer {
+    ~Closer() { ::close(fd); }
+    const int fd;
+  } const closer{fd};
+  std::string bytes;
+  struct stat info {};
+  const auto refuse = [&] {
+    throw DataError("read " + path + ": it has more than " + std::to_string(most) + " bytes");
+  };
+  if (::fstat(fd, &info) == 0 && static_cast<uint64_t>(info.st_size) > most) refuse();
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t count = ::read(fd, buffer, sizeof(buffer));
+    if (count > 0) {
+      bytes.append(buffer, static_cast<size_t>(count));
+      if (bytes.size() > most) refuse();
+    } else if (count == 0) {
+      return bytes;
+    } else if (errno != EINTR) {
+      throw IoError("read", path, errno);
+    }
+  }
+}
+
 }  // namespace
 
 void SetFaultHook(FaultHook hook) { Hook() = std::move(hook); }
@@ -74,25 +100,25 @@ void WriteFileDurably(const std::string& path, const std::string& bytes) {
   file.Close();
 }
 
-std::string ReadWholeFile(const std::string& path) {
+int OpenRegularFile(const std::string& path) {
+  // Without waiting for the other end of a FIFO.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0 && errno != ENXIO) throw IoError("open", path, errno);
+  struct stat info {};
+  const bool regular = fd >= 0 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (regular) return fd;
+  if (fd >= 0) ::close(fd);
+  throw DataError("read " + path + ": no regular file");
+}
+
+std::string ReadWholeFile(const std::string& path, uint64_t most) {
+  return ReadAll(OpenRegularFile(path), path, most);
+}
+
+std::string ReadGivenFile(const std::string& path, uint64_t most) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw IoError("open", path, errno);
-  std::string bytes;
-  char buffer[1 << 16];
-  for (;;) {
-    const ssize_t count = ::read(fd, buffer, sizeof(buffer));
-    if (count > 0) {
-      bytes.append(buffer, static_cast<size_t>(count));
-    } else if (count == 0) {
-      break;
-    } else if (errno != EINTR) {
-      const int error = errno;
-      ::close(fd);
-      throw IoError("read", path, error);
-    }
-  }
-  ::close(fd);
-  return bytes;
+  return ReadAll(fd, path, most);
 }
 
 void MakeDirectory(const std::string& path) {

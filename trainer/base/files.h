@@ -1,4 +1,5 @@
-// The file operations for publishing a checkpoint. All of them throw Error(kIo).
+// The file operations for publishing a checkpoint, and for reading files that others made. All of
+// them throw Error(kIo).
 //
 // Every operation that changes the disk first calls the fault hook, so that a test can make the
 // n-th one fail, for every n, without a failing disk.
@@ -41,7 +42,18 @@ class OutputFile {
 };
 
 void WriteFileDurably(const std::string& path, const std::string& bytes);
-std::string ReadWholeFile(const std::string& path);
+
+constexpr uint64_t kLargestText = 512 << 20;     // bytes
+constexpr uint64_t kLargestSettings = 16 << 20;  // bytes, of a file that is parsed as JSON
+
+// Opens a regular file, or a link to one, and returns its descriptor, which the caller closes.
+// Throws Error(kBadData) for anything else: a FIFO would keep the reader waiting, and a device may
+// have no end.
+int OpenRegularFile(const std::string& path);
+// Reads a regular file. Throws Error(kBadData), also when it has more than `most` bytes.
+std::string ReadWholeFile(const std::string& path, uint64_t most = kLargestText);
+// Does the same for a path that a person gave, which may be a FIFO, such as /dev/stdin.
+std::string ReadGivenFile(const std::string& path, uint64_t most = kLargestText);
 
 void MakeDirectory(const std::string& path);  // one level; an existing directory is fine
 void MakeDirectories(const std::string& path);

@@ -1,6 +1,5 @@
 #include "trainer/base/json_object.h"
 
-#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -16,14 +15,18 @@ json ParseJsonObject(const std::string& text, const std::string& doing, size_t d
   std::vector<std::set<std::string>> keys;  // of each open object
   std::string repeated;
   bool repeats = false;
-  size_t depth = 0, most = 0;
+  size_t depth = 0;
+  const auto refuse = [&](const std::string& why) {
+    throw DataError(Printable(doing + ": " + why));
+  };
   const auto watch = [&](int, json::parse_event_t event, json& value) {
     switch (event) {
       case json::parse_event_t::object_start:
         keys.emplace_back();
         [[fallthrough]];
       case json::parse_event_t::array_start:
-        most = std::max(most, ++depth);
+        // Such a document would need many times its size, so it is not read to its end.
+        if (++depth > deepest) refuse("nested too deeply");
         break;
       case json::parse_event_t::object_end:
         keys.pop_back();
@@ -44,13 +47,9 @@ json ParseJsonObject(const std::string& text, const std::string& doing, size_t d
     }
     return true;
   };
-  const auto refuse = [&](const std::string& why) {
-    throw DataError(Printable(doing + ": " + why));
-  };
   json parsed = json::parse(text, watch, /*allow_exceptions=*/false, comments);
   if (parsed.is_discarded()) refuse("not valid JSON");
   if (!parsed.is_object()) refuse("not a JSON object");
-  if (most > deepest) refuse("nested too deeply");
   if (repeats) refuse("\"" + repeated + "\" is there twice");
   return parsed;
 }

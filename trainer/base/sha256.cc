@@ -15,6 +15,7 @@
 #endif
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -165,10 +166,9 @@ std::string Sha256Hex(const std::string& bytes) {
 }
 
 std::string Sha256HexOfFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) throw IoError("open", path, errno);
-  Sha256 digest;
   std::vector<char> buffer(1 << 20);
+  const int fd = OpenRegularFile(path);
+  Sha256 digest;
   ssize_t count;
   while ((count = ::read(fd, buffer.data(), buffer.size())) > 0) {
     digest.Update(buffer.data(), static_cast<size_t>(count));

@@ -4,6 +4,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/json_object.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -14,12 +15,6 @@ constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
 constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                           "pad_token", "cls_token", "mask_token"};
-
-Json ReadJson(const std::string& path) {
-  Json json = Json::parse(ReadWholeFile(path), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw DataError("read " + path + ": it is no JSON object");
-  return json;
-}
 
 void CheckMessages(const Json& messages) {
   if (!messages.is_array()) throw DataError("messages is no list");
@@ -39,12 +34,13 @@ bool BeginsWith(const std::string& text, const std::string& beginning) {
 
 }  // namespace
 
-Json ReadTokenizerConfig(const std::string& folder) {
+nlohmann::json ReadTokenizerConfig(const std::string& folder) {
   const std::string path = folder + "/tokenizer_config.json";
-  return Exists(path) ? ReadJson(path) : Json::object();
+  if (!Exists(path)) return nlohmann::json::object();
+  return ParseJsonObject(ReadWholeFile(path, kLargestSettings), "read " + path);
 }
 
-std::string SpecialToken(const Json& config, const std::string& name) {
+std::string SpecialToken(const nlohmann::json& config, const std::string& name) {
   const auto found = config.find(name);
   if (found == config.end()) return "";
   if (found->is_string()) return found->get<std::string>();
@@ -55,10 +51,13 @@ std::string SpecialToken(const Json& config, const std::string& name) {
 
 ChatTemplate ChatTemplate::Load(const std::string& folder, const std::string& named) {
   const std::string config_path = folder + "/tokenizer_config.json";
-  const Json config = ReadTokenizerConfig(folder);
+  const nlohmann::json config = ReadTokenizerConfig(folder);
   const std::string file = named.empty() ? folder + "/chat_template.jinja" : named;
-  if (!named.empty() || Exists(file))
-    return ChatTemplate(file, ReadWholeFile(file), config, std::time(nullptr));
+  if (!named.empty() || Exists(file)) {
+    const std::string source = named.empty() ? ReadWholeFile(file, kLargestSettings)
+                                             : ReadGivenFile(file, kLargestSettings);
+    return ChatTemplate(file, source, config, std::time(nullptr));
+  }
   const auto found = config.find("chat_template");
   if (found != config.end() && found->is_string()) {
     return ChatTemplate("chat_template of " + config_path, found->get<std::string>(), config,
@@ -71,7 +70,7 @@ ChatTemplate ChatTemplate::Load(const std::string& folder, const std::string& na
   }
   ChatTemplate made(config_path, "", config, std::time(nullptr));
   made.templates_.clear();
-  for (const Json& each : *found) {
+  for (const nlohmann::json& each : *found) {
     const auto text = [&](const char* key) {
       const bool good = each.is_object() && each.contains(key) && each.at(key).is_string();
       if (!good) throw DataError("a chat_template of " + config_path + " has no " + key);
@@ -87,8 +86,8 @@ ChatTemplate ChatTemplate::Load(const std::string& folder, const std::string& na
   return made;
 }
 
-ChatTemplate::ChatTemplate(const std::string& name, const std::string& source, const Json& config,
-                           std::time_t now)
+ChatTemplate::ChatTemplate(const std::string& name, const std::string& source,
+                           const nlohmann::json& config, std::time_t now)
     : eos_token_(SpecialToken(config, "eos_token")), now_(now) {
   Add(kDefault, name, source);
   for (const char* token : kSpecialTokens) {

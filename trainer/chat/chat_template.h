@@ -17,10 +17,10 @@
 namespace gpuctl::trainer {
 
 // Returns tokenizer_config.json of a model's folder, {} if there is none. Throws Error(kBadData).
-nlohmann::ordered_json ReadTokenizerConfig(const std::string& folder);
+nlohmann::json ReadTokenizerConfig(const std::string& folder);
 // Returns a special token of it, such as "eos_token", which is a text or {"content": text}; "" if
 // there is none.
-std::string SpecialToken(const nlohmann::ordered_json& config, const std::string& name);
+std::string SpecialToken(const nlohmann::json& config, const std::string& name);
 
 // One conversation, as data sets have it: objects keep the order of their keys, because templates
 // print tools and arguments in it.
@@ -50,8 +50,8 @@ class ChatTemplate {
   static ChatTemplate Load(const std::string& folder, const std::string& file = "");
 
   // `config` is tokenizer_config.json. `now` is what templates take for today.
-  ChatTemplate(const std::string& name, const std::string& source,
-               const nlohmann::ordered_json& config, std::time_t now);
+  ChatTemplate(const std::string& name, const std::string& source, const nlohmann::json& config,
+               std::time_t now);
 
   // Returns the text of the conversation and, on request, what begins an answer of the assistant.
   // Throws Error(kBadData).

@@ -1,8 +1,10 @@
 #include "trainer/checkpoint/checkpoint.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <new>
 
@@ -102,7 +104,7 @@ void Publish(const std::string& root, const std::string& temporary, const std::s
 }
 
 json ReadJson(const std::string& path) {
-  return ParseJsonObject(ReadWholeFile(path), "read " + path);
+  return ParseJsonObject(ReadWholeFile(path, kLargestSettings), "read " + path);
 }
 
 ManifestEntry ParseManifestEntry(const std::string& path, const json& file) {
@@ -166,6 +168,15 @@ std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot) {
     throw Error(ExitCode::kTryAgain, "write checkpoint " + final_path + ": out of memory");
   }
   return final_path;
+}
+
+void CheckTakesCheckpoints(const std::string& root) {
+  const std::string probe = root + "/.tmp-step-probe-" + std::to_string(::getpid());
+  if (::mkdir(probe.c_str(), 0755) == 0) {
+    ::rmdir(probe.c_str());
+  } else if (errno != ENOSPC && errno != EDQUOT && errno != EEXIST) {
+    throw IoError("write checkpoints to", root, errno);
+  }
 }
 
 bool HoldsAdapter(const std::string& path) {

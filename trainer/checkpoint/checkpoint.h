@@ -66,6 +66,11 @@ int64_t StepOfCheckpointName(const std::string& name);  // -1: not such a name
 // then: the old one, none, or (when only the last sync of <root> failed) the new one.
 std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot);
 
+// Throws Error(kIo) when nothing can be written into the directory `root`, so that a run ends
+// before it works in vain. A full disk is none of the reasons: it may have room when there is a
+// checkpoint.
+void CheckTakesCheckpoints(const std::string& root);
+
 // True when the checkpoint is one of adapters. Looks only for its file.
 bool HoldsAdapter(const std::string& path);
 

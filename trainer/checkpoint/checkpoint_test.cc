@@ -267,7 +267,37 @@ TEST_F(CheckpointTest, CheckpointerWritesInOrderAndReportsFailures) {
   const auto report = checkpointer.TakeReport();
   ASSERT_TRUE(report);
   EXPECT_NE(report->failure.find("No space left"), std::string::npos) << report->failure;
+  EXPECT_EQ(report->code, ExitCode::kIo);
   EXPECT_EQ(ListCheckpoints(root_), (std::vector<int64_t>{20, 30}));
+}
+
+TEST_F(CheckpointTest, TooLittleMemoryForACheckpointIsToldApart) {
+  Checkpointer checkpointer(root_, 2, 0);
+  SetFaultHook([](const char* operation, const std::string&) -> int {
+    if (std::string(operation) == "write") throw std::bad_alloc();
+    return 0;
+  });
+  checkpointer.SaveNow(SomeSnapshot(10));
+  // A copy that finds no memory is none.
+  EXPECT_THROW(checkpointer.Save([](const Snapshot&) -> Snapshot { throw std::bad_alloc(); }),
+               std::bad_alloc);
+  SetFaultHook({});
+  const auto report = checkpointer.TakeReport();
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->code, ExitCode::kTryAgain);
+  EXPECT_NE(report->failure.find("out of memory"), std::string::npos) << report->failure;
+  EXPECT_EQ(ListDirectory(root_), std::vector<std::string>{});
+  checkpointer.SaveNow(SomeSnapshot(20));
+  EXPECT_EQ(ListCheckpoints(root_), std::vector<int64_t>{20});
+}
+
+TEST_F(CheckpointTest, ADirectoryThatTakesNoCheckpointsIsFoundOut) {
+  MakeDirectories(root_);
+  EXPECT_NO_THROW(CheckTakesCheckpoints(root_));
+  EXPECT_EQ(ListDirectory(root_), std::vector<std::string>{});
+  EXPECT_ERROR(CheckTakesCheckpoints(root_ + "/none"), ExitCode::kIo, root_ + "/none");
+  WriteFileDurably(root_ + "/file", "x");
+  EXPECT_ERROR(CheckTakesCheckpoints(root_ + "/file"), ExitCode::kIo, root_ + "/file");
 }
 
 TEST_F(CheckpointTest, EveryDtypeSurvives) {

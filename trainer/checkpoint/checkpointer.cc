@@ -30,6 +30,12 @@ double HeldOutLoss(const std::string& path) {
   }
 }
 
+ExitCode CodeOf(const std::exception& error) {
+  if (const auto* known = dynamic_cast<const Error*>(&error)) return known->code();
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return memory ? ExitCode::kTryAgain : ExitCode::kIo;
+}
+
 // Returns what went wrong, also where there is no memory to say it.
 std::string Told(const std::exception& error) {
   try {
@@ -134,6 +140,7 @@ CheckpointReport Checkpointer::Write(const Snapshot& snapshot) const {
     report.problems = PruneCheckpoints(root_, snapshot.step, keep_last_, keep_best_);
   } catch (const std::exception& error) {
     report.failure = Told(error);
+    report.code = CodeOf(error);
   }
   report.seconds = SecondsSince(start);
   return report;

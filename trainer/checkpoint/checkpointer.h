@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "trainer/base/error.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 namespace gpuctl::trainer {
@@ -20,9 +21,10 @@ namespace gpuctl::trainer {
 struct CheckpointReport {
   int64_t step = 0;
   std::string path;
-  std::string failure;       // "" if it was published
-  double seconds = 0;        // time to write, while training continues
-  double stall_seconds = 0;  // time that training waited: for copying and for a busy writer
+  std::string failure;              // "" if it was published
+  ExitCode code = ExitCode::kDone;  // of the failure
+  double seconds = 0;               // time to write, while training continues
+  double stall_seconds = 0;         // time that training waited: for copying and for a busy writer
   std::vector<std::string> problems;  // errors of pruning; the checkpoint is valid
 };
 
@@ -37,6 +39,7 @@ class Checkpointer {
 
   // Waits until the writer is free, calls `take`, gives the snapshot to the writer and returns.
   // `take` gets the snapshot before, which has been written, so that it can use its memory again.
+  // What it throws comes through, and nothing is written then.
   void Save(const std::function<Snapshot(Snapshot written)>& take);
 
   // Writes the snapshot at once, while training waits. Its tensors may be the live ones.

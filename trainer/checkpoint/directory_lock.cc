@@ -20,8 +20,8 @@ void DirectoryLock::MakeAndTake() {
   if (path_.empty() || fd_ >= 0) return;
   try {
     MakeDirectories(path_);
-  } catch (const Error&) {
-    return;
+  } catch (const Error& error) {
+    throw Error(error.code(), "write checkpoints to " + path_ + ": " + error.what(), error.hint());
   }
   Take();
 }

@@ -17,8 +17,8 @@ class DirectoryLock {
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
-  // Makes the directory, and takes its lock, if the constructor took none. Where it cannot be made,
-  // there is none; who writes there will say why. Throws like the constructor.
+  // Makes the directory, and takes its lock, if the constructor took none. Throws like the
+  // constructor.
   void MakeAndTake();
 
  private:

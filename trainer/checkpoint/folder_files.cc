@@ -10,8 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kLargestText = 512 << 20;
-
 constexpr const char* kKeptFiles[] = {
     "added_tokens.json",
     "chat_template.jinja",
@@ -26,16 +24,15 @@ constexpr const char* kKeptFiles[] = {
     "vocab.txt",
 };
 
-std::string ReadText(const std::string& path) {
+std::string ReadText(const std::string& path, uint64_t most) {
   if (!IsFile(path)) throw DataError("read model " + path + ": no such file");
-  if (FileSize(path) > kLargestText) throw DataError("read model " + path + ": above 512 MiB");
-  return ReadWholeFile(path);
+  return ReadWholeFile(path, most);
 }
 
 }  // namespace
 
 json ReadJsonObject(const std::string& path) {
-  return ParseJsonObject(ReadText(path), "read model " + path);
+  return ParseJsonObject(ReadText(path, kLargestSettings), "read model " + path);
 }
 
 ModelFolder ReadModelFolder(const std::string& path) {
@@ -54,7 +51,8 @@ std::vector<KeptFile> ReadKeptFiles(const std::string& path) {
   std::vector<KeptFile> kept;
   for (const char* name : kKeptFiles) {
     const std::string file = path + "/" + name;
-    if (IsFile(file)) kept.push_back({name, std::make_shared<const std::string>(ReadText(file))});
+    if (IsFile(file))
+      kept.push_back({name, std::make_shared<const std::string>(ReadText(file, kLargestText))});
   }
   return kept;
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kWeights[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
-constexpr uint64_t kLargestIndex = 512 << 20;
+constexpr uint64_t kLargestIndex = 64 << 20;
 
 // Reads `size` bytes from `offset` on, or fewer where the file ends before. Returns how many.
 size_t ReadSome(int fd, const std::string& path, uint64_t offset, size_t size, char* into) {
@@ -70,8 +70,8 @@ void OpenShards(const std::string& folder, std::map<std::string, StoredPlace>* p
   const auto refuse = [&](const std::string& why) {
     throw DataError("read model " + path + ": " + why);
   };
-  if (FileSize(path) > kLargestIndex) refuse("above 512 MiB");
-  const nlohmann::json index = ParseJsonObject(ReadWholeFile(path), "read model " + path);
+  const nlohmann::json index =
+      ParseJsonObject(ReadWholeFile(path, kLargestIndex), "read model " + path);
   if (!index.contains("weight_map") || !index["weight_map"].is_object()) {
     refuse("it has no weight_map");
   }
@@ -101,8 +101,7 @@ void OpenShards(const std::string& folder, std::map<std::string, StoredPlace>* p
 }  // namespace
 
 StoredFile::StoredFile(const std::string& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd_ < 0) throw IoError("open", path, errno);
+  fd_ = OpenRegularFile(path);
   try {
     const uint64_t size = FileSize(path);
     header_ = ParseSafetensorsHeader(ReadHeaderBytes(fd_, path, size), size, path);

@@ -23,24 +23,36 @@ int Fail(ExitCode code, const std::string& message, const std::string& hint) {
   return static_cast<int>(code);
 }
 
-int OutOfMemory() {
+// Returns the exit code of a command that came to its end. What these print is their result.
+int Finished(int code, const std::string& command) {
+  const bool printed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  for (const char* prints : {"eval", "generate", "inspect", "bench", "preflight"}) {
+    if (printed || code != 0 || command != prints) continue;
+    return Fail(ExitCode::kIo, command + ": standard output did not take all of it", "");
+  }
+  return code;
+}
+
+int OutOfMemory(const std::string& command) {
   return Fail(ExitCode::kTryAgain, "allocate: out of memory",
-              "lower train.micro_batch; the result stays the same");
+              command == "train" ? "lower train.micro_batch; the result stays the same" : "");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string command = argc > 1 ? argv[1] : "";
   try {
     gpuctl::trainer::TuneAllocator();
-    return gpuctl::trainer::RunCommand(std::vector<std::string>(argv + 1, argv + argc));
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    return Finished(gpuctl::trainer::RunCommand(words), command);
   } catch (const Error& error) {
     return Fail(error.code(), error.what(), error.hint());
   } catch (const c10::Error& error) {
-    if (gpuctl::trainer::IsOutOfMemory(error)) return OutOfMemory();
+    if (gpuctl::trainer::IsOutOfMemory(error)) return OutOfMemory(command);
     return Fail(ExitCode::kBug, error.what_without_backtrace(), "please report this");
   } catch (const std::exception& error) {
-    if (gpuctl::trainer::IsOutOfMemory(error)) return OutOfMemory();
+    if (gpuctl::trainer::IsOutOfMemory(error)) return OutOfMemory(command);
     return Fail(ExitCode::kBug, error.what(), "please report this");
   } catch (...) {
     return Fail(ExitCode::kBug, "unknown failure", "please report this");

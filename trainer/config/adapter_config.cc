@@ -1,121 +1,176 @@
 #include "trainer/config/adapter_config.h"
 
-#include <algorithm>
 #include <cmath>
+#include <optional>
+#include <set>
 
 #include "trainer/base/error.h"
-#include "trainer/base/text.h"
+#include "trainer/base/json_at.h"
 
 namespace gpuctl::trainer {
 namespace {
 
 using nlohmann::json;
 
-constexpr double kLargestRank = 4096;
+constexpr int64_t kLargestRank = 65536;
+constexpr int64_t kLargestTrainedRank = 4096;
+constexpr double kLargestAlpha = 1e9;
+constexpr double kLargestTrainedDropout = 0.95;
 
-// Keys without an effect on what a trained adapter computes, or whose effect is in its tensors.
-constexpr const char* kWithoutEffect[] = {"auto_mapping",      "base_model_name_or_path",
-                                          "corda_config",      "eva_config",
-                                          "exclude_modules",   "inference_mode",
-                                          "layers_pattern",    "layers_to_transform",
-                                          "loftq_config",      "lora_ga_config",
-                                          "megatron_core",     "modules_to_save",
-                                          "peft_type",         "peft_version",
-                                          "qalora_group_size", "revision",
-                                          "runtime_config",    "target_modules",
-                                          "task_type",         "r",
-                                          "lora_alpha",        "lora_dropout",
-                                          "use_rslora",        "use_dora",
-                                          "init_lora_weights"};
-
-// Initial values that leave the model's own weights as they are.
-constexpr const char* kPlainStarts[] = {"gaussian", "orthogonal", "eva"};
-
-template <size_t size>
-bool IsOneOf(const std::string& text, const char* const (&list)[size]) {
-  return std::find(list, list + size, text) != list + size;
+// Keys that are read, and keys that change nothing in a finished adapter.
+const std::set<std::string>& KnownKeys() {
+  static const std::set<std::string> kKnown = {"alpha_pattern",
+                                               "auto_mapping",
+                                               "base_model_class",
+                                               "base_model_name_or_path",
+                                               "bias",
+                                               "corda_config",
+                                               "ensure_weight_tying",
+                                               "eva_config",
+                                               "exclude_modules",
+                                               "fan_in_fan_out",
+                                               "inference_mode",
+                                               "init_lora_weights",
+                                               "layers_pattern",
+                                               "layers_to_transform",
+                                               "loftq_config",
+                                               "lora_ga_config",
+                                               "lora_alpha",
+                                               "lora_dropout",
+                                               "megatron_core",
+                                               "modules_to_save",
+                                               "parent_library",
+                                               "peft_type",
+                                               "peft_version",
+                                               "qalora_group_size",
+                                               "r",
+                                               "rank_pattern",
+                                               "revision",
+                                               "runtime_config",
+                                               "target_modules",
+                                               "task_type",
+                                               "use_dora",
+                                               "use_rslora"};
+  return kKnown;
 }
 
-// True for null, false, and an empty list, object or text.
 bool IsNothing(const json& value) {
-  return value.is_null() || value == json(false) ||
-         ((value.is_array() || value.is_object()) && value.empty()) || value == json("");
+  return value.is_null() || value == false || value == 0 || value.empty() ||
+         (value.is_string() && value.get_ref<const std::string&>().empty());
 }
 
-class AdapterReader {
- public:
-  AdapterReader(const json& object, const std::string& path) : object_(object), path_(path) {}
+void RefuseOthers(const JsonAt& root) {
+  for (const auto& [key, value] : root.value().items()) {
+    if (KnownKeys().count(key) == 0 && !IsNothing(value)) {
+      root.Refuse("\"" + key + "\" is not computed here");
+    }
+  }
+  if (const std::string type = root.At("peft_type").Text(); type != "LORA") {
+    root.At("peft_type").Refuse(type + ": only LORA can be read");
+  }
+  if (const std::string bias = root.TextOr("bias", "none"); bias != "none") {
+    root.At("bias").Refuse(bias + ": only none can be read");
+  }
+  if (root.BoolOr("fan_in_fan_out", false)) {
+    root.At("fan_in_fan_out").Refuse("is not computed here");
+  }
+  const std::optional<JsonAt> begun = root.Find("init_lora_weights");
+  if (!begun || begun->value().is_boolean()) return;
+  const std::string way = begun->Text();
+  if (way != "gaussian" && way != "eva" && way != "orthogonal") {
+    begun->Refuse(
+        way + ": its adapter belongs to other weights than those of the base model",
+        "PEFT converts it: save_pretrained(…, path_initial_model_for_weight_conversion=…)");
+  }
+}
 
-  [[noreturn]] void Refuse(const std::string& why) const {
-    throw DataError("read adapter " + path_ + ": " + why);
-  }
-  bool Has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
-  double Number(const char* key, double low, double high) const {
-    if (!Has(key) || !object_[key].is_number()) {
-      Refuse(std::string("\"") + key + "\" is missing or no number");
-    }
-    const double value = object_[key].get<double>();
-    if (!(value >= low && value <= high)) {
-      Refuse(Format("\"%s\" %g is outside %g .. %g", key, value, low, high));
-    }
-    return value;
-  }
-  bool Flag(const char* key) const {
-    if (!Has(key)) return false;
-    if (!object_[key].is_boolean()) Refuse(std::string("\"") + key + "\" is not true or false");
-    return object_[key].get<bool>();
-  }
-  void Expect(const char* key, const json& wanted, bool may_be_missing) const {
-    if (!Has(key) && may_be_missing) return;
-    if (Has(key) && object_[key] == wanted) return;
-    Refuse(std::string("\"") + key + "\" " + (Has(key) ? Shown(object_[key]) : "null") +
-           " is not supported; " + wanted.dump() + " is");
-  }
-  // Refuses what would change the result and is not computed here.
-  void RefuseOtherParts() const {
-    if (Has("init_lora_weights")) {
-      const json& start = object_["init_lora_weights"];
-      if (!start.is_boolean() &&
-          !(start.is_string() && IsOneOf(start.get<std::string>(), kPlainStarts))) {
-        Refuse("\"init_lora_weights\" " + Shown(start) +
-               " may change the model's own weights, which is not supported");
-      }
-    }
-    for (const auto& [key, value] : object_.items()) {
-      const bool plain = key == "bias" && value == json("none");
-      if (plain || IsNothing(value) || IsOneOf(key, kWithoutEffect)) continue;
-      Refuse("\"" + Printable(key) + "\" " + Shown(value) + " is not supported");
-    }
-  }
+std::vector<std::string> Texts(const std::optional<JsonAt>& list) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; list && i < list->Size(); ++i) texts.push_back(list->At(i).Text());
+  return texts;
+}
 
- private:
-  // Returns the value as text of a length that fits into a message.
-  static std::string Shown(const json& value) {
-    const std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-    return text.size() <= 60 ? text : text.substr(0, 60) + "…";
-  }
+int64_t ReadRank(const JsonAt& value) {
+  const int64_t rank = value.Number(kLargestRank);
+  if (rank == 0) value.Refuse("must be at least 1");
+  return rank;
+}
 
-  const json& object_;
-  const std::string path_;
-};
+double ReadAlpha(const JsonAt& value) {
+  const double alpha = value.Real();
+  if (!(alpha > 0 && alpha <= kLargestAlpha)) value.Refuse("must be above 0");
+  return alpha;
+}
+
+template <typename Value, typename Read>
+std::vector<std::pair<NamePattern, Value>> ReadPatterns(const std::optional<JsonAt>& part,
+                                                        const Read& read) {
+  std::vector<std::pair<NamePattern, Value>> patterns;
+  if (!part) return patterns;
+  if (!part->value().is_object()) part->Refuse("must be an object");
+  for (const auto& [expression, ignored] : part->value().items()) {
+    const std::optional<NamePattern> pattern = NamePattern::Read(expression);
+    if (!pattern) part->Refuse("\"" + expression + "\": choices and groups cannot be read");
+    patterns.emplace_back(*pattern, read(part->At(expression)));
+  }
+  return patterns;
+}
+
+// Refuses what only merging and exporting can.
+void RefuseForTraining(const AdapterConfig& adapter, const JsonAt& root) {
+  if (const std::string task = root.TextOr("task_type", "CAUSAL_LM"); task != "CAUSAL_LM") {
+    root.At("task_type").Refuse(task + ": only CAUSAL_LM can be trained");
+  }
+  if (adapter.rank > kLargestTrainedRank) {
+    root.At("r").Refuse("must be at most " + std::to_string(kLargestTrainedRank) + " here");
+  }
+  if (adapter.dropout > kLargestTrainedDropout) {
+    root.At("lora_dropout").Refuse("must be at most 0.95 here");
+  }
+  for (const char* key : {"rank_pattern", "alpha_pattern"}) {
+    const std::optional<JsonAt> patterns = root.Find(key);
+    if (patterns && !patterns->value().empty())
+      patterns->Refuse("modules differ; merge can do that");
+  }
+}
 
 }  // namespace
 
+AdapterConfig ParseAdapterConfig(const json& config, const std::string& path) {
+  const JsonAt root(config, "", "read " + path);
+  RefuseOthers(root);
+  AdapterConfig adapter;
+  adapter.rank = ReadRank(root.At("r"));
+  adapter.alpha = ReadAlpha(root.At("lora_alpha"));
+  adapter.ranks = ReadPatterns<int64_t>(root.Find("rank_pattern"), ReadRank);
+  adapter.alphas = ReadPatterns<double>(root.Find("alpha_pattern"), ReadAlpha);
+  if (const auto dropout = root.Find("lora_dropout")) {
+    adapter.dropout = dropout->Real();
+    if (!(adapter.dropout >= 0 && adapter.dropout < 1))
+      dropout->Refuse("must be from 0 to below 1");
+  }
+  adapter.rank_stabilised = root.BoolOr("use_rslora", false);
+  adapter.dora = root.BoolOr("use_dora", false);
+  const JsonAt targets = root.At("target_modules");
+  if (!targets.value().is_string()) {
+    adapter.targets = Texts(targets);
+    if (adapter.targets.empty()) targets.Refuse("names no module");
+  }
+  adapter.saved = Texts(root.Find("modules_to_save"));
+  adapter.base = root.TextOr("base_model_name_or_path", "");
+  return adapter;
+}
+
 LoraConfig LoraFromPeft(const json& config, const std::string& path) {
-  const AdapterReader reader(config, path);
-  if (!config.is_object()) reader.Refuse("it is no JSON object");
-  reader.Expect("peft_type", "LORA", /*may_be_missing=*/false);
-  reader.Expect("task_type", "CAUSAL_LM", /*may_be_missing=*/true);
-  reader.RefuseOtherParts();
+  const AdapterConfig adapter = ParseAdapterConfig(config, path);
+  RefuseForTraining(adapter, JsonAt(config, "", "read adapter " + path));
   LoraConfig lora;
   lora.targets.clear();
-  const double rank = reader.Number("r", 1, kLargestRank);
-  if (rank != std::floor(rank)) reader.Refuse("\"r\" is no whole number");
-  lora.rank = static_cast<int64_t>(rank);
-  lora.alpha = reader.Number("lora_alpha", 1e-6, 1e9);
-  lora.dropout = reader.Has("lora_dropout") ? reader.Number("lora_dropout", 0, 0.95) : 0;
-  lora.rank_scaled = reader.Flag("use_rslora");
-  lora.dora = reader.Flag("use_dora");
+  lora.rank = adapter.rank;
+  lora.alpha = adapter.alpha;
+  lora.dropout = adapter.dropout;
+  lora.rank_scaled = adapter.rank_stabilised;
+  lora.dora = adapter.dora;
   return lora;
 }
 

@@ -49,31 +49,55 @@ TEST(AdapterConfigTest, WrittenOnesAreReadAgain) {
   EXPECT_TRUE(LoraToPeft(lora, "m")["lora_alpha"].is_number_integer());
 }
 
+// Merging and exporting take more than training does, and nothing that training takes is refused
+// there.
+TEST(AdapterConfigTest, WhatOnlyMergingCanIsReadAll) {
+  const json changes = {{"r", 5000},
+                        {"lora_dropout", 0.99},
+                        {"task_type", "SEQ_CLS"},
+                        {"rank_pattern", {{"q_proj", 4}}},
+                        {"alpha_pattern", {{"q_proj", 2.5}}}};
+  json config = PlainAdapter();
+  config.update(changes);
+  const AdapterConfig adapter = ParseAdapterConfig(config, "x");
+  EXPECT_EQ(adapter.rank, 5000);
+  EXPECT_EQ(adapter.ranks.at(0).second, 4);
+  EXPECT_EQ(adapter.alphas.at(0).second, 2.5);
+  for (const auto& [key, value] : changes.items()) {
+    EXPECT_ERROR(ReadAdapter({{key, value}}), ExitCode::kBadData, "read adapter x: " + key);
+  }
+  for (const char* key : {"loftq_config", "corda_config", "parent_library", "base_model_class"}) {
+    EXPECT_NO_THROW(ReadAdapter({{key, {{"a", 1}}}})) << key;
+  }
+}
+
 TEST(AdapterConfigTest, WhatIsNotComputedIsRefusedByName) {
   const auto refused = [](const json& changes, const std::string& part) {
     EXPECT_ERROR(ReadAdapter(changes), ExitCode::kBadData, part);
   };
-  refused({{"peft_type", "IA3"}}, "\"peft_type\" \"IA3\"");
-  refused({{"peft_type", nullptr}}, "\"peft_type\" null");
-  refused({{"task_type", "SEQ_CLS"}}, "\"task_type\"");
-  refused({{"r", 0}}, "\"r\" 0 is outside");
-  refused({{"r", 1.5}}, "\"r\" is no whole number");
-  refused({{"r", 1e300}}, "\"r\"");
-  refused({{"r", "8"}}, "\"r\" is missing or no number");
-  refused({{"lora_alpha", 0}}, "\"lora_alpha\"");
-  refused({{"lora_dropout", 1}}, "\"lora_dropout\"");
-  refused({{"use_dora", 1}}, "\"use_dora\" is not true or false");
-  refused({{"bias", "all"}}, "\"bias\" \"all\"");
-  refused({{"fan_in_fan_out", true}}, "\"fan_in_fan_out\" true");
-  refused({{"rank_pattern", {{"q_proj", 4}}}}, "\"rank_pattern\"");
-  refused({{"alpha_pattern", {{"q_proj", 4}}}}, "\"alpha_pattern\"");
-  refused({{"init_lora_weights", "pissa"}}, "\"init_lora_weights\" \"pissa\"");
-  refused({{"init_lora_weights", {1}}}, "\"init_lora_weights\"");
+  refused({{"peft_type", "IA3"}}, "peft_type: IA3");
+  refused({{"peft_type", nullptr}}, "\"peft_type\" is missing");
+  refused({{"task_type", "SEQ_CLS"}}, "task_type: SEQ_CLS: only CAUSAL_LM can be trained");
+  refused({{"r", 0}}, "r: must be at least 1");
+  refused({{"r", 1.5}}, "r: must be a whole number");
+  refused({{"r", 1e300}}, "r: must be a whole number");
+  refused({{"r", "8"}}, "r: must be a whole number");
+  refused({{"r", 5000}}, "r: must be at most 4096 here");
+  refused({{"lora_alpha", 0}}, "lora_alpha: must be above 0");
+  refused({{"lora_dropout", 1}}, "lora_dropout: must be from 0 to below 1");
+  refused({{"lora_dropout", 0.99}}, "lora_dropout: must be at most 0.95 here");
+  refused({{"use_dora", 1}}, "use_dora: must be true or false");
+  refused({{"bias", "all"}}, "bias: all");
+  refused({{"fan_in_fan_out", true}}, "fan_in_fan_out: is not computed here");
+  refused({{"rank_pattern", {{"q_proj", 4}}}}, "rank_pattern: modules differ");
+  refused({{"alpha_pattern", {{"q_proj", 4}}}}, "alpha_pattern: modules differ");
+  refused({{"init_lora_weights", "pissa"}}, "init_lora_weights: pissa");
+  refused({{"init_lora_weights", {1}}}, "init_lora_weights: must be a text");
   refused({{"trainable_token_indices", {1, 2}}}, "\"trainable_token_indices\"");
   refused({{"layer_replication", {{0, 2}}}}, "\"layer_replication\"");
   refused({{"lora_bias", true}}, "\"lora_bias\"");
-  refused({{"something_new", 3}}, "\"something_new\" 3");
-  EXPECT_ERROR(LoraFromPeft(json::array(), "x"), ExitCode::kBadData, "no JSON object");
+  refused({{"something_new", 3}}, "\"something_new\" is not computed here");
+  EXPECT_ERROR(LoraFromPeft(json::array(), "x"), ExitCode::kBadData, "must be an object");
   EXPECT_NO_THROW(ReadAdapter({{"something_new", nullptr}, {"init_lora_weights", "gaussian"}}));
 }
 

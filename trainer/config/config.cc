@@ -278,7 +278,7 @@ Config OverrideConfig(json parsed, const std::vector<std::string>& overrides) {
 
 Config LoadConfig(const std::string& path, const std::vector<std::string>& overrides) {
   if (!Exists(path)) throw ConfigError("read configuration " + path + ": no such file");
-  return OverrideConfig(ParseJsonText(ReadWholeFile(path), path), overrides);
+  return OverrideConfig(ParseJsonText(ReadGivenFile(path, kLargestSettings), path), overrides);
 }
 
 void CheckModel(const ModelConfig& m) {

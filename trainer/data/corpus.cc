@@ -168,7 +168,7 @@ Corpus LoadCorpus(const DataConfig& config, int64_t seed) {
   for (const std::string& file : FindFiles(config)) {
     const auto size = static_cast<int64_t>(FileSize(file));
     if (total + size > config.max_bytes) continue;
-    documents.push_back(ReadWholeFile(file));
+    documents.push_back(ReadWholeFile(file, static_cast<uint64_t>(config.max_bytes)));
     total += size;
   }
   return MakeCorpus(documents, config, seed);

@@ -113,8 +113,8 @@ int64_t PackedRows::Fill(int64_t window, int64_t vocabulary, const WindowSlot& s
       slot.starts[at] = begin;
       if (learned) ++scored;
       if (slot.inputs[at] >= vocabulary || next >= vocabulary) {
-        throw DataError(Format("read data: row %lld has token %lld; the model has %lld",
-                               static_cast<long long>(row),
+        throw DataError(Format("read data %s: row %lld has token %lld; the model has %lld",
+                               rows_.path().c_str(), static_cast<long long>(row),
                                static_cast<long long>(std::max(slot.inputs[at], next)),
                                static_cast<long long>(vocabulary)),
                         "prepare the data with this model");

@@ -22,6 +22,7 @@ class PackedRows {
   // outlive the object.
   PackedRows(const TokenRows& rows, int64_t context, bool pack, uint64_t seed);
 
+  const TokenRows& rows() const { return rows_; }
   int64_t windows() const { return static_cast<int64_t>(ends_.size()); }
   int64_t truncated_rows() const { return truncated_rows_; }
   // Whether any token that is a target in a window is learned. Reads rows up to the first such one.

@@ -21,13 +21,10 @@ using nlohmann::json;
 // Keeps a file mapped, read-only.
 struct MappedFile {
   explicit MappedFile(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-      if (errno == ENOENT) throw DataError("read data " + path + ": no such file");
-      throw IoError("open", path, errno);
-    }
+    if (!Exists(path)) throw DataError("read data " + path + ": no such file");
+    const int fd = OpenRegularFile(path);
     struct stat info {};
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) size = static_cast<size_t>(info.st_size);
+    if (fstat(fd, &info) == 0) size = static_cast<size_t>(info.st_size);
     if (size > 0) bytes = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
     const int error = errno;
     close(fd);
@@ -58,7 +55,7 @@ int64_t CountAt(const json& object, const char* key, const std::string& path) {
 }
 
 json ReadDescription(const std::string& path) {
-  json description = ParseJsonObject(ReadWholeFile(path), "read data " + path);
+  json description = ParseJsonObject(ReadWholeFile(path, kLargestSettings), "read data " + path);
   const int64_t format = CountAt(description, "format", path);
   if (format != kPreparedFormat) {
     throw DataError(Format("read data %s: has format %lld, this program reads %lld", path.c_str(),
@@ -84,8 +81,9 @@ void CheckCounts(const json& description, const std::string& path, const char* p
 
 }  // namespace
 
-TokenRows::TokenRows(const std::string& folder, const std::string& part) {
-  const std::string tokens_path = folder + "/" + part + kTokensSuffix;
+TokenRows::TokenRows(const std::string& folder, const std::string& part)
+    : path_(folder + "/" + part + kTokensSuffix) {
+  const std::string& tokens_path = path_;
   const std::string ends_path = folder + "/" + part + kEndsSuffix;
   const auto tokens = std::make_shared<MappedFile>(tokens_path);
   const auto ends = std::make_shared<MappedFile>(ends_path);

@@ -40,6 +40,8 @@ class TokenRows {
   // Rows in memory, for tests: each a list of words as in the file.
   explicit TokenRows(const std::vector<std::vector<uint32_t>>& rows);
 
+  // The file of the tokens, for messages.
+  const std::string& path() const { return path_; }
   int64_t rows() const { return rows_; }
   int64_t tokens() const { return rows_ == 0 ? 0 : End(rows_ - 1); }
   // Returns how many tokens a row has.
@@ -51,6 +53,7 @@ class TokenRows {
   int64_t End(int64_t row) const { return static_cast<int64_t>(ends_[row]); }
   int64_t Begin(int64_t row) const { return row == 0 ? 0 : End(row - 1); }
 
+  std::string path_ = "in memory";
   std::shared_ptr<const void> words_owner_;
   std::shared_ptr<const void> ends_owner_;
   const uint32_t* words_ = nullptr;

@@ -50,9 +50,10 @@ class ByteData : public TrainingData {
 
 // A run that has nothing to learn, or nothing to be measured by, would report a loss of 0.
 void RefuseWithoutTargets(const PackedRows& rows, const std::string& what) {
-  if (rows.windows() == 0) throw DataError("read data: there is no " + what);
+  const std::string doing = "read data " + rows.rows().path() + ": ";
+  if (rows.windows() == 0) throw DataError(doing + "there is no " + what);
   if (rows.HasLearned()) return;
-  throw DataError("read data: no " + what + " has a learned token within model.context",
+  throw DataError(doing + "no " + what + " has a learned token within model.context",
                   "set model.context to more, or prepare the data with another --mask");
 }
 

@@ -9,6 +9,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/json_at.h"
 #include "trainer/base/text.h"
 #include "trainer/config/families.h"
 #include "trainer/interchange/documents.h"
@@ -91,29 +92,29 @@ struct Tokens {
 
 // Calls `visit` for a part of the tokenizer, or for all parts of a Sequence, whose list is `list`.
 template <typename Visit>
-void ForSteps(const std::optional<Part>& part, const char* list, const Visit& visit,
+void ForSteps(const std::optional<JsonAt>& part, const char* list, const Visit& visit,
               int depth = 0) {
   if (!part) return;
   if (depth > 8) part->Refuse("is nested too deeply");
   if (part->At("type").Text() != "Sequence") return visit(*part);
-  const Part steps = part->At(list);
+  const JsonAt steps = part->At(list);
   for (size_t i = 0; i < steps.Size(); ++i) {
-    ForSteps(std::optional<Part>(steps.At(i)), list, visit, depth + 1);
+    ForSteps(std::optional<JsonAt>(steps.At(i)), list, visit, depth + 1);
   }
 }
 
-[[noreturn]] void RefuseStep(const Part& step, const std::string& why) {
+[[noreturn]] void RefuseStep(const JsonAt& step, const std::string& why) {
   step.At("type").Refuse(step.At("type").Text() + why + " is not done by llama.cpp");
 }
 
-bool IsByteLevel(const Part& root) {
+bool IsByteLevel(const JsonAt& root) {
   bool found = false;
   ForSteps(root.Find("pre_tokenizer"), "pretokenizers",
-           [&](const Part& step) { found |= step.At("type").Text() == "ByteLevel"; });
+           [&](const JsonAt& step) { found |= step.At("type").Text() == "ByteLevel"; });
   return found;
 }
 
-void SetToken(const Part& place, int64_t id, const std::string& text, TokenType type,
+void SetToken(const JsonAt& place, int64_t id, const std::string& text, TokenType type,
               Tokens* tokens) {
   if (id >= static_cast<int64_t>(tokens->texts.size())) {
     place.Refuse("token " + std::to_string(id) + " has no row in the embedding, which has " +
@@ -134,13 +135,13 @@ bool IsByteToken(const std::string& text) {
 }
 
 // Reads "vocab" and "added_tokens".
-Tokens ReadTokens(const Part& root, int64_t rows) {
+Tokens ReadTokens(const JsonAt& root, int64_t rows) {
   Tokens tokens;
   tokens.byte_level = IsByteLevel(root);
   tokens.texts.resize(static_cast<size_t>(rows));
   tokens.types.resize(static_cast<size_t>(rows), kUnused);
-  const Part model = root.At("model");
-  const Part vocabulary = model.At("vocab");
+  const JsonAt model = root.At("model");
+  const JsonAt vocabulary = model.At("vocab");
   if (!vocabulary.value().is_object()) vocabulary.Refuse("must be an object");
   for (const auto& [text, id] : vocabulary.value().items()) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
@@ -155,15 +156,15 @@ Tokens ReadTokens(const Part& root, int64_t rows) {
     tokens.unknown = found->second;
     tokens.types[static_cast<size_t>(found->second)] = kUnknown;
   }
-  const std::optional<Part> added = root.Find("added_tokens");
+  const std::optional<JsonAt> added = root.Find("added_tokens");
   for (size_t i = 0; added && i < added->Size(); ++i) {
-    const Part token = added->At(i);
-    const int64_t id = token.At("id").Count(INT32_MAX);
+    const JsonAt token = added->At(i);
+    const int64_t id = token.At("id").Number(INT32_MAX);
     const std::string text = token.At("content").Text();
     const bool unknown = tokens.unknown == std::optional<int32_t>(static_cast<int32_t>(id));
     SetToken(token, id, text,
              unknown                          ? kUnknown
-             : token.FlagOr("special", false) ? kControl
+             : token.BoolOr("special", false) ? kControl
                                               : kUserDefined,
              &tokens);
     tokens.added[text] = static_cast<int32_t>(id);
@@ -172,35 +173,35 @@ Tokens ReadTokens(const Part& root, int64_t rows) {
 }
 
 // Reads the tokens around a text.
-void ReadSurroundings(const Part& root, Tokens* tokens) {
-  ForSteps(root.Find("post_processor"), "processors", [&](const Part& step) {
+void ReadSurroundings(const JsonAt& root, Tokens* tokens) {
+  ForSteps(root.Find("post_processor"), "processors", [&](const JsonAt& step) {
     const std::string type = step.At("type").Text();
     if (type == "ByteLevel") return;
     if (type != "TemplateProcessing") RefuseStep(step, "");
-    const Part single = step.At("single");
+    const JsonAt single = step.At("single");
     bool behind = false;
     for (size_t i = 0; i < single.Size(); ++i) {
-      const Part piece = single.At(i);
+      const JsonAt piece = single.At(i);
       if (piece.Find("Sequence")) {
         behind = true;
         continue;
       }
       const std::string name = piece.At("SpecialToken").At("id").Text();
-      const Part ids = step.At("special_tokens").At(name).At("ids");
+      const JsonAt ids = step.At("special_tokens").At(name).At("ids");
       std::optional<int32_t>& place = behind ? tokens->behind : tokens->before;
       if (ids.Size() != 1 || place) single.Refuse("llama.cpp adds one token at each end at most");
-      place = static_cast<int32_t>(ids.At(size_t{0}).Count(INT32_MAX));
+      place = static_cast<int32_t>(ids.At(size_t{0}).Number(INT32_MAX));
     }
   });
 }
 
 // --- byte-level BPE
 
-std::string SplitStep(const Part& step) {
-  const Part pattern = step.At("pattern");
+std::string SplitStep(const JsonAt& step) {
+  const JsonAt pattern = step.At("pattern");
   if (!pattern.Find("Regex")) RefuseStep(step, " at a text");
   const std::string behavior = step.At("behavior").Text();
-  const bool invert = step.FlagOr("invert", false);
+  const bool invert = step.BoolOr("invert", false);
   if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
     RefuseStep(step, " with " + behavior);
   }
@@ -209,17 +210,17 @@ std::string SplitStep(const Part& step) {
 }
 
 // Returns the steps of the pre_tokenizer as KnownSplit has them.
-std::vector<std::string> StepsOf(const Part& root) {
+std::vector<std::string> StepsOf(const JsonAt& root) {
   std::vector<std::string> steps;
-  ForSteps(root.Find("pre_tokenizer"), "pretokenizers", [&](const Part& step) {
+  ForSteps(root.Find("pre_tokenizer"), "pretokenizers", [&](const JsonAt& step) {
     const std::string type = step.At("type").Text();
     if (type == "Split") {
       steps.push_back(SplitStep(step));
-    } else if (type == "Digits" && step.FlagOr("individual_digits", false)) {
+    } else if (type == "Digits" && step.BoolOr("individual_digits", false)) {
       steps.push_back("digit");
     } else if (type == "ByteLevel") {
-      if (step.FlagOr("add_prefix_space", true)) RefuseStep(step, " with add_prefix_space");
-      if (step.FlagOr("use_regex", true)) steps.push_back(kGpt2);
+      if (step.BoolOr("add_prefix_space", true)) RefuseStep(step, " with add_prefix_space");
+      if (step.BoolOr("use_regex", true)) steps.push_back(kGpt2);
     } else {
       RefuseStep(step, "");
     }
@@ -227,9 +228,9 @@ std::vector<std::string> StepsOf(const Part& root) {
   return steps;
 }
 
-std::string FindSplit(const Part& root) {
+std::string FindSplit(const JsonAt& root) {
   const std::vector<std::string> steps = StepsOf(root);
-  const int ignores = root.At("model").FlagOr("ignore_merges", false) ? 1 : 0;
+  const int ignores = root.At("model").BoolOr("ignore_merges", false) ? 1 : 0;
   std::string names;
   for (const KnownSplit& known : KnownSplits()) {
     const bool fits = known.ignore_merges < 0 || known.ignore_merges == ignores;
@@ -244,7 +245,7 @@ std::string FindSplit(const Part& root) {
 using Pair = std::pair<std::string, std::string>;
 
 // Reads "a b" or ["a", "b"].
-Pair ReadMerge(const Part& merge) {
+Pair ReadMerge(const JsonAt& merge) {
   if (merge.value().is_array()) {
     if (merge.Size() != 2) merge.Refuse("must be two tokens");
     return {merge.At(size_t{0}).Text(), merge.At(size_t{1}).Text()};
@@ -255,12 +256,12 @@ Pair ReadMerge(const Part& merge) {
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
-void AddMerges(const Part& model, GgufMetadata* metadata) {
+void AddMerges(const JsonAt& model, GgufMetadata* metadata) {
   std::vector<std::string> merges;
-  const Part list = model.At("merges");
+  const JsonAt list = model.At("merges");
   merges.reserve(list.Size());
   for (size_t i = 0; i < list.Size(); ++i) {
-    const Part merge = list.At(i);
+    const JsonAt merge = list.At(i);
     const auto [left, right] = ReadMerge(merge);
     if (left.empty() || right.empty() || left.find(' ') != std::string::npos ||
         right.find(' ') != std::string::npos) {
@@ -271,9 +272,9 @@ void AddMerges(const Part& model, GgufMetadata* metadata) {
   metadata->AddTexts("tokenizer.ggml.merges", merges);
 }
 
-void AddByteLevel(const Part& root, const std::string& pre, GgufMetadata* metadata,
+void AddByteLevel(const JsonAt& root, const std::string& pre, GgufMetadata* metadata,
                   std::vector<std::string>* notes) {
-  ForSteps(root.Find("normalizer"), "normalizers", [&](const Part& step) {
+  ForSteps(root.Find("normalizer"), "normalizers", [&](const JsonAt& step) {
     if (step.At("type").Text() != "NFC") RefuseStep(step, "");
     notes->push_back("llama.cpp does not bring texts into the normal form NFC; most texts have it");
   });
@@ -289,9 +290,9 @@ void AddByteLevel(const Part& root, const std::string& pre, GgufMetadata* metada
 // --- SentencePiece's BPE
 
 // Returns whether a space is added before a text.
-bool ReadSpaces(const Part& root, std::vector<std::string>* notes) {
+bool ReadSpaces(const JsonAt& root, std::vector<std::string>* notes) {
   bool prefix = false;
-  ForSteps(root.Find("normalizer"), "normalizers", [&](const Part& step) {
+  ForSteps(root.Find("normalizer"), "normalizers", [&](const JsonAt& step) {
     const std::string type = step.At("type").Text();
     if (type == "Prepend" && step.At("prepend").Text() == kSpace) {
       prefix = true;
@@ -300,11 +301,11 @@ bool ReadSpaces(const Part& root, std::vector<std::string>* notes) {
       RefuseStep(step, "");
     }
   });
-  ForSteps(root.Find("pre_tokenizer"), "pretokenizers", [&](const Part& step) {
+  ForSteps(root.Find("pre_tokenizer"), "pretokenizers", [&](const JsonAt& step) {
     const std::string type = step.At("type").Text();
     if (type == "Metaspace") {
       const std::string scheme = step.TextOr("prepend_scheme", "always");
-      if (step.TextOr("replacement", kSpace) != kSpace || step.FlagOr("split", true)) {
+      if (step.TextOr("replacement", kSpace) != kSpace || step.BoolOr("split", true)) {
         RefuseStep(step, " with split");
       }
       prefix |= scheme != "never";
@@ -320,7 +321,7 @@ bool ReadSpaces(const Part& root, std::vector<std::string>* notes) {
 
 // Refuses merges that SentencePiece would not do in the same order: it joins two pieces whenever
 // their text is a token, and its order is one of tokens, not of pairs.
-void CheckPairs(const Part& list, const std::set<Pair>& pairs, const Tokens& tokens) {
+void CheckPairs(const JsonAt& list, const std::set<Pair>& pairs, const Tokens& tokens) {
   for (const auto& [text, id] : tokens.ids) {
     if (tokens.types[static_cast<size_t>(id)] != kNormal) continue;
     for (size_t cut = 1; cut < text.size(); ++cut) {
@@ -335,14 +336,14 @@ void CheckPairs(const Part& list, const std::set<Pair>& pairs, const Tokens& tok
 }
 
 // Returns a score for each token: the earlier it is made, the higher.
-std::vector<float> ScoresOf(const Part& model, const Tokens& tokens) {
-  const Part list = model.At("merges");
+std::vector<float> ScoresOf(const JsonAt& model, const Tokens& tokens) {
+  const JsonAt list = model.At("merges");
   std::vector<float> scores(tokens.texts.size(), 0.0f);
   std::set<Pair> pairs;
   std::vector<bool> done(tokens.texts.size(), false);
   int32_t last = -1;
   for (size_t i = 0; i < list.Size(); ++i) {
-    const Part merge = list.At(i);
+    const JsonAt merge = list.At(i);
     Pair pair = ReadMerge(merge);
     const auto found = tokens.ids.find(pair.first + pair.second);
     if (found == tokens.ids.end()) merge.Refuse("makes no token of the vocabulary");
@@ -360,10 +361,10 @@ std::vector<float> ScoresOf(const Part& model, const Tokens& tokens) {
   return scores;
 }
 
-void AddSentencePiece(const Part& root, Tokens* tokens, GgufMetadata* metadata,
+void AddSentencePiece(const JsonAt& root, Tokens* tokens, GgufMetadata* metadata,
                       std::vector<std::string>* notes) {
-  const Part model = root.At("model");
-  if (!model.FlagOr("byte_fallback", false)) {
+  const JsonAt model = root.At("model");
+  if (!model.BoolOr("byte_fallback", false)) {
     model.Refuse("neither byte-level nor with byte_fallback: llama.cpp has no such tokenizer");
   }
   const bool prefix = ReadSpaces(root, notes);
@@ -386,8 +387,8 @@ void AddSentencePiece(const Part& root, Tokens* tokens, GgufMetadata* metadata,
 std::optional<int32_t> ConfiguredToken(const TokenFiles& files, const char* key,
                                        const Tokens& tokens) {
   if (!files.tokenizer_config.is_object()) return std::nullopt;
-  const Part config(files.tokenizer_config, files.path + "/tokenizer_config.json");
-  const std::optional<Part> found = config.Find(key);
+  const JsonAt config(files.tokenizer_config, "", "read " + files.path + "/tokenizer_config.json");
+  const std::optional<JsonAt> found = config.Find(key);
   if (!found) return std::nullopt;
   const std::string text = found->value().is_object() ? found->At("content").Text() : found->Text();
   if (const auto added = tokens.added.find(text); added != tokens.added.end()) return added->second;
@@ -433,9 +434,10 @@ void AddSpecialTokens(const TokenFiles& files, const Tokens& tokens, GgufMetadat
   std::optional<int32_t> pad = ConfiguredToken(files, "pad_token", tokens);
   if (!pad) pad = NumberedToken(files, "pad_token_id", rows);
   if (files.tokenizer_config.is_object()) {
-    const Part config(files.tokenizer_config, files.path + "/tokenizer_config.json");
+    const JsonAt config(files.tokenizer_config, "",
+                        "read " + files.path + "/tokenizer_config.json");
     const bool begins = tokens.before.has_value();
-    if (config.FlagOr("add_bos_token", begins) != begins) {
+    if (config.BoolOr("add_bos_token", begins) != begins) {
       notes->push_back(std::string("tokenizer_config.json says that add_bos_token is ") +
                        (begins ? "false" : "true") +
                        "; tokenizer.json, which counts here, does otherwise");
@@ -463,13 +465,13 @@ void AddChatTemplates(const TokenFiles& files, GgufMetadata* metadata) {
   const std::string key = "tokenizer.chat_template";
   if (!files.chat_template.empty()) return metadata->AddText(key, files.chat_template);
   if (!files.tokenizer_config.is_object()) return;
-  const Part config(files.tokenizer_config, files.path + "/tokenizer_config.json");
-  const std::optional<Part> found = config.Find("chat_template");
+  const JsonAt config(files.tokenizer_config, "", "read " + files.path + "/tokenizer_config.json");
+  const std::optional<JsonAt> found = config.Find("chat_template");
   if (!found) return;
   if (found->value().is_string()) return metadata->AddText(key, found->Text());
   std::vector<std::string> names;
   for (size_t i = 0; i < found->Size(); ++i) {
-    const Part each = found->At(i);
+    const JsonAt each = found->At(i);
     const std::string name = each.At("name").Text(), text = each.At("template").Text();
     const std::string full = name == "default" ? key : key + "." + name;
     if (metadata->Has(full)) each.Refuse("two templates are named " + name);
@@ -529,10 +531,7 @@ TokenFiles ReadTokenFiles(const ModelFolder& folder) {
                     "transformers writes one: AutoTokenizer.from_pretrained(…).save_pretrained(…)");
   }
   const std::string path = folder.path + "/chat_template.jinja";
-  if (IsFile(path)) {
-    if (FileSize(path) > kLargestSetting) throw DataError("read " + path + ": above 64 MiB");
-    files.chat_template = ReadWholeFile(path);
-  }
+  if (IsFile(path)) files.chat_template = ReadWholeFile(path, kLargestSettings);
   return files;
 }
 
@@ -543,7 +542,7 @@ void AddTokenizer(const TokenFiles& files, int64_t rows, const std::string& pre,
     throw DataError("read model " + files.path + ": there is no tokenizer.json",
                     "llama.cpp reads no model without a tokenizer");
   }
-  const Part root(files.tokenizer, files.path + "/tokenizer.json");
+  const JsonAt root(files.tokenizer, "", "read " + files.path + "/tokenizer.json");
   const std::string type = root.At("model").TextOr("type", "BPE");
   if (type != "BPE") root.At("model").Refuse(type + ": only BPE can be written");
   Tokens tokens = ReadTokens(root, rows);

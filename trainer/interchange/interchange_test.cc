@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trainer/base/error.h"
+#include "trainer/base/json_at.h"
 #include "trainer/interchange/documents.h"
 #include "trainer/interchange/numbers.h"
 #include "trainer/interchange/pieces.h"
@@ -141,7 +142,7 @@ TEST(DocumentsTest, HostileDocumentsAreRefused) {
 
 TEST(DocumentsTest, PartsNameTheirPlace) {
   const nlohmann::json json = ParseDocument(R"({"a": [{"b": -1, "d": null}]})", "x");
-  const Part part = Part(json, "x").At("a").At(size_t{0});
+  const JsonAt part = JsonAt(json, "", "read x").At("a").At(size_t{0});
   const auto why = [](const auto& call) -> std::string {
     try {
       call();
@@ -150,7 +151,7 @@ TEST(DocumentsTest, PartsNameTheirPlace) {
     }
     return "";
   };
-  EXPECT_EQ(why([&] { part.At("b").Count(5); }),
+  EXPECT_EQ(why([&] { part.At("b").Number(5); }),
             "read x: a[0].b: must be a whole number from 0 to 5");
   EXPECT_EQ(why([&] { part.At("d"); }), "read x: a[0]: \"d\" is missing");
   EXPECT_EQ(why([&] { part.At("b").At("x"); }), "read x: a[0].b: must be an object");

@@ -125,6 +125,8 @@ struct BiasedLinearFunction : torch::autograd::Function<BiasedLinearFunction> {
 
 void PrepareMatMul() {
   if (Chosen() == nullptr) return;
+  // oneDNN compiles its code now, and does not look whether it gets the memory for that.
+  at::empty({128 << 20}, at::kByte);
   for (const int64_t size : {1, 8, 96, 384}) {
     const at::Tensor square = at::ones({384, 384});
     const at::Tensor narrow = square.narrow(0, 0, size), flat = square.narrow(1, 0, size);

@@ -1,5 +1,8 @@
 #include "trainer/lora/base_digest.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <set>
 
 #include "trainer/base/error.h"
@@ -9,11 +12,47 @@
 
 namespace gpuctl::trainer {
 
-std::string BaseDigest(const std::string& folder) {
+namespace {
+
+std::set<std::string> BasePaths(const std::string& folder) {
   std::set<std::string> paths = {folder + "/config.json"};
   for (const auto& [name, place] : OpenWeights(folder)) paths.insert(place.file->path());
+  return paths;
+}
+
+}  // namespace
+
+std::string BaseStamp(const std::string& folder) {
+  std::string stamp;
+  for (const std::string& path : BasePaths(folder)) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) throw IoError("stat", path, errno);
+#if defined(__APPLE__)
+    const timespec &written = info.st_mtimespec, &changed = info.st_ctimespec;
+#else
+    const timespec &written = info.st_mtim, &changed = info.st_ctim;
+#endif
+    for (const long long value :
+         {static_cast<long long>(info.st_dev), static_cast<long long>(info.st_ino),
+          static_cast<long long>(info.st_size), static_cast<long long>(written.tv_sec),
+          static_cast<long long>(written.tv_nsec), static_cast<long long>(changed.tv_sec),
+          static_cast<long long>(changed.tv_nsec)}) {
+      stamp += std::to_string(value) + " ";
+    }
+    stamp += path + "\n";
+  }
+  return stamp;
+}
+
+void CheckUnchanged(const std::string& folder, const std::string& stamp) {
+  if (BaseStamp(folder) == stamp) return;
+  throw DataError("read model " + folder + ": its files changed while they were read",
+                  "start again when nothing writes there");
+}
+
+std::string BaseDigest(const std::string& folder) {
   std::string lines;
-  for (const std::string& path : paths) {
+  for (const std::string& path : BasePaths(folder)) {
     lines += Sha256HexOfFile(path) + " " + path.substr(folder.size() + 1) + "\n";
   }
   return Sha256Hex(lines);

@@ -11,6 +11,13 @@ namespace gpuctl::trainer {
 // Reads all of them. Throws Error(kBadData) or Error(kIo).
 std::string BaseDigest(const std::string& folder);
 
+// Returns sizes and times of the same files, in some form, to tell later whether they changed.
+// Throws as BaseDigest does.
+std::string BaseStamp(const std::string& folder);
+
+// Throws Error(kBadData) when the files changed since `stamp` was taken of them.
+void CheckUnchanged(const std::string& folder, const std::string& stamp);
+
 // Throws Error(kBadConfig) unless the checkpoint's adapters are for the model of that digest, which
 // is in `folder`. Reads state.json of the checkpoint; throws Error(kBadData) or Error(kIo) for it.
 void CheckBase(const std::string& checkpoint, const std::string& folder, const std::string& digest);

@@ -217,7 +217,8 @@ void ReadContext(const PrepareOptions& options, PrepareReport* report) {
     if (options.context > 0) return;
     throw ConfigError("prepare: there is no " + path, "say with --context how long rows may be");
   }
-  const nlohmann::json config = ParseJsonObject(ReadWholeFile(path), "read " + path);
+  const nlohmann::json config =
+      ParseJsonObject(ReadWholeFile(path, kLargestSettings), "read " + path);
   const ModelConfig model = ModelFromHuggingFace(config, path);
   report->model_rows = model.vocab_size;
   if (options.context > model.context) {

@@ -82,7 +82,9 @@ std::vector<DataFile> FindDataFiles(const std::vector<std::string>& paths, bool 
     const size_t before = files.size();
     for (const std::string& name : ListDirectory(path)) {
       const std::string file = path + "/" + name;
-      if (HasEnding(name, ".jsonl") && !IsDirectory(file)) files.push_back({file, held_out});
+      if (!HasEnding(name, ".jsonl") || IsDirectory(file)) continue;
+      if (!IsFile(file)) throw DataError("read data " + file + ": no regular file");
+      files.push_back({file, held_out});
     }
     if (files.size() == before) {
       throw DataError("read data " + path + ": the directory has no file *.jsonl",

@@ -1,6 +1,7 @@
 #include "trainer/prepare/row_source.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "trainer/base/files.h"
 #include "trainer/tests/expect_error.h"
@@ -108,6 +109,8 @@ TEST(RowSourceTest, FilesAreRefusedByName) {
   ASSERT_EQ(files.size(), 2u);
   EXPECT_EQ(files[0].path, dir.path() + "/a.jsonl");
   EXPECT_TRUE(files[0].held_out);
+  ASSERT_EQ(symlink("/nonexistent", (dir.path() + "/d.jsonl").c_str()), 0);
+  EXPECT_ERROR(FindDataFiles({dir.path()}, true), bad, "d.jsonl: no regular file");
 }
 
 }  // namespace

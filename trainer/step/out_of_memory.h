@@ -7,8 +7,8 @@
 
 namespace gpuctl::trainer {
 
-// True for std::bad_alloc, and for what LibTorch throws when a device or the CPU has no memory
-// left.
+// True for std::bad_alloc, for a thread that could not be started, and for what LibTorch throws
+// when a device or the CPU has no memory left.
 bool IsOutOfMemory(const std::exception& error);
 
 }  // namespace gpuctl::trainer

@@ -24,6 +24,7 @@ except ImportError:
 
 from arithmetic import Test, in_chat, read_rows, sums_below
 from chat_model import token_id, write_chat_model, write_rows
+from mutations import changed, places_in
 from prepared_runs import LEARNED, newest, write_part
 
 BAD_CONFIG, BAD_DATA = 64, 65
@@ -39,28 +40,6 @@ def read_json(path):
 def write_json(path, value):
     with open(path, "w", encoding="utf-8") as file:
         file.write(value if isinstance(value, str) else json.dumps(value))
-
-
-def places_in(value, place=()):
-    """Returns the place of each value within a document."""
-    found = [place] if place else []
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            found += places_in(inner, (*place, key))
-    if isinstance(value, list):
-        for number, inner in enumerate(value):
-            found += places_in(inner, (*place, number))
-    return found
-
-
-def changed(value, place, new):
-    """Returns a document in which one value is another."""
-    copy = json.loads(json.dumps(value))
-    at = copy
-    for key in place[:-1]:
-        at = at[key]
-    at[place[-1]] = new
-    return copy
 
 
 def seal(checkpoint):

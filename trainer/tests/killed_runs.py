@@ -2,16 +2,15 @@
 """Kills runs from a model folder at random instants, where memory or disk is short, too: what they
 leave in the end must have the bits of a run that nobody disturbed.
 
-usage: killed_runs.py TRAINER_PROGRAM [KILLS]
+usage: killed_runs.py TRAINER_PROGRAM [KILLS [SEED]]
 
 Full tuning, LoRA, QLoRA, gradients that add up over micro-batches; a limit of the address space, so
 that the first micro-batch does not fit and a smaller one does; a limit of the size of files, so that
-checkpoints fail. Exits with 77 (skipped) when there is no torch.
+checkpoints fail; limits at which nothing works. Exits with 77 (skipped) when there is no torch.
 """
 
 import json
 import os
-import random
 import resource
 import signal
 import sys
@@ -26,9 +25,10 @@ except ImportError:
 
 from arithmetic import Test, in_chat, sums_below
 from chat_model import write_chat_model
+from kills import Timing, kill_and_resume, without_checkpoints
 from prepared_runs import newest, of_type, read_metrics
 
-IO = 74
+BAD_DATA, IO, TRY_AGAIN = 65, 74, 75
 COMMON = {"train.steps": 24, "train.batch": 6, "train.micro_batch": 3, "checkpoint.every": 2,
           "checkpoint.keep_last": 3, "train.eval_every": 5, "train.patience": 1000}
 LORA = {"lora.rank": 4, "lora.dropout": 0.1}
@@ -52,32 +52,11 @@ def micro_batch_of(checkpoints):
         return json.load(file)["micro_batch"]
 
 
-def kill_and_resume(test, what, words, metrics, kills, seconds):
-    """Lets a run go on until it is through, and kills it before. Returns whether it got there."""
-    chooser = random.Random(what)
-    killed = 0
-    while True:
-        process = test.start(*words, "--resume", "auto", GPUCTL_METRICS=metrics)
-        if killed < kills:
-            time.sleep(chooser.uniform(0, 0.6 * seconds))
-            process.kill()
-        _, error = process.communicate()
-        if process.returncode == 0:
-            break
-        killed += 1
-        if process.returncode != -signal.SIGKILL:
-            test.check(f"{what}: a killed run goes on", False, process.returncode, error)
-            return False
-    print(f"        {killed} kills in a run of {seconds:.1f} s")
-    return True
-
-
-def check_kills(test, what, base, data, settings, kills):
-    began = time.monotonic()
+def check_kills(test, what, base, data, settings, kills, seed):
     whole, lines, _ = test.train(what, base, data, settings)
-    seconds = time.monotonic() - began
     words, checkpoints, metrics = test.words(base, data, settings)
-    if not kill_and_resume(test, what, words, metrics, kills, seconds):
+    timing = Timing(test, words, settings)
+    if not kill_and_resume(test, what, words, metrics, kills, timing, seed):
         return whole
     test.check(f"{what}: a run that was killed ends in the same bits",
                bytes_of(whole) == bytes_of(checkpoints))
@@ -94,10 +73,8 @@ WIDE = {"train.steps": 4, "train.batch": 8, "checkpoint.every": 1, "model.contex
         "train.eval_every": 2, "train.threads": 1, "train.patience": 1000, "data.pack": False}
 
 
-def most_address_space(test, base, data, windows):
+def most_address_space(test, words):
     """Returns the largest size that a run ever had, in bytes."""
-    words, _, _ = test.words(base, data, {**WIDE, "train.micro_batch": windows, "train.steps": 2,
-                                          "checkpoint.every": 0})
     process, most = test.start(*words), 0
     while process.poll() is None:
         try:
@@ -112,25 +89,22 @@ def most_address_space(test, base, data, windows):
     return most
 
 
-def check_short_memory(test, rows, held_out, kills):
+def check_short_memory(test, rows, held_out, kills, seed):
     base = test.directory + "/wide"
     write_chat_model(base, layers=4, d=128, heads=8, kv_heads=4, ffn=384, context=768)
     data = test.prepare("wide-rows", base, rows, held_out)
-    large, small = (most_address_space(test, base, data, windows) for windows in (8, 4))
+    large, small = (most_address_space(test, test.words(base, data, {
+        **WIDE, "train.micro_batch": windows, "train.steps": 2, "checkpoint.every": 0})[0])
+                    for windows in (8, 4))
     if large - small < 100e6:
         test.check("8 windows need more than 4", False, large, small)
         return
-    settings = {**WIDE, "train.micro_batch": 8}
-    limit = 0
-
-    def limit_memory():
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
+    settings = {**WIDE, "train.micro_batch": 8, "train.steps": 4 + kills}
     plain, _, _ = test.train("4 windows at once without a limit", base, data,
                              {**settings, "train.micro_batch": 4})
-    test.limits = limit_memory
     # The allocator takes more than a run needs, in its own steps.
     for limit in range(small, small - int(240e6), -int(40e6)):
+        test.limits = limit_to(limit)
         words, _, metrics = test.words(base, data, settings)
         ended = test.run(*words, GPUCTL_METRICS=metrics)
         if "from step 1 on" in ended.stderr:
@@ -138,11 +112,59 @@ def check_short_memory(test, rows, held_out, kills):
     test.check(f"within {limit * 1e-9:.2f} GB a run halves its micro-batch and goes on",
                ended.returncode == 0 and "a worker runs 4 instead of 8 windows" in ended.stderr,
                ended.returncode, ended.stderr)
-    whole = check_kills(test, "halved micro-batches", base, data, settings, kills)
+    whole = check_kills(test, "halved micro-batches", base, data, settings, kills, seed)
     test.limits = None
     test.check("state.json says how many windows ran at once", micro_batch_of(whole) == 4)
     test.check("a halved micro-batch gives the bits of one that was set",
                bytes_of(plain) == bytes_of(whole))
+
+
+def limit_to(size):
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def check_no_memory(test, base, data):
+    """Limits at which a run does not get far, or just so."""
+    settings = {**COMMON, "train.steps": 2, "checkpoint.every": 1}
+    most = most_address_space(test, test.words(base, data, settings)[0])
+    # Before main, libraries that find no memory end the program.
+    least = most
+    while least > most // 4:
+        test.limits = limit_to(least - 20_000_000)
+        if test.run("inspect", "/nothing").returncode != BAD_DATA:
+            break
+        least -= 20_000_000
+    ends = []
+    for size in range(least + 10_000_000, most, max(10_000_000, (most - least) // 12)):
+        words, checkpoints, _ = test.words(base, data, settings)
+        test.limits = limit_to(size)
+        ended = test.run(*words)
+        test.limits = None
+        ends.append(ended.returncode)
+        names = os.listdir(checkpoints) if os.path.isdir(checkpoints) else []
+        whole = all(test.run("inspect", f"{checkpoints}/{name}").returncode == 0 for name in names)
+        if ended.returncode not in (0, TRY_AGAIN) or not whole:
+            test.check(f"a run within {size * 1e-9:.2f} GB", False, ended.returncode, ended.stderr,
+                       names)
+    test.check(f"runs within {least * 1e-9:.2f} to {most * 1e-9:.2f} GB end well, or ask for "
+               f"another try: {ends}", set(ends) <= {0, TRY_AGAIN} and TRY_AGAIN in ends)
+
+
+def check_no_memory_for_copies(test, rows, held_out):
+    """Without memory for a second copy of weights and moments, a checkpoint is written from them."""
+    base = test.directory + "/large"
+    write_chat_model(base, layers=3, d=512, heads=8, kv_heads=4, ffn=2048)
+    data = test.prepare("few-rows", base, rows, held_out)
+    settings = {"train.steps": 3, "train.batch": 2, "train.micro_batch": 1, "train.threads": 1,
+                "checkpoint.every": 1, "checkpoint.keep_last": 1}
+    whole, _, _ = test.train("a run with memory for copies", base, data, settings)
+    words, checkpoints, _ = test.words(base, data, settings)
+    test.limits = limit_to(most_address_space(test, without_checkpoints(words)) + 50_000_000)
+    ended = test.run(*words)
+    test.limits = None
+    test.check("a run without memory for copies saves all the same", ended.returncode == 0 and
+               "no memory to copy the weights" in ended.stderr and
+               bytes_of(checkpoints) == bytes_of(whole), ended.returncode, ended.stderr)
 
 
 # --- a full disk
@@ -190,7 +212,8 @@ def read_whole_lines(path):
 
 
 def main():
-    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 4
+    seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     learned, asked = sums_below(50)
     with tempfile.TemporaryDirectory() as directory:
         test = Test(sys.argv[1], directory)
@@ -198,9 +221,12 @@ def main():
         write_chat_model(base)
         data = test.prepare("rows", base, in_chat(learned[:300]), in_chat(asked[:20]))
         for what, settings in WAYS.items():
-            check_kills(test, what, base, data, {**COMMON, **settings}, kills)
+            check_kills(test, what, base, data,
+                        {**COMMON, "train.steps": 24 + 2 * kills, **settings}, kills, seed)
         check_full_disk(test, base, data)
-        check_short_memory(test, in_chat(learned[:40]), in_chat(asked[:4]), kills)
+        check_no_memory(test, base, data)
+        check_no_memory_for_copies(test, in_chat(learned[:10]), in_chat(asked[:4]))
+        check_short_memory(test, in_chat(learned[:40]), in_chat(asked[:4]), kills, seed)
     print(f"{test.failed} failed")
     sys.exit(1 if test.failed else 0)
 

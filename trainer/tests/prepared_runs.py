@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+from kills import Timing, kill_and_resume
 from program import Program
 
 LEARNED = 1 << 31
@@ -180,27 +181,14 @@ def check_recomputing(test, data):
 
 def check_kills(test, data, kills):
     """Kills a run at random times until it is through; the end must be as without."""
-    settings = {"train.epochs": 4, "train.batch": 6, "checkpoint.every": 3, "train.eval_every": 5,
-                "train.patience": 1000, "train.recompute": True, "checkpoint.keep_last": 3}
-    began = time.monotonic()
-    whole, lines, _ = test.train("a run without kills", data, settings)
-    seconds = time.monotonic() - began
-    chooser = random.Random(kills)
+    settings = {"train.steps": 24 + 2 * kills, "train.batch": 6, "checkpoint.every": 3,
+                "train.eval_every": 5, "train.patience": 1000, "train.recompute": True,
+                "checkpoint.keep_last": 3}
+    whole, _, _ = test.train("a run without kills", data, settings)
     words, checkpoints, metrics = test.words(data, settings)
-    killed = 0
-    while True:
-        process = test.start(*words, "--resume", "auto", GPUCTL_METRICS=metrics)
-        if killed < kills:
-            time.sleep(chooser.uniform(0, 0.6 * seconds))
-            process.kill()
-        _, error = process.communicate()
-        if process.returncode == 0:
-            break
-        killed += 1
-        if process.returncode != -signal.SIGKILL:
-            test.check("a killed run goes on", False, process.returncode, error)
-            return
-    print(f"        {killed} kills in a run of {seconds:.1f} s")
+    if not kill_and_resume(test, "prepared data", words, metrics, kills,
+                           Timing(test, words, settings)):
+        return
     test.check("a run that was killed ends in the same bits", content(whole) == content(checkpoints))
     ends = [of_type(read_metrics(path), "done")[-1] for path in (metrics, whole[:-11] + "metrics")]
     test.check("and in the same losses", ends[0]["loss"] == ends[1]["loss"] and
@@ -220,6 +208,9 @@ def check_term_while_evaluating(test, data):
         if stops < 6:
             time.sleep(chooser.uniform(0.1, 1.0))
             process.terminate()
+            if stops % 2:  # people press again
+                process.terminate()
+                process.send_signal(signal.SIGINT)
         _, error = process.communicate()
         if process.returncode == 0:
             break

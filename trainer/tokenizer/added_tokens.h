@@ -18,8 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "trainer/base/json_at.h"
 #include "trainer/tokenizer/bpe.h"
-#include "trainer/tokenizer/json_at.h"
 #include "trainer/tokenizer/normalizer.h"
 
 namespace gpuctl::trainer {

@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "trainer/tokenizer/json_at.h"
+#include "trainer/base/json_at.h"
 #include "trainer/tokenizer/piece_cache.h"
 
 namespace gpuctl::trainer {

@@ -5,6 +5,7 @@
 
 #include "trainer/tokenizer/byte_level.h"
 #include "trainer/tokenizer/normalizer.h"
+#include "trainer/tokenizer/part_depth.h"
 #include "trainer/unicode/utf8.h"
 
 namespace gpuctl::trainer {

@@ -17,7 +17,7 @@
 #include <variant>
 #include <vector>
 
-#include "trainer/tokenizer/json_at.h"
+#include "trainer/base/json_at.h"
 #include "trainer/unicode/pattern.h"
 
 namespace gpuctl::trainer {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "trainer/base/error.h"
+#include "trainer/tokenizer/part_depth.h"
 #include "trainer/unicode/utf8.h"
 
 namespace gpuctl::trainer {

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "trainer/tokenizer/json_at.h"
+#include "trainer/base/json_at.h"
 #include "trainer/unicode/normal_form.h"
 #include "trainer/unicode/pattern.h"
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "trainer/tokenizer/bpe.h"
+#include "trainer/tokenizer/part_depth.h"
 
 namespace gpuctl::trainer {
 namespace {

@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "trainer/tokenizer/json_at.h"
+#include "trainer/base/json_at.h"
 
 namespace gpuctl::trainer {
 

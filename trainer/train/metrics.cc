@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "trainer/base/files.h"
+
 namespace gpuctl::trainer {
 namespace {
 
@@ -35,6 +37,22 @@ std::string MetricLine(nlohmann::ordered_json line) {
   return text;
 }
 
+namespace {
+
+// True for a file whose last line has no end: it was full, or its writer was killed.
+bool EndsInsideALine(const std::string& path) {
+  if (!IsFile(path)) return false;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return false;
+  char last = '\n';
+  const off_t size = ::lseek(fd, 0, SEEK_END);
+  if (size > 0 && ::pread(fd, &last, 1, size - 1) != 1) last = '\n';
+  ::close(fd);
+  return last != '\n';
+}
+
+}  // namespace
+
 Metrics::Metrics(std::string path) : path_(std::move(path)) { Open(); }
 
 Metrics::~Metrics() {
@@ -47,6 +65,7 @@ bool Metrics::Open() {
   if (fd_ >= 0) return true;
   if (path_.empty()) return false;
   fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0644);
+  if (fd_ >= 0) torn_ = EndsInsideALine(path_);
   return fd_ >= 0;
 }
 
@@ -56,9 +75,10 @@ void Metrics::Write(const nlohmann::ordered_json& line) {
     ++lost_;
     return;
   }
-  const std::string text = MetricLine(line);
+  const std::string text = (torn_ ? "\n" : "") + MetricLine(line);
   for (;;) {
     const ssize_t written = ::write(fd_, text.data(), text.size());
+    if (written > 0) torn_ = text[static_cast<size_t>(written) - 1] != '\n';  // a full disk
     if (written == static_cast<ssize_t>(text.size())) return;
     if (written < 0 && errno == EINTR) continue;
     struct pollfd room = {fd_, POLLOUT, 0};

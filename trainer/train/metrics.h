@@ -24,7 +24,8 @@ class Metrics {
   Metrics& operator=(const Metrics&) = delete;
 
   // Writes one line with one write(2). Waits up to a second for room in a full pipe, then counts
-  // the line as lost. Replaces text that is not UTF-8; cuts the "text" of a line that is too long.
+  // the line as lost. A part of a line, which a full disk leaves, stays a line of its own. Replaces
+  // text that is not UTF-8; cuts the "text" of a line that is too long.
   void Write(const nlohmann::ordered_json& line);
 
   int64_t lost() const { return lost_; }
@@ -35,6 +36,7 @@ class Metrics {
   const std::string path_;
   int fd_ = -1;
   int64_t lost_ = 0;
+  bool torn_ = false;  // the file ends inside a line
 };
 
 // Returns the JSON text of `line` with a newline, at most Metrics::kLargestLine bytes.

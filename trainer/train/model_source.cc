@@ -102,7 +102,11 @@ void FindAdapters(const Config& config, ModelSource* source) {
   const bool resumes = !source->checkpoint.empty();
   if (!resumes && config.checkpoint.dir.empty()) return;
   source->base_digest = std::async(resumes ? std::launch::deferred : std::launch::async,
-                                   [init] { return BaseDigest(init); });
+                                   [init, stamp = source->base_stamp] {
+                                     const std::string digest = BaseDigest(init);
+                                     CheckUnchanged(init, stamp);
+                                     return digest;
+                                   });
   if (resumes) CheckBase(source->checkpoint, init, source->base_digest.get());
 }
 
@@ -131,6 +135,10 @@ ModelSource FindModel(const Config& config, const std::string& resume) {
   }
   const bool adapted = config.lora.rank > 0 || !config.lora.init.empty();
   const std::string& path = source.checkpoint.empty() || adapted ? init : source.checkpoint;
+  if (adapted) {
+    ReadModelFolder(init);  // says first what is wrong with it
+    source.base_stamp = BaseStamp(init);
+  }
   const ModelFolder folder = ReadModelFolder(path);
   if (!source.checkpoint.empty() && !adapted) CheckSameModel(init, folder);
   CheckFits(folder.model, config, path);
@@ -156,6 +164,7 @@ std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& so
         ReadPretrained(config.model.init, config.model, [&](size_t spec, const at::Tensor& weight) {
           return layout.frozen[spec] ? Frozen(layout, spec, weight, placement) : weight;
         });
+    if (!source.base_stamp.empty()) CheckUnchanged(config.model.init, source.base_stamp);
     AppendInitialAdapters(layout, static_cast<uint64_t>(config.train.seed), &flat);
     const bool reads = !config.lora.init.empty() && source.checkpoint.empty();
     if (reads) ReadAdapterInto(config.lora.init, layout, flat);

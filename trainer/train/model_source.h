@@ -26,6 +26,7 @@ struct ModelSource {
   std::string checkpoint;       // to continue from, verified, or ""
   std::vector<std::string> skipped;  // newer checkpoints that do not verify, with the reasons
   std::shared_future<std::string> base_digest;  // of model.init, for checkpoints of adapters
+  std::string base_stamp;                       // BaseStamp from before model.init was read
 };
 
 // `resume` is "", "auto" or the path of a checkpoint. With model.init the model is that of the
@@ -33,14 +34,16 @@ struct ModelSource {
 // must hold the same model. With adapters the model is always that of model.init, and lora.init, or
 // the checkpoint of such a run, decides what they are; the checkpoint must be of the same folder by
 // BaseDigest. A run that starts afresh computes this digest on a thread of its own, and only for
-// checkpoints. Cleans up after interrupted writers in the checkpoint directory. Throws
-// Error(kBadConfig), Error(kBadData) or Error(kIo).
+// checkpoints; base_digest throws Error(kBadData) when the files changed meanwhile. Cleans up after
+// interrupted writers in the checkpoint directory. Throws Error(kBadConfig), Error(kBadData) or
+// Error(kIo).
 ModelSource FindModel(const Config& config, const std::string& resume);
 
 // Returns the weights at step 0, in fp32 on the CPU: those of model.init, or initial ones. Where a
 // checkpoint of a model folder will overwrite them, they are zeros. Beside adapters, frozen weights
 // have the dtype and device of `placement`, or are packed, and the adapters follow, initial or
-// those of lora.init.
+// those of lora.init. Throws Error(kBadData) when the files of the frozen weights changed since
+// FindModel.
 std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source,
                                      const Placement& placement);
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,6 +77,30 @@ TEST(MetricsTest, PlainFilesAreAppendedTo) {
   Metrics(path).Write({{"a", 1}});
   Metrics(path).Write({{"a", 2}});
   EXPECT_EQ(ReadWholeFile(path), "{\"a\":1}\n{\"a\":2}\n");
+}
+
+TEST(MetricsTest, AFullDiskTearsNoOtherLine) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/metrics";
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old = signal(SIGXFSZ, SIG_IGN);
+  {
+    Metrics metrics(path);
+    metrics.Write({{"a", 1}});
+    const rlimit small = {12, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    metrics.Write({{"a", 2}});
+    metrics.Write({{"a", 3}});
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    metrics.Write({{"a", 4}});
+    EXPECT_EQ(metrics.lost(), 2);
+  }
+  EXPECT_EQ(ReadWholeFile(path), "{\"a\":1}\n{\"a\"\n{\"a\":4}\n");
+  WriteFileDurably(path, "{\"a\":1}\n{\"a");  // of a run that was killed
+  Metrics(path).Write({{"a", 2}});
+  EXPECT_EQ(ReadWholeFile(path), "{\"a\":1}\n{\"a\n{\"a\":2}\n");
+  signal(SIGXFSZ, old);
 }
 
 TEST(MetricsTest, NoReaderLosesLinesAndNothingElse) {

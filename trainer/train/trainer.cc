@@ -44,9 +44,11 @@ Trainer::Trainer(RunOptions options)
       sgemm_gflops_(MeasureSgemm()),
       memory_(PlanRun(config_)),
       placement_(memory_.placement),
-      stepper_(config_, placement_, StartWeights(config_, source_, placement_)) {
+      stepper_(config_, placement_, StartWeights(config_, source_, placement_)),
+      copies_checkpoints_(memory_.copies_checkpoints) {
   stepper_.SetMicroBatch(memory_.micro_batch);
   lock_.MakeAndTake();
+  if (!config_.checkpoint.dir.empty()) CheckTakesCheckpoints(config_.checkpoint.dir);
   Resume();
   if (!config_.checkpoint.dir.empty()) {
     checkpointer_ = std::make_unique<Checkpointer>(
@@ -220,6 +222,7 @@ void Trainer::ReportCheckpoints() {
   if (!checkpointer_) return;
   while (const auto report = checkpointer_->TakeReport()) {
     checkpoint_failure_ = report->failure;
+    checkpoint_code_ = report->code;
     if (report->failure.empty()) last_checkpoint_ = report->path;
     reporter_.Checkpoint(*report);
   }
@@ -238,7 +241,7 @@ void Trainer::SaveLastCheckpoint() {
   SaveCheckpoint();
   checkpointer_->Wait();
   ReportCheckpoints();
-  if (!checkpoint_failure_.empty()) throw Error(ExitCode::kIo, checkpoint_failure_);
+  if (!checkpoint_failure_.empty()) throw Error(checkpoint_code_, checkpoint_failure_);
 }
 
 void Trainer::ShowSample() {

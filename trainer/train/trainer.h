@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "trainer/base/error.h"
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/checkpoint/directory_lock.h"
 #include "trainer/config/config.h"
@@ -37,7 +38,8 @@ class Trainer {
 
   // Trains to the last step, or until the stop signal. Returns the signal, or 0 when finished.
   // Throws Error(kDiverged) before an optimizer step whose loss or gradient is not finite;
-  // Error(kIo) when the last checkpoint cannot be written.
+  // Error(kIo) when the last checkpoint cannot be written, Error(kTryAgain) when memory was short
+  // for it.
   int Train();
 
  private:
@@ -60,6 +62,7 @@ class Trainer {
   bool OutOfPatience() const;
   bool CheckpointDue() const;
   void SaveCheckpoint();
+  bool SaveCopy();
   void ReportCheckpoints();
   void SaveLastCheckpoint();
   void ShowSample();
@@ -79,9 +82,11 @@ class Trainer {
   Stepper stepper_;
   std::unique_ptr<Checkpointer> checkpointer_;  // null without a checkpoint directory
   Progress progress_;
-  int64_t saved_step_ = -1;      // last step given to the writer
-  std::string last_checkpoint_;  // the last published one
-  std::string checkpoint_failure_;
+  int64_t saved_step_ = -1;         // last step given to the writer
+  std::string last_checkpoint_;     // the last published one
+  std::string checkpoint_failure_;  // of the last one, or ""
+  ExitCode checkpoint_code_ = ExitCode::kDone;
+  bool copies_checkpoints_;  // false: training waits while one is written
   Clock::time_point started_;
   Clock::time_point step_started_;
   double interval_seconds_ = 0;  // since the last step line

@@ -4,6 +4,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
 #include "trainer/config/families.h"
+#include "trainer/step/out_of_memory.h"
 #include "trainer/train/resume.h"
 #include "trainer/train/trainer.h"
 
@@ -29,17 +30,26 @@ Snapshot Trainer::LiveSnapshot() const {
 
 void Trainer::SaveCheckpoint() {
   if (!checkpointer_ || saved_step_ == progress_.step) return;
-  if (!memory_.copies_checkpoints) {
-    checkpointer_->SaveNow(LiveSnapshot());
-  } else {
+  if (!copies_checkpoints_ || !SaveCopy()) checkpointer_->SaveNow(LiveSnapshot());
+  saved_step_ = progress_.step;
+}
+
+// Returns false when there is no memory for a copy; later checkpoints then do without one.
+bool Trainer::SaveCopy() {
+  try {
     checkpointer_->Save([this](Snapshot written) {
       Snapshot snapshot = LiveSnapshot();
       snapshot.weights = stepper_.Copy(snapshot.weights, std::move(written.weights));
       snapshot.optimizer = stepper_.Copy(snapshot.optimizer, std::move(written.optimizer));
       return snapshot;
     });
+    return true;
+  } catch (const std::exception& error) {
+    if (!IsOutOfMemory(error)) throw;
   }
-  saved_step_ = progress_.step;
+  copies_checkpoints_ = false;
+  reporter_.Warn("warning: no memory to copy the weights; training waits for checkpoints");
+  return false;
 }
 
 void Trainer::AnnounceAdapters() {

@@ -2,7 +2,9 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <time.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -20,6 +22,18 @@ constexpr uint32_t kMaxSteps = 10'000'000;
 constexpr uint32_t kMaxHeapKib = 64 << 10;
 constexpr size_t kFirstStackBytes = 32 << 10;
 constexpr size_t kMaxStackBytes = 16 << 20;
+// PCRE2's limit of steps holds for one place where a match may begin, and there are as many as the
+// text has bytes. So it gets a part of them at a time.
+constexpr size_t kFirstWindow = 64;
+constexpr double kQuickWindow = 1e-4;  // seconds
+constexpr uint32_t kCallsPerLook = 16;
+
+// Returns the processor's time that this thread has used.
+double ThreadSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 const PCRE2_UCHAR8* Units(std::string_view text) {
   return reinterpret_cast<const PCRE2_UCHAR8*>(text.data());
@@ -33,14 +47,31 @@ std::string Pcre2Message(int error) {
 
 }  // namespace
 
-PatternScratch::PatternScratch()
+PatternScratch::PatternScratch(double most_seconds)
     : data_(pcre2_match_data_create_8(1, nullptr)),
       context_(pcre2_match_context_create_8(nullptr)),
-      stack_(pcre2_jit_stack_create_8(kFirstStackBytes, kMaxStackBytes, nullptr)) {
+      stack_(pcre2_jit_stack_create_8(kFirstStackBytes, kMaxStackBytes, nullptr)),
+      most_seconds_(most_seconds) {
   if (data_ == nullptr || context_ == nullptr) throw std::bad_alloc();
   pcre2_set_match_limit_8(context_, kMaxSteps);
   pcre2_set_heap_limit_8(context_, kMaxHeapKib);
   if (stack_ != nullptr) pcre2_jit_stack_assign_8(context_, nullptr, stack_);
+}
+
+void PatternScratch::BeginText() {
+  calls_ = 0;
+  began_ = 0;
+}
+
+double PatternScratch::Look() {
+  const double now = ThreadSeconds();
+  if (began_ == 0) began_ = now;
+  if (now - began_ < most_seconds_) return now;
+  throw DataError("encode: a regular expression takes too long on this text");
+}
+
+void PatternScratch::CheckTime() {
+  if (++calls_ % kCallsPerLook == 0) Look();
 }
 
 PatternScratch::~PatternScratch() {
@@ -56,10 +87,10 @@ Pattern Pattern::FromPcre2(const std::string& expression) {
   pcre2_set_newline_8(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  pcre2_code_8* code =
-      pcre2_compile_8(Units(expression), expression.size(),
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
-                      &offset, context.get());
+  pcre2_code_8* code = pcre2_compile_8(
+      Units(expression), expression.size(),
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
+      &error, &offset, context.get());
   if (code == nullptr) throw DataError("regular expression: " + Pcre2Message(error));
   Pattern pattern;
   pattern.code_ = std::shared_ptr<const pcre2_code_8>(
@@ -87,6 +118,25 @@ bool Pattern::Find(std::string_view text, size_t from, PatternScratch& scratch,
     match->end = match->begin + literal_.size();
     return true;
   }
+  scratch.CheckTime();
+  size_t window = kFirstWindow;
+  double looked = 0;
+  for (;;) {
+    const size_t last = std::min(text.size(), from + window);
+    if (FindWithin(text, from, last, scratch, match)) return true;
+    if (last == text.size()) return false;
+    for (from = last + 1; from < text.size() && (text[from] & 0xc0) == 0x80;) ++from;
+    // Most expressions are quick, so that windows become large soon.
+    const double now = scratch.Look();
+    const bool quick = looked == 0 || now - looked < kQuickWindow;
+    window = quick ? 2 * window : std::max<size_t>(1, window / 2);
+    looked = now;
+  }
+}
+
+bool Pattern::FindWithin(std::string_view text, size_t from, size_t last, PatternScratch& scratch,
+                         Match* match) const {
+  pcre2_set_offset_limit_8(scratch.context_, last);
   // pcre2_jit_match wants an address, also for no text.
   const PCRE2_UCHAR8* units = text.data() == nullptr ? Units("") : Units(text);
   const int result = compiled_

@@ -4,6 +4,7 @@
 #define TRAINER_UNICODE_PATTERN_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,16 +25,29 @@ struct Match {
 // What a thread needs to run patterns. One thread at a time uses it.
 class PatternScratch {
  public:
-  PatternScratch();
+  // `most_seconds` of the processor's time are what the matches of one text may take. Expressions
+  // in use need a tenth of a second for a MB.
+  explicit PatternScratch(double most_seconds = 10);
   ~PatternScratch();
   PatternScratch(const PatternScratch&) = delete;
   PatternScratch& operator=(const PatternScratch&) = delete;
 
  private:
   friend class Pattern;
+  friend class MatchIterator;
+  // Begins the time that a text may take.
+  void BeginText();
+  // Returns the clock's seconds. Throws Error(kBadData) when the text has taken too long.
+  double Look();
+  // Looks at each 16th call.
+  void CheckTime();
+
   pcre2_real_match_data_8* data_;
   pcre2_real_match_context_8* context_;
   pcre2_real_jit_stack_8* stack_;
+  uint32_t calls_ = 0;
+  const double most_seconds_;
+  double began_ = 0;  // seconds of the thread's processor time; 0: not taken yet
 };
 
 // Immutable and thread-safe.
@@ -47,12 +61,15 @@ class Pattern {
   static Pattern FromLiteral(std::string literal);
 
   // Looks for the first match that begins at or behind `from`. `text` must be valid UTF-8. Throws
-  // Error(kBadData) when the expression takes too many steps or too much memory: a wrong result
-  // would be worse.
+  // Error(kBadData) when the expression takes too many steps, too much memory, or too long: a wrong
+  // result would be worse.
   bool Find(std::string_view text, size_t from, PatternScratch& scratch, Match* match) const;
 
  private:
   Pattern() = default;
+  // Does the same for matches that begin at or before `last`.
+  bool FindWithin(std::string_view text, size_t from, size_t last, PatternScratch& scratch,
+                  Match* match) const;
 
   std::string literal_;
   std::shared_ptr<const pcre2_real_code_8> code_;  // null: the literal
@@ -60,11 +77,13 @@ class Pattern {
 };
 
 // Yields the matches of a text from left to right, without overlaps. An empty match directly behind
-// another one does not count.
+// another one does not count. All together may take the time that the scratch says.
 class MatchIterator {
  public:
   MatchIterator(const Pattern& pattern, std::string_view text, PatternScratch& scratch)
-      : pattern_(pattern), text_(text), scratch_(scratch) {}
+      : pattern_(pattern), text_(text), scratch_(scratch) {
+    scratch_.BeginText();
+  }
   bool Next(Match* match);
 
  private:

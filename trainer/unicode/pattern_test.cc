@@ -111,6 +111,30 @@ TEST(PatternTest, ATextThatTakesTooManyStepsIsAnErrorAndNoResult) {
   EXPECT_ERROR(Matches(pattern, std::string(64, 'a') + "b"), ExitCode::kBadData, "gave up");
 }
 
+// The limit of steps holds for one place; these take few steps at each of very many.
+TEST(PatternTest, ATextThatTakesTooLongIsAnErrorAndNoResult) {
+  const std::string letters(4'000'000, 'a');
+  for (const char* expression : {"a*[bc]", "a(?!.*b)"}) {
+    const Pattern pattern = Pattern::FromOniguruma(expression);
+    PatternScratch scratch(/*most_seconds=*/0.2);
+    Match match;
+    const auto all = [&] {
+      for (MatchIterator matches(pattern, letters, scratch); matches.Next(&match);) {
+      }
+    };
+    EXPECT_ERROR(all(), ExitCode::kBadData, "too long");
+  }
+}
+
+TEST(PatternTest, FarMatchesAreFound) {
+  for (const size_t far : {63, 64, 65, 127, 128, 1000, 300'000}) {
+    std::string text;
+    while (text.size() < far) text += "\xc3\xa9";
+    EXPECT_EQ(Matches("(?<=\xc3\xa9)x+|y", text + "xxy"), (Texts{"xx", "y"})) << far;
+    EXPECT_EQ(Matches("\xc3\xa9x", text + "x"), Texts{"\xc3\xa9x"}) << far;
+  }
+}
+
 TEST(PatternTest, LongTextsAreNoTrouble) {
   const std::string spaces(50'000, ' ');
   EXPECT_EQ(Matches("\\s+(?!\\S)|\\s+", spaces + "a").size(), 2u);

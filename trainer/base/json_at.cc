@@ -1,8 +1,9 @@
-#include "trainer/tokenizer/json_at.h"
+#include "trainer/base/json_at.h"
+
+#include <cmath>
 
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
-#include "trainer/unicode/utf8.h"
 
 namespace gpuctl::trainer {
 
@@ -16,12 +17,12 @@ std::optional<JsonAt> JsonAt::Find(const std::string& key) const {
   if (!value_->is_object()) Refuse("must be an object");
   const auto found = value_->find(key);
   if (found == value_->end() || found->is_null()) return std::nullopt;
-  return JsonAt(*found, place_.empty() ? key : place_ + "." + key);
+  return JsonAt(*found, place_.empty() ? key : place_ + "." + key, doing_);
 }
 
 JsonAt JsonAt::At(size_t index) const {
   if (index >= Size()) Refuse("has too few elements");
-  return JsonAt((*value_)[index], place_ + "[" + std::to_string(index) + "]");
+  return JsonAt((*value_)[index], place_ + "[" + std::to_string(index) + "]", doing_);
 }
 
 size_t JsonAt::Size() const {
@@ -31,9 +32,7 @@ size_t JsonAt::Size() const {
 
 std::string JsonAt::Text() const {
   if (!value_->is_string()) Refuse("must be a text");
-  std::string text = value_->get<std::string>();
-  if (ValidUtf8Prefix(text) != text.size()) Refuse("is no valid UTF-8");
-  return text;
+  return value_->get<std::string>();  // the parser takes UTF-8 only
 }
 
 bool JsonAt::Bool() const {
@@ -51,6 +50,11 @@ int64_t JsonAt::Number(int64_t most) const {
   return value_->get<int64_t>();
 }
 
+double JsonAt::Real() const {
+  if (!value_->is_number() || !std::isfinite(value_->get<double>())) Refuse("must be a number");
+  return value_->get<double>();
+}
+
 bool JsonAt::BoolOr(const std::string& key, bool other) const {
   const std::optional<JsonAt> found = Find(key);
   return found ? found->Bool() : other;
@@ -61,8 +65,10 @@ std::string JsonAt::TextOr(const std::string& key, const std::string& other) con
   return found ? found->Text() : other;
 }
 
-void JsonAt::Refuse(const std::string& what) const {
-  throw DataError(Printable(place_.empty() ? what : place_ + ": " + what));
+void JsonAt::Refuse(const std::string& what, const std::string& hint) const {
+  const std::string doing = doing_.empty() ? "" : doing_ + ": ";
+  const std::string place = place_.empty() ? "" : place_ + ": ";
+  throw DataError(Printable(doing + place + what), hint);
 }
 
 }  // namespace gpuctl::trainer

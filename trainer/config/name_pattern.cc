@@ -1,4 +1,4 @@
-#include "trainer/adapters/name_pattern.h"
+#include "trainer/config/name_pattern.h"
 
 #include <cctype>
 #include <utility>

@@ -1,7 +1,7 @@
 // The patterns by which PEFT's rank_pattern and alpha_pattern name modules.
 
-#ifndef TRAINER_ADAPTERS_NAME_PATTERN_H_
-#define TRAINER_ADAPTERS_NAME_PATTERN_H_
+#ifndef TRAINER_CONFIG_NAME_PATTERN_H_
+#define TRAINER_CONFIG_NAME_PATTERN_H_
 
 #include <bitset>
 #include <optional>
@@ -35,4 +35,4 @@ class NamePattern {
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_ADAPTERS_NAME_PATTERN_H_
+#endif  // TRAINER_CONFIG_NAME_PATTERN_H_
