@@ -8,23 +8,24 @@
 
 #include "trainer/adapters/adapter.h"
 #include "trainer/base/error.h"
+#include "trainer/base/json_at.h"
 #include "trainer/interchange/documents.h"
 
 namespace {
 
-using gpuctl::trainer::Part;
+using gpuctl::trainer::JsonAt;
 using gpuctl::trainer::StoredPlace;
 
-std::map<std::string, StoredPlace> PlacesOf(const Part& tensors) {
+std::map<std::string, StoredPlace> PlacesOf(const JsonAt& tensors) {
   std::map<std::string, StoredPlace> places;
   if (!tensors.value().is_object()) tensors.Refuse("must be an object");
   for (const auto& [name, ignored] : tensors.value().items()) {
     StoredPlace place;
     place.tensor.name = name;
     place.tensor.dtype = "F32";
-    const Part shape = tensors.At(name);
+    const JsonAt shape = tensors.At(name);
     for (size_t i = 0; i < shape.Size(); ++i) {
-      place.tensor.shape.push_back(shape.At(i).Count(INT64_MAX));
+      place.tensor.shape.push_back(shape.At(i).Number(INT64_MAX));
     }
     places[name] = place;
   }
@@ -33,7 +34,7 @@ std::map<std::string, StoredPlace> PlacesOf(const Part& tensors) {
 
 void TryOut(const std::string& text) {
   const auto json = gpuctl::trainer::ParseDocument(text, "input");
-  const Part root(json, "input");
+  const JsonAt root(json, "", "read input");
   const auto config = gpuctl::trainer::ParseAdapterConfig(root.At("config").value(), "config");
   const auto adapter =
       gpuctl::trainer::ArrangeAdapter("adapter", config, PlacesOf(root.At("tensors")));

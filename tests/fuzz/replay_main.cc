@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/files/files.h"
+#include "tests/fuzz/json_surgery.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
@@ -88,7 +89,11 @@ std::string Mutation(int64_t number, const Options& options,
   std::mt19937_64 random(options.seed + static_cast<uint64_t>(number) * 0x9e3779b97f4a7c15);
   std::string input = corpus[Below(random, corpus.size())];
   const size_t steps = 1 + Below(random, 6);
-  for (size_t step = 0; step < steps; ++step) MutateOnce(input, corpus, random);
+  const bool surgery = random() % 2 == 0;
+  for (size_t step = 0; step < steps; ++step) {
+    if (!surgery || !ChangeJson(input, random)) MutateOnce(input, corpus, random);
+  }
+  if (input.size() > kMaxInputBytes) input.resize(kMaxInputBytes);
   return input;
 }
 
