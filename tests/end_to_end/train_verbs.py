@@ -20,16 +20,22 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 CHAT = ["--chat", "1 and 2", "--temperature", "0", "--tokens", "8"]
 
 
+def run_file_of(w, **sections):
+    """As project. What is launched here must not use the home of the user who tests."""
+    w.env["GPUCTL_NODE_ROOT"] = w.root
+    return project(w, **sections)
+
+
 def pulled_run(w, name="tuned-1", **sections):
     """Launches, and brings the checkpoint home. Returns the project's folder and the checkpoint's."""
-    run_file = project(w, **sections)
+    run_file = run_file_of(w, **sections)
     launch(w, run_file, name, "--provider", "local")
     (checkpoint,) = w.json("pull", name)["checkpoints"]
     return os.path.dirname(run_file), os.path.join(w.work, checkpoint["path"])
 
 
 def test_the_file_of_a_preflight_is_launched(w):
-    run_file = project(w)
+    run_file = run_file_of(w)
     with open(run_file, encoding="utf-8") as file:
         spec = json.load(file)
     write(run_file, json.dumps({**spec, "resources": {
@@ -69,7 +75,7 @@ def test_the_file_of_a_preflight_is_launched(w):
 
 
 def test_a_run_stands_for_its_checkpoint(w):
-    run_file = project(w)
+    run_file = run_file_of(w)
     home = os.path.dirname(run_file)
     launch(w, run_file, "tuned-1", "--provider", "local")
     for verb in (["generate", *CHAT], ["eval"], ["inspect"], ["merge", "--out", "x"],
@@ -246,7 +252,7 @@ def test_without_a_trainer(w):
 
 
 def test_train_here(w):
-    run_file = project(w)
+    run_file = run_file_of(w)
     assert b"no place for the checkpoints" in w.run("train", run_file, code=2).stderr
     done = w.run("train", run_file, "--checkpoint-dir", "here")
     assert b"step 12/12" in done.stdout and sorted(os.listdir(w.work + "/here")) == [
@@ -279,7 +285,7 @@ def test_train_here(w):
 
 
 def test_ctrl_c_while_it_generates(w):
-    home = os.path.dirname(project(w))
+    home = os.path.dirname(run_file_of(w))
     # Byte 27, which begins a terminal's commands.
     terminal = Terminal(w, "generate", home + "/base", "--prompt", "a\x1b[2J", "--tokens", "1000000",
                         "--stop-ids", "")

@@ -129,8 +129,8 @@ def check_learning(test, data):
 def check_preflight(test, data):
     words, checkpoints, _ = test.words(data, {"train.epochs": 2})
     words = ["preflight"] + words[1:5]
-    before = set(os.listdir(tempfile.gettempdir()))
-    ended = test.run(*words)
+    temporary = tempfile.mkdtemp(dir=test.directory)
+    ended = test.run(*words, TMPDIR=temporary)
     found = ended.stdout.splitlines()
     test.check("preflight makes its five checks", ended.returncode == 0 and
                sum(line.startswith("ok  ") for line in found) == 5, ended)
@@ -140,7 +140,7 @@ def check_preflight(test, data):
                [line.split()[0] for line in found if line[:1] in "hgv"] ==
                ["here", "gpu", "verdict"], found)
     test.check("it leaves nothing behind", not os.path.exists(checkpoints) and
-               set(os.listdir(tempfile.gettempdir())) - before == set())
+               os.listdir(temporary) == [])
     ended = test.run(*words, "--set", "optimizer.lr=100000")
     test.check("preflight finds a learning rate that is far too high",
                ended.returncode == 125 and "optimizer.lr" in ended.stderr, ended)
