@@ -9,6 +9,7 @@
 #include "trainer/linear/matmul.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
+#include "trainer/step/out_of_memory.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/resume.h"
 #include "trainer/train/run_plan.h"
@@ -271,6 +272,9 @@ void Trainer::ShowSamples() {
         [this](const SampleText& sample) { reporter_.Sample(sample, progress_.step); });
   } catch (const Error& error) {
     reporter_.Warn(std::string("warning: no sample: ") + error.what());
+  } catch (const std::exception& error) {
+    if (!IsOutOfMemory(error)) throw;
+    reporter_.Warn("warning: no sample: memory ran out");
   }
 }
 
