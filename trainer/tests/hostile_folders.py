@@ -7,7 +7,7 @@ usage: hostile_folders.py TRAINER_PROGRAM [ROUNDS [SEED [ONLY]]]
 
 Each round changes one file and runs one command that reads it, within 2 GB of address space. It may
 succeed, or refuse the file with exit code 64, 65 or 74 and a message that names it; no other exit
-code, no signal, no waiting. ROUNDS (40) are for each file; ONLY is the number of one round.
+code, no signal, no waiting. ROUNDS (40) are for each file; ONLY is one of them, as FILE:NUMBER.
 Exits with 77 (skipped) when there is no torch.
 """
 
@@ -128,7 +128,8 @@ class Hostile(Test):
             return None
         if not error.startswith("gpuctl-trainer: ") and "\ngpuctl-trainer: " not in error:
             return f"exit code {ended.returncode} without a reason: {error[:600]}"
-        if self.directory not in error:
+        # Of a run's settings it names the key.
+        if self.directory not in error and " configuration" not in error:
             return f"the message names no file: {error[:600]}"
         if any(ord(letter) < 32 and letter != "\n" for letter in error) or len(error) > 20000:
             return f"the message is not fit to print: {error[:600]!r}"
