@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/files.h"
+#include "trainer/checkpoint/base_digest.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/families.h"
-#include "trainer/lora/base_digest.h"
 #include "trainer/model/parameters.h"
 #include "trainer/tests/expect_error.h"
 #include "trainer/tests/temp_dir.h"
