@@ -15,7 +15,7 @@ fastest form of the model, and LoRA without gradients of the frozen weights. The
 is its median step, the result of a side its median process.
 
 Then, with the model qwen: the memory of `generate`, against the size of the weights; and P15, how
-long training waits for a checkpoint, at one for each step.
+long training waits for a checkpoint.
 
 One JSON line for each goes to standard output; everything else to standard error.
 
@@ -215,19 +215,21 @@ def compare(arguments, case):
 
 
 def checkpoint_run(arguments, folder):
-    """Trains a few steps with a checkpoint after each. Returns the events of the checkpoints."""
+    """Trains with a checkpoint now and then, so that the last is written by the next. Returns the events of the checkpoints."""
     text = os.path.join(folder, "text.txt")
     with open(text, "w", encoding="utf-8") as file:
         file.writelines(f"line {number} of a text\n" for number in range(2000))
-    settings = {"model." + key: value for key, value in SHAPES["qwen"].items()}
-    settings.update({"model.context": 64, "train.batch": 1, "train.steps": 5,
-                     "train.device": "cpu", "train.eval_windows": 1, "checkpoint.every": 1,
-                     "checkpoint.keep_last": 1})
-    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    config = os.path.join(folder, "config.json")
+    with open(config, "w", encoding="utf-8") as file:
+        json.dump({"model": dict(SHAPES["qwen"], context=64),
+                   "train": {"batch": 1, "steps": 120, "micro_batch": 1, "device": "cpu",
+                             "eval_windows": 1},
+                   "checkpoint": {"every": 40, "keep_last": 1}}, file)
     metrics = os.path.join(folder, "metrics.jsonl")
-    subprocess.run([arguments.trainer, "train", "--data", text, "--checkpoint-dir",
-                    os.path.join(folder, "run"), "--metrics", metrics, *words],
-                   env=clean_environment(), stdout=sys.stderr, check=True)
+    subprocess.run([arguments.trainer, "train", "--config", config, "--data", text,
+                    "--checkpoint-dir", os.path.join(folder, "run")],
+                   env=dict(clean_environment(), GPUCTL_METRICS=metrics), stdout=sys.stderr,
+                   check=True)
     with open(metrics, encoding="utf-8") as file:
         events = [json.loads(line) for line in file]
     return [event for event in events if event["type"] == "checkpoint"]
@@ -240,8 +242,8 @@ def measure_checkpoints(arguments):
         weights = sum(os.path.getsize(os.path.join(last, name)) for name in os.listdir(last)
                       if name.startswith("model"))
         state = sum(os.path.getsize(os.path.join(last, name)) for name in os.listdir(last))
-        # The first copy takes its memory from the system. Later ones may wait for the writer, so
-        # the shortest is the copy.
+        # The first copy also takes its memory from the system; all are in the line. A slow disk may
+        # make the next one wait for the writer, so the shortest is the copy.
         stalls = [event["stall_seconds"] for event in events]
         bar = state / 10e9 + 0.005
         common.emit("P15 training waits for the copy of a checkpoint", min(stalls), "s",

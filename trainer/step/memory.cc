@@ -18,8 +18,9 @@ namespace gpuctl::trainer {
 namespace {
 
 constexpr int64_t kFloatBytes = 4;
-constexpr int64_t kTokenBytes = 3 * 8;  // a place of the batch: input, target, start
-constexpr double kPackedBytes = 0.516;  // a weight in NF4, with its factors
+constexpr int64_t kTokenBytes = 3 * 8;     // a place of the batch: input, target, start
+constexpr double kPackedBytes = 0.516;     // a weight in NF4, with its factors
+constexpr int64_t kThreadBytes = 8 << 20;  // of a CPU thread: its stack, arena and packed operands
 // With this many tokens at once the products are large enough; more are no faster.
 constexpr int64_t kCpuTokens = 1024;
 constexpr int64_t kDeviceTokens = 32768;
@@ -40,6 +41,7 @@ struct Counts {
   int64_t embedding = 0;  // its elements, if it is trained
   bool matrices_trained = false;
   int64_t adapter_ranks = 0;  // of the adapters of one block, together
+  int64_t dora_rows = 0;      // of its matrices that have magnitudes
   int64_t first_block = 0;    // with a trained weight; those before it keep nothing
 };
 
@@ -75,6 +77,9 @@ Counts CountWeights(const Config& config, const AdapterLayout& layout) {
     if (!matrix.packed_rows.empty()) counts.packed += Elements(layout.specs[matrix.spec]);
     if (matrix.block == 0) {
       counts.adapter_ranks += static_cast<int64_t>(matrix.parts.size()) * config.lora.rank;
+      if (config.lora.dora && !matrix.parts.empty()) {
+        counts.dora_rows += layout.specs[matrix.spec].shape[0];
+      }
     }
   }
   return counts;
@@ -103,7 +108,8 @@ int64_t KeptOfToken(const ModelConfig& m, const Counts& counts) {
   if (counts.matrices_trained || counts.adapter_ranks > 0) kept += 2 * m.d_model + heads + m.ffn;
   if (m.qk_norm) kept += heads + 2 * keys;
   if (m.sandwich_norms) kept += 2 * m.d_model;
-  return kept + counts.adapter_ranks;
+  // DoRA keeps what the magnitudes multiply.
+  return kept + counts.adapter_ranks + counts.dora_rows;
 }
 
 // What the backward pass of a block needs beside what is kept, in elements of one token.
@@ -135,7 +141,9 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   if (config.train.recompute) blocks += largest;
   const int64_t softmax =
       softmax_of(false) / std::max<int64_t>(1, m.context) * std::min<int64_t>(128, m.context);
-  const int64_t passing = tokens * PassingOfToken(m) + 2 * softmax;
+  int64_t passing = tokens * PassingOfToken(m) + 2 * softmax;
+  // The factors of dropout, and the inputs times these.
+  if (config.lora.dropout > 0) passing += 2 * tokens * std::max(m.d_model, m.ffn);
   // On a device logits, their fp32 copy, its log-softmax and the gradient.
   const int64_t logit_bytes = on_cpu ? kFloatBytes : 2 * kFloatBytes + (wide ? 2 * width : 0);
   const int64_t logits = std::min(tokens, LogitRows(m, on_cpu)) * m.vocab_size * logit_bytes;
@@ -324,6 +332,9 @@ MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, 
   const WorkerNeed worker = NeedOfWorker(config, counts, placement, micro_batch);
   estimate.gradients = placement.workers * worker.gradients;
   estimate.activations = placement.workers * worker.activations;
+  if (placement.device.is_cpu()) {
+    estimate.activations += placement.workers * placement.threads * kThreadBytes;
+  }
   if (checkpoints) {
     const int64_t saved = layout.adapted() ? counts.trained : counts.all;
     estimate.snapshot = width * saved + counts.moments + (wide ? kFloatBytes * counts.trained : 0);

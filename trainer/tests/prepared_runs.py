@@ -252,6 +252,25 @@ def check_memory(test, directory):
     saved, expected = most[0] - most[2], 2 * 12.59e6 * (8 - 2.03)
     test.check(f"moments in 8 bits save {saved * 1e-6:.0f} MB of {expected * 1e-6:.0f} MB",
                saved > 0.7 * expected, most)
+    check_estimates(test)
+
+
+def check_estimates(test):
+    """The same for steps alone, of all kinds of tuning."""
+    lora = {"lora.rank": 16}
+    for more in ({}, {"train.recompute": "true"}, lora, {**lora, "train.recompute": "true"},
+                 {**lora, "lora.dora": "true", "lora.rank_scaled": "true"},
+                 {**lora, "lora.dora": "true", "lora.dropout": 0.1},
+                 {**lora, "lora.base_dtype": "nf4"}):
+        for batch in (1, 8):
+            keys = {"train.micro_batch": 0, "train.device": "cpu", "train.threads": 2,
+                    "train.batch": batch, **more}
+            words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+            ended = test.run("bench", "--warmup", "0", "--steps", "2", *words)
+            line = json.loads(ended.stdout.splitlines()[-1]) if ended.returncode == 0 else {}
+            ratio = line.get("estimated_bytes", 0) / line.get("peak_bytes", 1)
+            test.check(f"steps with {batch} windows, {more}: the estimate is {ratio:.2f} of the "
+                       "highest memory", abs(ratio - 1) <= 0.1, ended.stderr)
 
 
 def check_refusals(test, data):
