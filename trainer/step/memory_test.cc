@@ -19,14 +19,18 @@ Config RunConfig() {
   return config;
 }
 
-Placement OnCores(int workers) { return {c10::Device(c10::kCPU), c10::kFloat, workers}; }
+Placement OnCores(int workers, int threads = 1) {
+  return {c10::Device(c10::kCPU), c10::kFloat, workers, threads};
+}
 
 MemoryPlan PlanFor(const Config& config, int64_t available, int workers = 2) {
   return PlanMemory(config, OnCores(workers), available, /*base=*/100 * kMiB);
 }
 
+// Two threads are divided among the workers.
 int64_t TotalOf(const Config& config, int64_t micro_batch, int workers = 2) {
-  return EstimateMemory(config, OnCores(workers), micro_batch, false, 0).total;
+  const int threads = workers == 1 ? 2 : 1;
+  return EstimateMemory(config, OnCores(workers, threads), micro_batch, false, 0).total;
 }
 
 TEST(MemoryTest, EachPartGrowsWithWhatItIsFor) {
@@ -91,7 +95,7 @@ TEST(MemoryTest, WithoutRoomForACopyTrainingWaitsForCheckpoints) {
   Config config = RunConfig();
   config.train.threads = 2;
   config.checkpoint.dir = "somewhere";
-  const int64_t copied = EstimateMemory(config, OnCores(1), 1, true, 0).total;
+  const int64_t copied = EstimateMemory(config, OnCores(1, 2), 1, true, 0).total;
   EXPECT_TRUE(PlanFor(config, copied).copies_checkpoints);
   const MemoryPlan plan = PlanFor(config, copied - 1);
   EXPECT_FALSE(plan.copies_checkpoints);
