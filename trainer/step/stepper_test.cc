@@ -199,10 +199,10 @@ TEST(StepperTest, StoppingLeavesTheWeightsAlone) {
   EXPECT_TRUE(stepper.Gradients(SomeBatch(config, 1), Never).finished);
 }
 
-// With one window for each worker, and without clipping, the gradients have the same bits.
-TEST(StepperTest, MomentsIn8BitsAreThoseOfAnyNumberOfWorkers) {
+// A team of several members has several shards; the gradients have the same bits.
+TEST(StepperTest, MomentsIn8BitsAreThoseOfAnyNumberOfShards) {
   Config config = SmallConfig();
-  config.model.d_model = 36;  // the slices of q, k and v are no whole blocks
+  config.model.d_model = 132;  // the slices of q, k and v are no whole blocks
   config.model.heads = 6;
   config.model.ffn = 90;
   config.optimizer.grad_clip = 0;
@@ -210,9 +210,11 @@ TEST(StepperTest, MomentsIn8BitsAreThoseOfAnyNumberOfWorkers) {
   config.train.batch = 2;
   config.train.micro_batch = 1;
   std::vector<std::unique_ptr<Stepper>> steppers;
-  for (const int workers : {1, 2}) {
+  for (const int threads : {1, 3}) {
+    Placement placement = On(1);
+    placement.threads = threads;
     steppers.push_back(
-        std::make_unique<Stepper>(config, On(workers), InitializeWeights(config.model, 3)));
+        std::make_unique<Stepper>(config, placement, InitializeWeights(config.model, 3)));
     for (int64_t t = 1; t <= 4; ++t) {
       steppers.back()->Gradients(SomeBatch(config, static_cast<uint64_t>(t)), Never);
       steppers.back()->Apply(1e-2, t);
