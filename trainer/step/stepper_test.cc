@@ -210,7 +210,7 @@ TEST(StepperTest, MomentsIn8BitsAreThoseOfAnyNumberOfShards) {
   config.train.batch = 2;
   config.train.micro_batch = 1;
   std::vector<std::unique_ptr<Stepper>> steppers;
-  for (const int threads : {1, 3}) {
+  for (const int threads : {1, 7}) {
     Placement placement = On(1);
     placement.threads = threads;
     steppers.push_back(
