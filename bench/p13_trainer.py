@@ -215,7 +215,8 @@ def compare(arguments, case):
 
 
 def checkpoint_run(arguments, folder):
-    """Trains with a checkpoint now and then, so that the last is written by the next. Returns the events of the checkpoints."""
+    """Trains with checkpoints so far apart that each is written before the next. Returns their
+    events."""
     text = os.path.join(folder, "text.txt")
     with open(text, "w", encoding="utf-8") as file:
         file.writelines(f"line {number} of a text\n" for number in range(2000))
