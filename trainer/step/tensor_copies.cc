@@ -2,11 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -29,27 +26,15 @@ at::Tensor PinnedLike(const at::Tensor& tensor) {
   }
 }
 
-// Returns memory that the first copy need not take from the system page by page.
-at::Tensor EmptyLike(const at::Tensor& tensor) {
-  const at::Tensor room = at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()));
-#ifdef MADV_HUGEPAGE
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(room.data_ptr());
-  const uintptr_t first = (begin + page - 1) / page * page;
-  const uintptr_t last = (begin + room.nbytes()) / page * page;
-  // A hint, which a system without large pages refuses.
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-#endif
-  return room;
-}
-
 NamedTensors RoomFor(const NamedTensors& live, NamedTensors kept, bool pinned) {
   const bool fits =
       live.size() == kept.size() && std::equal(live.begin(), live.end(), kept.begin(), IsAlike);
   if (fits) return kept;
   kept.clear();
   for (const auto& [name, tensor] : live) {
-    kept.emplace_back(name, pinned ? PinnedLike(tensor) : EmptyLike(tensor));
+    kept.emplace_back(name,
+                      pinned ? PinnedLike(tensor)
+                             : at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type())));
   }
   return kept;
 }
