@@ -129,8 +129,8 @@ def check_eval(w, home, newest):
     assert score["loss"] == json.loads(said)["loss"] and score["model"] == newest, (score, said)
     text = w.run("eval", "tuned", "--windows", "2").stdout
     assert text.startswith(b"held-out loss "), text
-    assert b"is no tokens yet" in w.run("eval", home + "/base", "--data", home + "/rows.jsonl",
-                                        code=2).stderr.replace(b"the data is no tokens", b"is no tokens")
+    assert b"is not a folder that prepare made" in w.run("eval", home + "/base", "--data", home + "/rows.jsonl",
+                                        code=2).stderr
     assert b"there is no absent" in w.run("eval", "tuned", "--data", "absent", code=1).stderr
     assert b"eval: no data" in w.run("eval", home + "/base", code=2).stderr
 

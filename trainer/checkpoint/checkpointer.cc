@@ -100,6 +100,11 @@ void Checkpointer::SaveNow(const Snapshot& snapshot) {
   reports_.push_back(std::move(report));
 }
 
+void Checkpointer::Keep(Snapshot room) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  written_ = std::move(room);
+}
+
 void Checkpointer::Save(const std::function<Snapshot(Snapshot)>& take) {
   const Clock::time_point start = Clock::now();
   Wait();

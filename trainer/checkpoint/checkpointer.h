@@ -42,6 +42,9 @@ class Checkpointer {
   // What it throws comes through, and nothing is written then.
   void Save(const std::function<Snapshot(Snapshot written)>& take);
 
+  // Keeps the memory of `room` for the first Save, as that of a snapshot before. Not after a Save.
+  void Keep(Snapshot room);
+
   // Writes the snapshot at once, while training waits. Its tensors may be the live ones.
   void SaveNow(const Snapshot& snapshot);
 

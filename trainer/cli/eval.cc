@@ -64,8 +64,9 @@ int RunEval(const std::vector<std::string>& words) {
   const Config config = ConfigOf(args, folder);
   const std::string tokenizer = TokenizerDigest(ReadKeptFiles(paths.model));
   if (!tokenizer.empty() && !UsesPreparedData(config.data)) {
-    throw ConfigError("eval: the model has a tokenizer, and the data is no tokens yet",
-                      "gpuctl-trainer prepare makes them");
+    throw ConfigError("eval: " + paths.model + " has a tokenizer, and " +
+                          config.data.paths.front() + " is not a folder that prepare made",
+                      "gpuctl-trainer prepare makes one");
   }
   const auto data = OpenTrainingData(config, tokenizer);
   const LoadedModel loaded =

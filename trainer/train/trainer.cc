@@ -58,6 +58,7 @@ Trainer::Trainer(RunOptions options)
     checkpointer_ = std::make_unique<Checkpointer>(
         config_.checkpoint.dir, config_.checkpoint.keep_last, BestOnesToKeep(config_));
   }
+  MakeRoomForCopies();
 }
 
 int Trainer::Train() {

@@ -64,7 +64,10 @@ class Trainer {
   bool OutOfPatience() const;
   bool CheckpointDue() const;
   void SaveCheckpoint();
+  void MakeRoomForCopies();
   bool SaveCopy();
+  Snapshot CopyTensorsInto(Snapshot written);
+  bool TryToCopy(const std::function<void()>& copy);
   void ReportCheckpoints();
   void SaveLastCheckpoint();
   void ShowSamples();

@@ -36,16 +36,42 @@ void Trainer::SaveCheckpoint() {
   saved_step_ = progress_.step;
 }
 
-// Returns false when there is no memory for a copy; later checkpoints then do without one.
+// Takes the memory for copies from the system now. The first checkpoint would wait for it.
+void Trainer::MakeRoomForCopies() {
+  if (!checkpointer_ || !copies_checkpoints_) return;
+  TryToCopy([this] {
+    Snapshot room = CopyTensorsInto({});
+    if (room.arrived) room.arrived();
+    checkpointer_->Keep(std::move(room));
+  });
+}
+
 bool Trainer::SaveCopy() {
-  try {
+  return TryToCopy([this] {
     checkpointer_->Save([this](Snapshot written) {
       Snapshot snapshot = LiveSnapshot();
-      snapshot.weights = stepper_.Copy(snapshot.weights, std::move(written.weights));
-      snapshot.optimizer = stepper_.Copy(snapshot.optimizer, std::move(written.optimizer));
-      snapshot.arrived = stepper_.CopiesArrived();
+      Snapshot copies = CopyTensorsInto(std::move(written));
+      snapshot.weights = std::move(copies.weights);
+      snapshot.optimizer = std::move(copies.optimizer);
+      snapshot.arrived = std::move(copies.arrived);
       return snapshot;
     });
+  });
+}
+
+// Returns copies of the live tensors, in the memory of `written` where that fits, and no more.
+Snapshot Trainer::CopyTensorsInto(Snapshot written) {
+  Snapshot copies;
+  copies.weights = stepper_.Copy(stepper_.Weights(), std::move(written.weights));
+  copies.optimizer = stepper_.Copy(stepper_.OptimizerState(), std::move(written.optimizer));
+  copies.arrived = stepper_.CopiesArrived();
+  return copies;
+}
+
+// Returns false when there is no memory for a copy; later checkpoints then do without one.
+bool Trainer::TryToCopy(const std::function<void()>& copy) {
+  try {
+    copy();
     return true;
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
