@@ -130,7 +130,12 @@ std::vector<Field> LoraFields(LoraConfig& c) {
 
 std::vector<Field> DpoFields(DpoConfig& c) {
   return {
-      {"beta", &c.beta, 1e-6, 1e6, {}, "with pairs of answers: how near to stay to the first model"},
+      {"beta",
+       &c.beta,
+       1e-6,
+       1e6,
+       {},
+       "with pairs of answers: how near to stay to the first model"},
       {"label_smoothing", &c.label_smoothing, 0, 0.499, {}, "share of pairs that are exchanged"},
   };
 }

@@ -59,11 +59,11 @@ json ReadDescription(const std::string& path) {
   json description = ParseJsonObject(ReadWholeFile(path, kLargestSettings), "read data " + path);
   const int64_t format = CountAt(description, "format", path);
   if (format != kPreparedFormat && format != kPairsFormat) {
-    throw DataError(Format("read data %s: has format %lld, this program reads %lld and %lld",
-                           path.c_str(), static_cast<long long>(format),
-                           static_cast<long long>(kPreparedFormat),
-                           static_cast<long long>(kPairsFormat)),
-                    "prepare the data with the same version of gpuctl");
+    throw DataError(
+        Format("read data %s: has format %lld, this program reads %lld and %lld", path.c_str(),
+               static_cast<long long>(format), static_cast<long long>(kPreparedFormat),
+               static_cast<long long>(kPairsFormat)),
+        "prepare the data with the same version of gpuctl");
   }
   return description;
 }
@@ -85,9 +85,9 @@ void CheckCounts(const json& description, const std::string& path, const char* p
 // Refuses rows that are no pairs: answers to two prompts, or without a learned token.
 void CheckPairs(const TokenRows& rows) {
   const auto refuse = [&](int64_t row, const char* why) {
-    throw DataError(Format("read data %s: row %lld %s", rows.path().c_str(),
-                           static_cast<long long>(row), why),
-                    "prepare the data again");
+    throw DataError(
+        Format("read data %s: row %lld %s", rows.path().c_str(), static_cast<long long>(row), why),
+        "prepare the data again");
   };
   if (rows.rows() % 2 != 0) refuse(rows.rows() - 1, "has no other one to be a pair with");
   for (int64_t row = 0; row < rows.rows(); ++row) {

@@ -12,8 +12,8 @@
 // A row is a document or a conversation; nothing of one row is seen from another. All its tokens
 // but the first can be learned. A row has two tokens or more.
 //
-// With "format" 2 the rows are pairs: rows 2 i and 2 i + 1 are the chosen and the rejected answer to
-// one prompt. Both begin with the same tokens, which are not learned; then something is learned.
+// With "format" 2 the rows are pairs: rows 2 i and 2 i + 1 are the chosen and the rejected answer
+// to one prompt. Both begin with the same tokens, which are not learned; then something is learned.
 
 #ifndef TRAINER_DATA_PREPARED_H_
 #define TRAINER_DATA_PREPARED_H_

@@ -77,8 +77,8 @@ class PreparedRows : public TrainingData {
         train_(data_.train, context_, config.data.pack && !data_.pairs, seed_),
         // The seed of a run does not change what it is measured by.
         held_out_(data_.held_out, context_, config.data.pack && !data_.pairs, 0),
-        held_out_windows_(each() * std::min(held_out_.windows() / each(),
-                                            config.train.eval_windows)) {
+        held_out_windows_(each() *
+                          std::min(held_out_.windows() / each(), config.train.eval_windows)) {
     RefuseWithoutTargets(train_, "row to train on");
     RefuseWithoutTargets(held_out_, "held-out row");
     if (!data_.pairs) return;
@@ -122,11 +122,15 @@ class PreparedRows : public TrainingData {
   }
 
   std::string Describe() const override {
-    std::string line = data_.pairs ? DescribePairs() : Format(
-        "%lld rows with %lld tokens in %lld windows, %.1f %% filled; %lld held-out rows",
-        static_cast<long long>(data_.train.rows()), static_cast<long long>(data_.train.tokens()),
-        static_cast<long long>(train_.windows()), 100 * filled_share(),
-        static_cast<long long>(data_.held_out.rows()));
+    std::string line =
+        data_.pairs
+            ? DescribePairs()
+            : Format(
+                  "%lld rows with %lld tokens in %lld windows, %.1f %% filled; %lld held-out rows",
+                  static_cast<long long>(data_.train.rows()),
+                  static_cast<long long>(data_.train.tokens()),
+                  static_cast<long long>(train_.windows()), 100 * filled_share(),
+                  static_cast<long long>(data_.held_out.rows()));
     const int64_t cut = train_.truncated_rows() + held_out_.truncated_rows();
     if (cut > 0) {
       line += Format("; %lld rows are longer than model.context and lose their end",
@@ -139,10 +143,11 @@ class PreparedRows : public TrainingData {
   int64_t each() const { return data_.pairs ? 2 : 1; }
 
   std::string DescribePairs() const {
-    return Format("%lld pairs with %lld tokens, %.1f %% of their windows filled; %lld held-out pairs",
-                  static_cast<long long>(data_.train.rows() / 2),
-                  static_cast<long long>(data_.train.tokens()), 100 * filled_share(),
-                  static_cast<long long>(data_.held_out.rows() / 2));
+    return Format(
+        "%lld pairs with %lld tokens, %.1f %% of their windows filled; %lld held-out pairs",
+        static_cast<long long>(data_.train.rows() / 2),
+        static_cast<long long>(data_.train.tokens()), 100 * filled_share(),
+        static_cast<long long>(data_.held_out.rows() / 2));
   }
 
   const PreparedData data_;

@@ -26,8 +26,8 @@ class TrainingData {
   virtual int64_t held_out_windows() const = 0;
   virtual int64_t FillHeldOut(int64_t index, const WindowSlot& slot) const = 0;
 
-  // Whether its windows are pairs: windows 2 i and 2 i + 1 have the chosen and the rejected answer to
-  // one prompt, which follow each other in each order.
+  // Whether its windows are pairs: windows 2 i and 2 i + 1 have the chosen and the rejected answer
+  // to one prompt, which follow each other in each order.
   virtual bool pairs() const { return false; }
   // Of what a batch counts: 2 where windows are pairs.
   int64_t windows_per_example() const { return pairs() ? 2 : 1; }

@@ -80,11 +80,10 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
       const at::Tensor x_rd = x_nd.narrow(0, first, rows);
       const at::Tensor logits_rv = room_rv.narrow(0, 0, rows);
       MatMulInto(x_rd, weight_vd.t(), /*add=*/false, logits_rv);
-      const at::Tensor d_logits_rv =
-          ChunkLoss(logits_rv, targets_n.narrow(0, first, rows),
-                    beside.factors_n.defined() ? beside.factors_n.narrow(0, first, rows)
-                                               : at::Tensor(),
-                    scale, need_gradient, loss);
+      const at::Tensor d_logits_rv = ChunkLoss(
+          logits_rv, targets_n.narrow(0, first, rows),
+          beside.factors_n.defined() ? beside.factors_n.narrow(0, first, rows) : at::Tensor(),
+          scale, need_gradient, loss);
       if (need_dx) MatMulInto(d_logits_rv, weight_vd, /*add=*/false, dx_nd.narrow(0, first, rows));
       if (!need_dw) continue;
       if (IsHalfWidth(x_nd)) {

@@ -255,7 +255,8 @@ Row ReadPair(const Json& row) {
   if (!(texts && prompt->is_string()) && !(lists && (prompt == nullptr || prompt->is_array()))) {
     throw DataError(
         R"("prompt", "chosen" and "rejected" are neither three texts nor three lists of messages)",
-        lists ? R"(where "chosen" and "rejected" are whole conversations, leave "prompt" out)" : "");
+        lists ? R"(where "chosen" and "rejected" are whole conversations, leave "prompt" out)"
+              : "");
   }
   Row made;
   made.kind = RowKind::kPair;

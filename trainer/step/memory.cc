@@ -226,9 +226,9 @@ std::vector<int64_t> MicroBatches(const Config& config, const Placement& placeme
   const int64_t share = ShareOfWorker(config, placement.workers);
   if (config.train.micro_batch > 0) return {std::min(config.train.micro_batch, share)};
   const int64_t tokens = placement.device.is_cpu() ? kCpuTokens : kDeviceTokens;
-  const int64_t most = std::min(share, std::max<int64_t>(
-                                            1, tokens / (config.model.context *
-                                                         config.train.windows_per_example())));
+  const int64_t most = std::min(
+      share,
+      std::max<int64_t>(1, tokens / (config.model.context * config.train.windows_per_example())));
   std::vector<int64_t> tried;
   for (int64_t windows = most; windows > 1; windows = (windows + 1) / 2) tried.push_back(windows);
   tried.push_back(1);

@@ -30,7 +30,10 @@ std::vector<double> AddPairs(const DpoConfig& config, const std::vector<float>& 
     const double slope = config.beta * ((1 - share) * std::exp(wrong) - share * std::exp(right));
     factors[i] = slope;
     factors[i + 1] = -slope;
-    sums->Add({-(1 - share) * right - share * wrong, margin > 0 ? 1.0 : margin == 0 ? 0.5 : 0.0,
+    sums->Add({-(1 - share) * right - share * wrong,
+               margin > 0    ? 1.0
+               : margin == 0 ? 0.5
+                             : 0.0,
                margin, 1});
   }
   return factors;

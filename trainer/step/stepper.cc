@@ -70,7 +70,8 @@ void TrimPlaces(Batch* batch) {
   int64_t longest = 1;
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t* of = starts + row * places;
-    longest = std::max(longest, std::find_if(of, of + places, [](int64_t s) { return s > 0; }) - of);
+    longest =
+        std::max(longest, std::find_if(of, of + places, [](int64_t s) { return s > 0; }) - of);
   }
   for (at::Tensor* all_bt : {&batch->inputs_bt, &batch->targets_bt, &batch->starts_bt}) {
     *all_bt = all_bt->narrow(1, 0, longest).contiguous();
@@ -87,8 +88,7 @@ at::Tensor RowsOf(const at::Tensor& all_bt, int64_t first, int64_t rows) {
 at::Tensor LossOfRows(const GptShape& shape, const GptWeights& weights, const Batch& batch,
                       int64_t first, int64_t rows, double scale) {
   return SummedLoss(
-      shape, weights,
-      ToDevice(RowsOf(batch.inputs_bt, first, rows), weights.embedding_vd.device()),
+      shape, weights, ToDevice(RowsOf(batch.inputs_bt, first, rows), weights.embedding_vd.device()),
       RowsOf(batch.targets_bt, first, rows), scale, RowsOf(batch.starts_bt, first, rows));
 }
 
@@ -309,7 +309,7 @@ GradientResult Stepper::TryGradients(const Batch& batch, const std::function<boo
   if (!placement_.device.is_cpu() || wide()) return ReduceOnDevice();
   std::vector<std::vector<double>> squares(shards_.size());
   team_.Run([&](int member) { squares[static_cast<size_t>(member)] = ReduceShard(member); });
-  GradientResult result{true, 0, 0};
+  GradientResult result{true, 0, 0, false, {}};
   for (const Worker& worker : workers_) result.loss += worker.loss.item<float>();
   for (const std::vector<double>& of_member : squares) {
     for (const double square : of_member) result.norm += square;
@@ -353,8 +353,11 @@ GradientResult Stepper::ReduceOnDevice() {
   norm_on_device_ = at::linalg_vector_norm(at::stack(norms));
   const at::Tensor both = ToHost(at::stack({first.loss, norm_on_device_}));
   const float* values = both.data_ptr<float>();
-  GradientResult result{true, static_cast<double>(values[0]) / scale(),
-                        static_cast<double>(values[1]) / scale()};
+  GradientResult result{true,
+                        static_cast<double>(values[0]) / scale(),
+                        static_cast<double>(values[1]) / scale(),
+                        false,
+                        {}};
   if (scales() && !(std::isfinite(result.loss) && std::isfinite(result.norm))) {
     loss_scale_.Overflowed();
     result.overflowed = !loss_scale_.exhausted();

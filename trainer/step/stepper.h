@@ -85,7 +85,8 @@ class Stepper {
   GradientResult Gradients(const Batch& batch, const std::function<bool()>& stop);
 
   // Windows, or pairs of them with train.pairs, that a worker runs at once: at first
-  // train.micro_batch, or with 0 its share of the batch. The sums of a step depend on it in their last bits.
+  // train.micro_batch, or with 0 its share of the batch. The sums of a step depend on it in their
+  // last bits.
   int64_t micro_batch() const { return micro_batch_; }
   void SetMicroBatch(int64_t windows) { micro_batch_ = windows; }
 

@@ -282,7 +282,8 @@ void SayVerdict(const PreflightRequest& request, const Config& config, double se
                "take about %s at %.0f %% of its peak",
                plan.gpu.name.c_str(), plan.gpu.memory_gb, static_cast<double>(plan.bytes) * 1e-9,
                static_cast<long long>(plan.micro_batch), static_cast<long long>(plan.accumulation),
-               config.train.pairs ? "pairs of windows" : "windows", Duration(plan.seconds).c_str(), 100 * kAssumedMfu));
+               config.train.pairs ? "pairs of windows" : "windows", Duration(plan.seconds).c_str(),
+               100 * kAssumedMfu));
   }
   request.Note("gpu", ToJson(plan));
   const bool here = seconds <= kLongHere;
@@ -334,11 +335,10 @@ int Preflight(const PreflightRequest& request) {
   Trial trial(request, config, source, *data);
   if (const int signal = trial.Run(); signal != 0) return signal;
   const double seconds = trial.SecondsHere(config.train.steps);
-  request.say(Format("run     %lld steps of %lld %s of %lld tokens",
-                     static_cast<long long>(config.train.steps),
-                     static_cast<long long>(config.train.batch),
-                     data->pairs() ? "pairs of windows" : "windows",
-                     static_cast<long long>(config.model.context)));
+  request.say(Format(
+      "run     %lld steps of %lld %s of %lld tokens", static_cast<long long>(config.train.steps),
+      static_cast<long long>(config.train.batch), data->pairs() ? "pairs of windows" : "windows",
+      static_cast<long long>(config.model.context)));
   request.Note("run", {{"steps", config.train.steps},
                        {"batch", config.train.batch},
                        {"context", config.model.context}});

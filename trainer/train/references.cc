@@ -10,8 +10,8 @@
 namespace gpuctl::trainer {
 namespace {
 
-constexpr int64_t kRows = 64;  // of a batch; only one is in memory
-const char* const kNames[] = {"dpo.reference.train", "dpo.reference.held_out"};
+constexpr int64_t kReferenceRows = 64;  // of a batch; only one is in memory
+const char* const kReferenceNames[] = {"dpo.reference.train", "dpo.reference.held_out"};
 
 }  // namespace
 
@@ -33,9 +33,9 @@ bool References::Compute(const TrainingData& data, int64_t context,
     const int64_t rows = data.rows(held_out);
     at::Tensor& part = found[held_out ? 1 : 0];
     part = at::empty({rows}, at::kFloat);
-    for (int64_t first = 0; first < rows; first += kRows) {
+    for (int64_t first = 0; first < rows; first += kReferenceRows) {
       if (stop()) return false;
-      const Batch batch = MakePairs(data, held_out, context, std::min(kRows, rows - first),
+      const Batch batch = MakePairs(data, held_out, context, std::min(kReferenceRows, rows - first),
                                     [&](int64_t window) { return first + window; });
       const std::vector<float> of_rows = log_probabilities(batch);
       std::copy(of_rows.begin(), of_rows.end(), part.data_ptr<float>() + first);
@@ -47,13 +47,13 @@ bool References::Compute(const TrainingData& data, int64_t context,
 
 void References::AppendTo(NamedTensors* named) const {
   if (!known()) return;
-  for (int part = 0; part < 2; ++part) named->emplace_back(kNames[part], parts_[part]);
+  for (int part = 0; part < 2; ++part) named->emplace_back(kReferenceNames[part], parts_[part]);
 }
 
 void References::TakeFrom(std::map<std::string, at::Tensor>* stored, const TrainingData& data,
                           const std::string& what) {
   for (int part = 0; part < 2; ++part) {
-    const std::string name = kNames[part];
+    const std::string name = kReferenceNames[part];
     const auto found = stored->find(name);
     if (found == stored->end()) throw DataError("load " + what + ": it has no " + name);
     const at::Tensor& numbers = found->second;

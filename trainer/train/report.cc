@@ -12,7 +12,7 @@ using nlohmann::ordered_json;
 long long Long(int64_t value) { return static_cast<long long>(value); }
 
 // Adds the means over pairs to a line, and returns words for them; of none, nothing.
-std::string AddPairs(const PairSums& sums, ordered_json* line) {
+std::string DescribePairs(const PairSums& sums, ordered_json* line) {
   if (sums.pairs == 0) return "";
   const auto count = static_cast<double>(sums.pairs);
   (*line)["pairs"] = sums.pairs;
@@ -46,10 +46,11 @@ void Reporter::Step(const StepEvent& e) {
     line["mfu"] = *e.mfu;
     mfu = Format("  mfu %.0f %%", *e.mfu * 100);
   }
-  const std::string pairs = AddPairs(e.pairs, &line);
+  const std::string pairs = DescribePairs(e.pairs, &line);
   metrics_.Write(line);
   Say(Format("step %lld/%lld  loss %.4f%s  lr %.2e  grad norm %.3f  %.0f tokens/s%s", Long(e.step),
-             Long(e.total_steps), e.loss, pairs.c_str(), e.lr, e.grad_norm, e.tokens_per_s, mfu.c_str()));
+             Long(e.total_steps), e.loss, pairs.c_str(), e.lr, e.grad_norm, e.tokens_per_s,
+             mfu.c_str()));
 }
 
 void Reporter::Eval(const EvalEvent& e) {
@@ -60,7 +61,7 @@ void Reporter::Eval(const EvalEvent& e) {
     compared = Format("  (bigram entropy %.4f, %s it)", *e.bigram_entropy,
                       e.loss < *e.bigram_entropy ? "below" : "not below");
   }
-  compared += AddPairs(e.pairs, &line);
+  compared += DescribePairs(e.pairs, &line);
   line["tokens"] = e.tokens;
   metrics_.Write(line);
   Say(Format("eval at step %lld  held-out loss %.4f%s", Long(e.step), e.loss, compared.c_str()));

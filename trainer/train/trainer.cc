@@ -148,12 +148,11 @@ GradientResult Trainer::StepGradients(const Batch& batch) {
   const GradientResult gradients = stepper_.Gradients(batch, [this] { return Stopping(); });
   progress_.micro_batch = stepper_.micro_batch();
   if (progress_.micro_batch != before) {
-    reporter_.Warn(
-        Format("warning: out of memory; from step %lld on a worker runs %lld instead of "
-               "%lld %s at once; the batch stays the same",
-               static_cast<long long>(progress_.step + 1),
-               static_cast<long long>(progress_.micro_batch), static_cast<long long>(before),
-               data_->pairs() ? "pairs" : "windows"));
+    reporter_.Warn(Format(
+        "warning: out of memory; from step %lld on a worker runs %lld instead of "
+        "%lld %s at once; the batch stays the same",
+        static_cast<long long>(progress_.step + 1), static_cast<long long>(progress_.micro_batch),
+        static_cast<long long>(before), data_->pairs() ? "pairs" : "windows"));
   }
   return gradients;
 }
@@ -191,9 +190,10 @@ void Trainer::Advance(const Batch& batch, const GradientResult& gradients) {
   }
   interval_seconds_ += SecondsSince(step_started_);
   // Places without a token are no work that anybody wants.
-  interval_tokens_ += data_->pairs() ? at::eq(batch.starts_bt, 0).sum().item<int64_t>()
-                                     : std::llround(data_->filled_share() *
-                                                    static_cast<double>(batch.inputs_bt.numel()));
+  interval_tokens_ +=
+      data_->pairs()
+          ? at::eq(batch.starts_bt, 0).sum().item<int64_t>()
+          : std::llround(data_->filled_share() * static_cast<double>(batch.inputs_bt.numel()));
 }
 
 void Trainer::ReportStep(const GradientResult& gradients, double lr) {
