@@ -171,6 +171,48 @@ def check_short_memory(test, directory):
         test.check("it learns the same", all(near(a, b) for a, b in zip(*found)), found)
 
 
+def text_pair(number, kind):
+    """Says yes to an even number and no to an odd one, in one of the three forms of rows."""
+    asked, (right, wrong) = f"{number}", [("yes", "no"), ("no, no", "yes")][number % 2]
+    if kind == 0:
+        return {"prompt": asked, "chosen": right, "rejected": wrong}
+    prompt = [{"role": "user", "content": asked}]
+    told = [[{"role": "assistant", "content": answer}] for answer in (right, wrong)]
+    if kind == 1:
+        return {"prompt": prompt, "chosen": told[0], "rejected": told[1]}
+    return {"chosen": prompt + told[0], "rejected": prompt + told[1]}
+
+
+def check_rows_of_text(test, directory):
+    """From rows to a model that prefers; returns how much failed."""
+    try:
+        from arithmetic import Test as ChatTest
+        from chat_model import write_chat_model
+    except (ImportError, SystemExit):
+        print("skipped: rows of text, because this python3 has no torch")
+        return 0
+    test = ChatTest(test.program, directory)
+    base = directory + "/base"
+    write_chat_model(base)
+    numbers = list(range(300))
+    random.Random(2).shuffle(numbers)
+    rows = [text_pair(number, place % 3) for place, number in enumerate(numbers)]
+    data = test.prepare("text", base, rows[40:], rows[:40])
+    with open(data + "/dataset.json") as file:
+        described = json.load(file)
+    test.check("260 and 40 rows become pairs", described["format"] == 2 and
+               described["parts"]["train"]["rows"] == 520 and
+               described["parts"]["held_out"]["rows"] == 80, described)
+    for more in ({}, {"lora.rank": 8}):
+        _, lines, _ = test.train(f"a run on rows of text {more}", base, data, {
+            **more, "train.steps": 150, "train.eval_every": 150})
+        first, last = of_type(lines, "step")[0], of_type(lines, "eval")[-1]
+        test.check(f"{more}: the first loss is ln 2, and {last['accuracy']:.0%} of the held-out "
+                   f"answers win", near(first["loss"], LN2) and last["accuracy"] > 0.9 and
+                   last["margin"] > 0.5, first, last)
+    return test.failed
+
+
 def check_kills(test, data, kills, settings):
     settings = {"train.steps": 24 + 2 * kills, "train.batch": 6, "checkpoint.every": 3,
                 "train.eval_every": 5, "checkpoint.keep_last": 3, **settings}
@@ -283,6 +325,7 @@ def main():
         check_stop_before_the_first_step(test, directory)
         check_kills(test, data, kills, {})
         check_kills(test, data, kills, {**lora, "lora.dropout": 0.1})
+        test.failed += check_rows_of_text(test, directory)
         print(f"\n{test.failed} failed")
         sys.exit(1 if test.failed else 0)
 

@@ -10,6 +10,11 @@
 namespace gpuctl::trainer {
 namespace {
 
+// Rounding may leave a sum a little above 0.
+bool IsPossible(float log_probability) {
+  return std::isfinite(log_probability) && log_probability < 1;
+}
+
 constexpr int64_t kReferenceRows = 64;  // of a batch; only one is in memory
 const char* const kReferenceNames[] = {"dpo.reference.train", "dpo.reference.held_out"};
 
@@ -38,6 +43,11 @@ bool References::Compute(const TrainingData& data, int64_t context,
       const Batch batch = MakePairs(data, held_out, context, std::min(kReferenceRows, rows - first),
                                     [&](int64_t window) { return first + window; });
       const std::vector<float> of_rows = log_probabilities(batch);
+      if (!std::all_of(of_rows.begin(), of_rows.end(), IsPossible)) {
+        throw Error(ExitCode::kDiverged,
+                    "the model that the run begins with gives an answer no finite probability",
+                    "look for weights that are not finite");
+      }
       std::copy(of_rows.begin(), of_rows.end(), part.data_ptr<float>() + first);
     }
   }
@@ -63,8 +73,7 @@ void References::TakeFrom(std::map<std::string, at::Tensor>* stored, const Train
     }
     parts_[part] = numbers.contiguous();
     const float* begin = parts_[part].data_ptr<float>();
-    if (!std::all_of(begin, begin + numbers.size(0),
-                     [](float number) { return std::isfinite(number) && number <= 0; })) {
+    if (!std::all_of(begin, begin + numbers.size(0), IsPossible)) {
       throw DataError("load " + what + ": " + name + " has a number that is no log-probability");
     }
     stored->erase(found);

@@ -30,7 +30,7 @@ class References {
   bool known() const { return parts_[0].defined(); }
 
   // Computes them; `log_probabilities` returns one for each row of a batch. Calls `stop` between
-  // batches, and returns false when it said so.
+  // batches, and returns false when it said so. Throws Error(kDiverged) when one is not finite.
   bool Compute(const TrainingData& data, int64_t context,
                const std::function<std::vector<float>(const Batch&)>& log_probabilities,
                const std::function<bool()>& stop);
