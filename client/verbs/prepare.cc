@@ -28,9 +28,11 @@ struct PrepareVerbFlags {
 
 void DeclareFlags(FlagSet& set, PrepareVerbFlags& flags) {
   trainer::PrepareFlags& words = flags.prepare;
-  set.Option("FILE", words.data,
-             "Rows as JSON lines (\"messages\"; \"prompt\" and \"completion\"; \"conversations\"; "
-             "\"text\"), a *.txt that is one document, or a directory of *.jsonl");
+  set.Option(
+      "FILE", words.data,
+      "Rows as JSON lines (\"messages\"; \"prompt\" and \"completion\"; \"conversations\"; "
+      "\"text\"; \"prompt\", \"chosen\" and \"rejected\"), a *.txt that is one document, or a "
+      "directory of *.jsonl");
   set.Option("--data", flags.data, "The same as FILE").OneValueEach();
   set.Option("--model", words.model, "The model folder whose tokenizer and chat template are used");
   set.Option("--out", words.out,

@@ -125,8 +125,8 @@ train
 prepare
   --model DIR            the model folder whose tokenizer and chat template are used
   --data FILE            rows as JSON lines ("messages"; "prompt" and "completion";
-                         "conversations"; "text"), a *.txt that is one document, or a directory of
-                         *.jsonl; may be several
+                         "conversations"; "text"; "prompt", "chosen" and "rejected"), a *.txt that is
+                         one document, or a directory of *.jsonl; may be several
   --out DIR              gets the tokens; a folder that prepare made is replaced when all is done
   --context N            tokens that a row may have; default: as many as the model takes
   --mask WHAT            what is learned of conversations: every turn of the assistant (default),

@@ -69,6 +69,12 @@ int RunEval(const std::vector<std::string>& words) {
                       "gpuctl-trainer prepare makes one");
   }
   const auto data = OpenTrainingData(config, tokenizer);
+  if (data->pairs()) {
+    throw ConfigError(
+        "eval: the data has pairs of answers, whose loss is that of a run: it depends on the model "
+        "that the run began with",
+        "the run's metrics have it; or prepare the chosen answers as \"completion\"");
+  }
   const LoadedModel loaded =
       LoadModel(paths, folder, config.model.context, args.Get("device", "auto"));
   Team team(loaded.placement.workers, loaded.placement.threads);

@@ -73,7 +73,7 @@ std::vector<Field> TrainFields(TrainConfig& c) {
   return {
       {"steps", &c.steps, 1, 1e12, {}, "optimizer steps"},
       {"epochs", &c.epochs, 0, 1e9, {}, "passes over the data, instead of steps"},
-      {"batch", &c.batch, 1, 1e9, {}, "windows an optimizer step"},
+      {"batch", &c.batch, 1, 1e9, {}, "windows (or pairs) an optimizer step"},
       {"micro_batch", &c.micro_batch, 0, 1e6, {}, "windows a worker runs at once; 0 = by memory"},
       {"seed", &c.seed, 0, kMax, {}, "weights and data order"},
       {"threads", &c.threads, 0, 4096, {}, "CPU threads; 0 = one a core"},
@@ -125,6 +125,18 @@ std::vector<Field> LoraFields(LoraConfig& c) {
       {"dora", &c.dora, 0, 0, {}, "also train the length of each row (DoRA)"},
       {"init", &c.init, 0, 0, {}, "PEFT adapter to start from; it decides the other keys"},
       {"base_dtype", &c.base_dtype, 0, 0, {"auto", "nf4"}, "of frozen matrices; nf4: 4 bits"},
+  };
+}
+
+std::vector<Field> DpoFields(DpoConfig& c) {
+  return {
+      {"beta",
+       &c.beta,
+       1e-6,
+       1e6,
+       {},
+       "with pairs of answers: how near to stay to the first model"},
+      {"label_smoothing", &c.label_smoothing, 0, 0.499, {}, "share of pairs that are exchanged"},
   };
 }
 
@@ -256,7 +268,8 @@ std::vector<Section> Sections(Config& config) {
           {"train", TrainFields(config.train)},
           {"checkpoint", CheckpointFields(config.checkpoint)},
           {"sample", SampleFields(config.sample)},
-          {"lora", LoraFields(config.lora)}};
+          {"lora", LoraFields(config.lora)},
+          {"dpo", DpoFields(config.dpo)}};
 }
 
 Config ReadConfig(const json& parsed) {

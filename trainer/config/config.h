@@ -105,6 +105,10 @@ struct TrainConfig {
   int64_t patience = 0;
   bool recompute = false;
   std::vector<std::string> freeze = {};
+  // No key, the data decides: whether `batch` and `micro_batch` count pairs of windows.
+  bool pairs = false;
+
+  int64_t windows_per_example() const { return pairs ? 2 : 1; }
 };
 
 struct CheckpointConfig {
@@ -149,6 +153,12 @@ struct LoraConfig {
   }
 };
 
+// Learning from pairs of answers (DPO, Rafailov et al., arXiv 2305.18290).
+struct DpoConfig {
+  double beta = 0.1;
+  double label_smoothing = 0;  // the share of pairs whose answers are taken to be exchanged
+};
+
 struct Config {
   ModelConfig model;
   DataConfig data;
@@ -157,6 +167,7 @@ struct Config {
   CheckpointConfig checkpoint;
   SampleConfig sample;
   LoraConfig lora;
+  DpoConfig dpo;
 };
 
 // One key: its place, its valid values, its meaning.

@@ -93,7 +93,7 @@ __attribute__((always_inline)) inline void TurnHead(int64_t half, float multiply
 
 TRAINER_WIDEST_VECTORS
 double CrossEntropy(int64_t rows, int64_t vocab, const int64_t* targets, float scale, bool gradient,
-                    float* logits) {
+                    float* logits, const float* weights) {
   double loss = 0;
   for (int64_t row = 0; row < rows; ++row) {
     float* values = logits + row * vocab;
@@ -113,11 +113,12 @@ double CrossEntropy(int64_t rows, int64_t vocab, const int64_t* targets, float s
       values[i] = Exp(values[i] - largest);
       sum += values[i];
     }
-    loss += static_cast<double>(scale) *
+    const float factor = weights == nullptr ? scale : scale * weights[row];
+    loss += static_cast<double>(factor) *
             (std::log(static_cast<double>(sum)) + static_cast<double>(largest - at_target));
     if (!gradient) continue;
-    ScaleRow(vocab, scale / sum, values);
-    values[target] -= scale;
+    ScaleRow(vocab, factor / sum, values);
+    values[target] -= factor;
   }
   return loss;
 }

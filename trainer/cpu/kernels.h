@@ -15,10 +15,11 @@
 namespace gpuctl::trainer::cpu {
 
 // Turns logits [rows, vocab] in place into the gradient of scale * sum of losses (if `gradient`)
-// and returns that sum. A row whose target is below 0 adds no loss and its gradient is 0. Throws
-// std::out_of_range for a target of `vocab` or more.
+// and returns that sum; with `weights`, one for each row, of the weighted sum. A row whose target
+// is below 0 adds no loss and its gradient is 0. Throws std::out_of_range for a target of `vocab`
+// or more.
 double CrossEntropy(int64_t rows, int64_t vocab, const int64_t* targets, float scale, bool gradient,
-                    float* logits);
+                    float* logits, const float* weights = nullptr);
 
 // The keys that the rows of scores [matrices, rows, keys] may see: of the first `visible + i` keys
 // (at most `keys`), row i may see the last `window`. Where windows hold several documents, row i of

@@ -85,14 +85,18 @@ PackedRows::PackedRows(const TokenRows& rows, int64_t context, bool pack, uint64
   order_ = std::move(by_window);
 }
 
+bool PackedRows::Learns(int64_t row) const {
+  return PromptTokens(rows_.Words(row), Places(row) + 1) <= Places(row);
+}
+
 bool PackedRows::HasLearned() const {
-  for (const int64_t row : order_) {
-    const uint32_t* words = rows_.Words(row);
-    for (int64_t t = 1; t <= Places(row); ++t) {
-      if ((words[t] & kLearnedBit) != 0) return true;
-    }
-  }
-  return false;
+  return std::any_of(order_.begin(), order_.end(), [&](int64_t row) { return Learns(row); });
+}
+
+int64_t PackedRows::RowWithoutLearned() const {
+  const auto found =
+      std::find_if(order_.begin(), order_.end(), [&](int64_t row) { return !Learns(row); });
+  return found == order_.end() ? -1 : *found;
 }
 
 int64_t PackedRows::Places(int64_t row) const { return std::min(rows_.Size(row) - 1, context_); }

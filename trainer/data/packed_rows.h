@@ -27,6 +27,8 @@ class PackedRows {
   int64_t truncated_rows() const { return truncated_rows_; }
   // Whether any token that is a target in a window is learned. Reads rows up to the first such one.
   bool HasLearned() const;
+  // Returns a row without one, or -1. Reads all rows.
+  int64_t RowWithoutLearned() const;
   // Returns how many places of all windows hold a row.
   int64_t filled() const { return filled_; }
 
@@ -36,6 +38,7 @@ class PackedRows {
 
  private:
   int64_t Places(int64_t row) const;
+  bool Learns(int64_t row) const;
 
   const TokenRows& rows_;
   int64_t context_;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -57,10 +58,12 @@ int64_t CountAt(const json& object, const char* key, const std::string& path) {
 json ReadDescription(const std::string& path) {
   json description = ParseJsonObject(ReadWholeFile(path, kLargestSettings), "read data " + path);
   const int64_t format = CountAt(description, "format", path);
-  if (format != kPreparedFormat) {
-    throw DataError(Format("read data %s: has format %lld, this program reads %lld", path.c_str(),
-                           static_cast<long long>(format), static_cast<long long>(kPreparedFormat)),
-                    "prepare the data with the same version of gpuctl");
+  if (format != kPreparedFormat && format != kPairsFormat) {
+    throw DataError(
+        Format("read data %s: has format %lld, this program reads %lld and %lld", path.c_str(),
+               static_cast<long long>(format), static_cast<long long>(kPreparedFormat),
+               static_cast<long long>(kPairsFormat)),
+        "prepare the data with the same version of gpuctl");
   }
   return description;
 }
@@ -79,7 +82,33 @@ void CheckCounts(const json& description, const std::string& path, const char* p
   }
 }
 
+// Refuses rows that are no pairs: answers to two prompts, or without a learned token.
+void CheckPairs(const TokenRows& rows) {
+  const auto refuse = [&](int64_t row, const char* why) {
+    throw DataError(
+        Format("read data %s: row %lld %s", rows.path().c_str(), static_cast<long long>(row), why),
+        "prepare the data again");
+  };
+  if (rows.rows() % 2 != 0) refuse(rows.rows() - 1, "has no other one to be a pair with");
+  for (int64_t row = 0; row < rows.rows(); ++row) {
+    const int64_t prompt = PromptTokens(rows.Words(row), rows.Size(row));
+    if (prompt == rows.Size(row)) refuse(row, "of a pair has no learned token");
+    if (row % 2 == 0) continue;
+    const uint32_t* chosen = rows.Words(row - 1);
+    if (PromptTokens(chosen, rows.Size(row - 1)) != prompt ||
+        !std::equal(chosen, chosen + prompt, rows.Words(row))) {
+      refuse(row, "has another prompt than the other one of its pair");
+    }
+  }
+}
+
 }  // namespace
+
+int64_t PromptTokens(const uint32_t* words, int64_t size) {
+  int64_t tokens = std::min<int64_t>(size, 1);
+  while (tokens < size && (words[tokens] & kLearnedBit) == 0) ++tokens;
+  return tokens;
+}
 
 TokenRows::TokenRows(const std::string& folder, const std::string& part)
     : path_(folder + "/" + part + kTokensSuffix) {
@@ -133,10 +162,15 @@ PreparedData OpenPrepared(const std::string& folder) {
                     TextAt(description, "digest", path),
                     TextAt(description, "tokenizer_sha256", path),
                     CountAt(description, "id_end", path),
+                    CountAt(description, "format", path) == kPairsFormat,
                     TokenRows(folder, kTrainPart),
                     TokenRows(folder, kHeldOutPart)};
   CheckCounts(description, path, kTrainPart, data.train);
   CheckCounts(description, path, kHeldOutPart, data.held_out);
+  if (data.pairs) {
+    CheckPairs(data.train);
+    CheckPairs(data.held_out);
+  }
   data.description = std::move(description);
   return data;
 }

@@ -11,6 +11,9 @@
 //
 // A row is a document or a conversation; nothing of one row is seen from another. All its tokens
 // but the first can be learned. A row has two tokens or more.
+//
+// With "format" 2 the rows are pairs: rows 2 i and 2 i + 1 are the chosen and the rejected answer
+// to one prompt. Both begin with the same tokens, which are not learned; then something is learned.
 
 #ifndef TRAINER_DATA_PREPARED_H_
 #define TRAINER_DATA_PREPARED_H_
@@ -24,6 +27,7 @@
 namespace gpuctl::trainer {
 
 constexpr int64_t kPreparedFormat = 1;
+constexpr int64_t kPairsFormat = 2;
 constexpr char kDatasetFile[] = "dataset.json";
 constexpr char kTokensSuffix[] = ".tokens";
 constexpr char kEndsSuffix[] = ".ends";
@@ -66,9 +70,13 @@ struct PreparedData {
   std::string digest;            // the same data has the same digest
   std::string tokenizer_sha256;  // in hex
   int64_t id_end = 0;            // one more than the highest id of the tokenizer
+  bool pairs = false;            // rows are chosen and rejected answers in turn
   TokenRows train;
   TokenRows held_out;
 };
+
+// Returns how many tokens, the first one included, come before the first learned one.
+int64_t PromptTokens(const uint32_t* words, int64_t size);
 
 // True for a folder that `prepare` made.
 bool IsPrepared(const std::string& folder);

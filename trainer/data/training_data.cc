@@ -57,6 +57,16 @@ void RefuseWithoutTargets(const PackedRows& rows, const std::string& what) {
                   "set model.context to more, or prepare the data with another --mask");
 }
 
+// Of a pair both answers count.
+void RefuseWithoutAnswer(const PackedRows& rows) {
+  const int64_t row = rows.RowWithoutLearned();
+  if (row < 0) return;
+  throw DataError(Format("read data %s: row %lld of a pair has no learned token within "
+                         "model.context",
+                         rows.rows().path().c_str(), static_cast<long long>(row)),
+                  "set model.context to more, or prepare the data with that --context");
+}
+
 class PreparedRows : public TrainingData {
  public:
   PreparedRows(const Config& config, PreparedData data)
@@ -64,23 +74,43 @@ class PreparedRows : public TrainingData {
         context_(config.model.context),
         vocabulary_(config.model.vocab_size),
         seed_(static_cast<uint64_t>(config.train.seed)),
-        train_(data_.train, context_, config.data.pack, seed_),
+        train_(data_.train, context_, config.data.pack && !data_.pairs, seed_),
         // The seed of a run does not change what it is measured by.
-        held_out_(data_.held_out, context_, config.data.pack, 0),
-        held_out_windows_(std::min(held_out_.windows(), config.train.eval_windows)) {
+        held_out_(data_.held_out, context_, config.data.pack && !data_.pairs, 0),
+        held_out_windows_(each() *
+                          std::min(held_out_.windows() / each(), config.train.eval_windows)) {
     RefuseWithoutTargets(train_, "row to train on");
     RefuseWithoutTargets(held_out_, "held-out row");
+    if (!data_.pairs) return;
+    RefuseWithoutAnswer(train_);
+    RefuseWithoutAnswer(held_out_);
   }
 
   int64_t windows_per_epoch() const override { return train_.windows(); }
   int64_t FillTraining(int64_t number, const WindowSlot& slot) const override {
-    const int64_t count = train_.windows();
-    const auto epoch = static_cast<uint64_t>(number / count);
-    return train_.Fill(Permute(number % count, count, seed_, epoch), vocabulary_, slot);
+    return train_.Fill(TrainingRow(number), vocabulary_, slot);
   }
   int64_t held_out_windows() const override { return held_out_windows_; }
   int64_t FillHeldOut(int64_t index, const WindowSlot& slot) const override {
-    return held_out_.Fill(index * held_out_.windows() / held_out_windows_, vocabulary_, slot);
+    return held_out_.Fill(HeldOutRow(index), vocabulary_, slot);
+  }
+  bool pairs() const override { return data_.pairs; }
+  int64_t rows(bool held_out) const override {
+    return (held_out ? data_.held_out : data_.train).rows();
+  }
+  // What is said of rows here is true of windows, where several rows share one.
+  int64_t TrainingRow(int64_t number) const override {
+    const int64_t count = train_.windows() / each();
+    const int64_t example = number / each();
+    const auto epoch = static_cast<uint64_t>(example / count);
+    return each() * Permute(example % count, count, seed_, epoch) + number % each();
+  }
+  int64_t HeldOutRow(int64_t index) const override {
+    const int64_t count = held_out_.windows() / each(), seen = held_out_windows_ / each();
+    return each() * (index / each() * count / seen) + index % each();
+  }
+  int64_t FillRow(bool held_out, int64_t row, const WindowSlot& slot) const override {
+    return (held_out ? held_out_ : train_).Fill(row, vocabulary_, slot);
   }
   bool packed() const override { return true; }
   const std::string& digest() const override { return data_.digest; }
@@ -92,11 +122,15 @@ class PreparedRows : public TrainingData {
   }
 
   std::string Describe() const override {
-    std::string line = Format(
-        "%lld rows with %lld tokens in %lld windows, %.1f %% filled; %lld held-out rows",
-        static_cast<long long>(data_.train.rows()), static_cast<long long>(data_.train.tokens()),
-        static_cast<long long>(train_.windows()), 100 * filled_share(),
-        static_cast<long long>(data_.held_out.rows()));
+    std::string line =
+        data_.pairs
+            ? DescribePairs()
+            : Format(
+                  "%lld rows with %lld tokens in %lld windows, %.1f %% filled; %lld held-out rows",
+                  static_cast<long long>(data_.train.rows()),
+                  static_cast<long long>(data_.train.tokens()),
+                  static_cast<long long>(train_.windows()), 100 * filled_share(),
+                  static_cast<long long>(data_.held_out.rows()));
     const int64_t cut = train_.truncated_rows() + held_out_.truncated_rows();
     if (cut > 0) {
       line += Format("; %lld rows are longer than model.context and lose their end",
@@ -106,6 +140,16 @@ class PreparedRows : public TrainingData {
   }
 
  private:
+  int64_t each() const { return data_.pairs ? 2 : 1; }
+
+  std::string DescribePairs() const {
+    return Format(
+        "%lld pairs with %lld tokens, %.1f %% of their windows filled; %lld held-out pairs",
+        static_cast<long long>(data_.train.rows() / 2),
+        static_cast<long long>(data_.train.tokens()), 100 * filled_share(),
+        static_cast<long long>(data_.held_out.rows() / 2));
+  }
+
   const PreparedData data_;
   const int64_t context_;
   const int64_t vocabulary_;
@@ -114,6 +158,16 @@ class PreparedRows : public TrainingData {
   const PackedRows held_out_;
   const int64_t held_out_windows_;
 };
+
+// A run that was meant to learn from pairs must not learn from something else.
+void RefuseDpo(const Config& config) {
+  const DpoConfig defaults;
+  const bool beta = config.dpo.beta != defaults.beta;
+  if (!beta && config.dpo.label_smoothing == defaults.label_smoothing) return;
+  throw ConfigError(std::string("check dpo: dpo.") + (beta ? "beta" : "label_smoothing") +
+                        " is given, but the data has no pairs",
+                    "leave it out, or prepare rows with \"chosen\" and \"rejected\"");
+}
 
 }  // namespace
 
@@ -124,6 +178,7 @@ bool UsesPreparedData(const DataConfig& config) {
 std::unique_ptr<TrainingData> OpenTrainingData(const Config& config,
                                                const std::string& tokenizer_sha256) {
   if (!UsesPreparedData(config.data)) {
+    RefuseDpo(config);
     for (const std::string& path : config.data.paths) {
       if (!IsPrepared(path)) continue;
       throw ConfigError("find data: " + path + " is prepared data, and stands beside other paths",
@@ -134,6 +189,7 @@ std::unique_ptr<TrainingData> OpenTrainingData(const Config& config,
   const std::string& folder = config.data.paths.front();
   PreparedData data = OpenPrepared(folder);
   CheckFitsModel(data, folder, config.model.vocab_size, tokenizer_sha256);
+  if (!data.pairs) RefuseDpo(config);
   return std::make_unique<PreparedRows>(config, std::move(data));
 }
 

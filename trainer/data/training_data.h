@@ -1,4 +1,5 @@
-// What a run trains on: text as bytes, or rows of tokens that `prepare` made. Uses no LibTorch.
+// What a run trains on: text as bytes, or rows or pairs of rows of tokens that `prepare` made. Uses
+// no LibTorch.
 
 #ifndef TRAINER_DATA_TRAINING_DATA_H_
 #define TRAINER_DATA_TRAINING_DATA_H_
@@ -24,6 +25,19 @@ class TrainingData {
   virtual int64_t FillTraining(int64_t number, const WindowSlot& slot) const = 0;
   virtual int64_t held_out_windows() const = 0;
   virtual int64_t FillHeldOut(int64_t index, const WindowSlot& slot) const = 0;
+
+  // Whether its windows are pairs: windows 2 i and 2 i + 1 have the chosen and the rejected answer
+  // to one prompt, which follow each other in each order.
+  virtual bool pairs() const { return false; }
+  // Of what a batch counts: 2 where windows are pairs.
+  int64_t windows_per_example() const { return pairs() ? 2 : 1; }
+  // Of pairs: the rows of both parts, which row a window has, and a row's window.
+  virtual int64_t rows(bool /*held_out*/) const { return 0; }
+  virtual int64_t TrainingRow(int64_t number) const { return number; }
+  virtual int64_t HeldOutRow(int64_t index) const { return index; }
+  virtual int64_t FillRow(bool /*held_out*/, int64_t /*row*/, const WindowSlot& /*slot*/) const {
+    return 0;
+  }
 
   // Whether a window has several documents, so that slot.starts is needed.
   virtual bool packed() const = 0;

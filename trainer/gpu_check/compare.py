@@ -43,7 +43,7 @@ def check_gradients(session):
     if session.dump is None:
         return session.report("gradients", None, why="give --dump PROGRAM, or let it be built")
     variables = {} if session.device == "cpu" else {"TRAINER_DUMP_DEVICE": "cuda:0"}
-    for module in ("families",) if session.small else ("families", "lora"):
+    for module in ("families",) if session.small else ("families", "lora", "pairs"):
         said = programs.run(session, [sys.executable,
                                       os.path.dirname(families.__file__) + f"/{module}.py",
                                       session.dump, f"{session.directory}/{module}"], **variables)

@@ -85,9 +85,11 @@ at::Tensor CachedAttention(const at::Tensor& qkv_nc, const RotaryTable& rotary,
 // Returns scale * sum over the scored rows of -log softmax(x W^T)[target], 0-dimensional, fp32 (or
 // fp64); a target of -1 is not scored. Only `chunk_rows` rows of logits exist at a time, forward
 // and backward. Where W has a GradientSum (linear/matmul.h), the forward pass adds W's gradient to
-// it, and the result must be the end of the graph.
+// it, and the result must be the end of the graph. With `factors_n`, fp32 on the device of x, each
+// row counts so many times.
 at::Tensor LinearCrossEntropy(const at::Tensor& x_nd, const at::Tensor& weight_vd,
-                              const at::Tensor& targets_n, double scale, int64_t chunk_rows);
+                              const at::Tensor& targets_n, double scale, int64_t chunk_rows,
+                              const at::Tensor& factors_n = {});
 
 }  // namespace gpuctl::trainer
 

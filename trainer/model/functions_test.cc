@@ -398,6 +398,27 @@ TEST(LinearCrossEntropyTest, ChunksMatchThePlainLossAndItsGradients) {
   }
 }
 
+TEST(LinearCrossEntropyTest, RowsCountAsOftenAsTheirFactorsSay) {
+  const at::Tensor targets = SomeTargets(50, 37);
+  const Inputs in = {Normal({50, 16}, 11), Normal({37, 16}, 12)};
+  const at::Tensor factors = at::tensor({2.0f, -1.5f, 0.0f, 1.0f, 0.25f}).repeat({10});
+  const Piece plain = [&](const Inputs& i) {
+    const at::Tensor losses =
+        at::cross_entropy_loss(at::matmul(i[0], i[1].t()), targets, {}, at::Reduction::None, -1);
+    return (losses * factors.to(losses.scalar_type())).sum() * 0.02;
+  };
+  const Inputs expected = Gradients(plain, in);
+  for (const int64_t chunk : {1, 7, 50, 1000}) {
+    const Piece chunked = [&](const Inputs& i) {
+      return LinearCrossEntropy(i[0], i[1], targets, 0.02, chunk, factors);
+    };
+    EXPECT_LT(RelativeDifference(chunked(in), plain(in)), 1e-13);
+    const Inputs found = Gradients(chunked, in);
+    for (size_t i = 0; i < 2; ++i) EXPECT_LT(RelativeDifference(found[i], expected[i]), 1e-13);
+    ExpectSameInFp32(chunked, in);
+  }
+}
+
 TEST(LinearCrossEntropyTest, OnlyWantedGradientsAreComputed) {
   const at::Tensor targets = SomeTargets(7, 5);
   const Inputs in = {Normal({7, 4}, 9), Normal({5, 4}, 10)};

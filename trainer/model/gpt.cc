@@ -2,11 +2,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ge.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/nonzero.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -169,6 +171,51 @@ at::Tensor SummedLoss(const GptShape& shape, const GptWeights& weights, const at
   }
   return LinearCrossEntropy(x_nd, weights.head_vd, ToDevice(targets_n, x_nd.device()), scale,
                             LogitRows(shape.config, x_nd.is_cpu()));
+}
+
+Answers AnswersOf(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
+                  const at::Tensor& targets_bt, const at::Tensor& starts_bt) {
+  Answers answers;
+  const at::Tensor x_nd = Hidden(shape, weights, tokens_bt, starts_bt);
+  const at::Tensor targets_n = targets_bt.reshape({-1});
+  const at::Tensor scored_n = at::nonzero(at::ge(targets_n, 0)).squeeze(1);
+  const int64_t* scored = scored_n.data_ptr<int64_t>();
+  for (int64_t b = 1; b <= targets_bt.size(0); ++b) {
+    answers.ends.push_back(
+        std::lower_bound(scored, scored + scored_n.numel(), b * targets_bt.size(1)) - scored);
+  }
+  answers.x_nd = at::index_select(x_nd, 0, ToDevice(scored_n, x_nd.device()));
+  answers.targets_n = ToDevice(at::index_select(targets_n, 0, scored_n), x_nd.device());
+  return answers;
+}
+
+std::vector<float> LogProbabilities(const GptShape& shape, const GptWeights& weights,
+                                    const Answers& answers) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> losses;
+  int64_t begin = 0;
+  for (const int64_t end : answers.ends) {
+    losses.push_back(LinearCrossEntropy(answers.x_nd.narrow(0, begin, end - begin), weights.head_vd,
+                                        answers.targets_n.narrow(0, begin, end - begin), 1.0,
+                                        LogitRows(shape.config, answers.x_nd.is_cpu())));
+    begin = end;
+  }
+  const at::Tensor read_b = ToHost(at::stack(losses).neg_());
+  return {read_b.data_ptr<float>(), read_b.data_ptr<float>() + read_b.numel()};
+}
+
+at::Tensor WeightedLoss(const GptShape& shape, const GptWeights& weights, const Answers& answers,
+                        const std::vector<double>& factors) {
+  const at::Tensor factors_n = at::empty({answers.x_nd.size(0)}, at::kFloat);
+  int64_t at = 0;
+  for (size_t b = 0; b < factors.size(); ++b) {
+    for (; at < answers.ends[b]; ++at) {
+      factors_n.data_ptr<float>()[at] = static_cast<float>(factors[b]);
+    }
+  }
+  return LinearCrossEntropy(answers.x_nd, weights.head_vd, answers.targets_n, 1.0,
+                            LogitRows(shape.config, answers.x_nd.is_cpu()),
+                            ToDevice(factors_n, answers.x_nd.device()));
 }
 
 }  // namespace gpuctl::trainer

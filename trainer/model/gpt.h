@@ -9,6 +9,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "trainer/config/config.h"
 #include "trainer/model/functions.h"
 #include "trainer/model/parameters.h"
@@ -50,6 +52,26 @@ at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Te
 // The targets stay on the CPU: which of them count is decided there, without waiting for a device.
 at::Tensor SummedLoss(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
                       const at::Tensor& targets_bt, double scale, const at::Tensor& starts_bt = {});
+
+// What some windows answer: for losses of whole windows.
+struct Answers {
+  at::Tensor x_nd;            // the last hidden rows with a target, normed
+  at::Tensor targets_n;       // on the device of x
+  std::vector<int64_t> ends;  // of each window's rows
+};
+
+// Returns them for windows as SummedLoss takes them. Differentiable.
+Answers AnswersOf(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
+                  const at::Tensor& targets_bt, const at::Tensor& starts_bt);
+
+// Returns for each window the log-probability of all its targets together, fp32 on the CPU, which
+// waits for the device. Not differentiable.
+std::vector<float> LogProbabilities(const GptShape& shape, const GptWeights& weights,
+                                    const Answers& answers);
+
+// Returns the sum over the windows of -factor * log-probability. Differentiable.
+at::Tensor WeightedLoss(const GptShape& shape, const GptWeights& weights, const Answers& answers,
+                        const std::vector<double>& factors);
 
 }  // namespace gpuctl::trainer
 

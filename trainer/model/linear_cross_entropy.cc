@@ -26,8 +26,8 @@ using torch::autograd::variable_list;
 
 // Adds scale * the chunk's loss to `loss`. Returns the gradient of that by the logits (undefined if
 // it is not needed), in the memory of the logits.
-at::Tensor ChunkLoss(at::Tensor logits_rv, const at::Tensor& target_r, double scale,
-                     bool need_gradient, at::Tensor& loss) {
+at::Tensor ChunkLoss(at::Tensor logits_rv, const at::Tensor& target_r, const at::Tensor& factor_r,
+                     double scale, bool need_gradient, at::Tensor& loss) {
   if (UsesCpuKernels(logits_rv)) {
     const int64_t rows = logits_rv.size(0), vocab = logits_rv.size(1), grain = RowGrain(vocab);
     std::array<double, kMostPieces> sums{};
@@ -35,13 +35,15 @@ at::Tensor ChunkLoss(at::Tensor logits_rv, const at::Tensor& target_r, double sc
       const int64_t begin = RangeBegin(rows, grain, piece);
       sums[static_cast<size_t>(piece)] = cpu::CrossEntropy(
           RangeBegin(rows, grain, piece + 1) - begin, vocab, target_r.data_ptr<int64_t>() + begin,
-          static_cast<float>(scale), need_gradient, logits_rv.data_ptr<float>() + begin * vocab);
+          static_cast<float>(scale), need_gradient, logits_rv.data_ptr<float>() + begin * vocab,
+          factor_r.defined() ? factor_r.data_ptr<float>() + begin : nullptr);
     });
     loss.add_(std::accumulate(sums.begin(), sums.end(), 0.0));
     return need_gradient ? logits_rv : at::Tensor();
   }
   const at::Tensor target_r1 = target_r.unsqueeze(1);
   const at::Tensor weight_r1 = target_r1.ge(0).to(loss.scalar_type()).mul_(scale);
+  if (factor_r.defined()) weight_r1.mul_(factor_r.unsqueeze(1));
   const at::Tensor index_r1 = target_r1.clamp_min(0);
   at::Tensor log_p_rv = at::_log_softmax(Widen(logits_rv), 1, /*half_to_float=*/false);
   loss.sub_(log_p_rv.gather(1, index_r1).mul_(weight_r1).sum());
@@ -51,9 +53,10 @@ at::Tensor ChunkLoss(at::Tensor logits_rv, const at::Tensor& target_r, double sc
   return d_logits_rv.to(logits_rv.scalar_type());
 }
 
-// No input of the function in the sense of autograd; perhaps undefined.
-struct WeightSum {
-  at::Tensor of_vd;
+// No inputs of the function in the sense of autograd; perhaps undefined.
+struct Beside {
+  at::Tensor weight_sum_vd;
+  at::Tensor factors_n;
 };
 
 // The gradient is linear in the incoming one. So forward computes it while the chunk's logits
@@ -61,8 +64,8 @@ struct WeightSum {
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nd,
                             const at::Tensor& weight_vd, const at::Tensor& targets_n, double scale,
-                            int64_t chunk_rows, bool need_dx, bool need_dw, const WeightSum& sum) {
-    const at::Tensor& sum_vd = sum.of_vd;
+                            int64_t chunk_rows, bool need_dx, bool need_dw, const Beside& beside) {
+    const at::Tensor& sum_vd = beside.weight_sum_vd;
     const bool need_gradient = need_dx || need_dw;
     const at::TensorOptions wide =
         x_nd.options().dtype(IsHalfWidth(x_nd) ? at::kFloat : x_nd.scalar_type());
@@ -77,8 +80,10 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
       const at::Tensor x_rd = x_nd.narrow(0, first, rows);
       const at::Tensor logits_rv = room_rv.narrow(0, 0, rows);
       MatMulInto(x_rd, weight_vd.t(), /*add=*/false, logits_rv);
-      const at::Tensor d_logits_rv =
-          ChunkLoss(logits_rv, targets_n.narrow(0, first, rows), scale, need_gradient, loss);
+      const at::Tensor d_logits_rv = ChunkLoss(
+          logits_rv, targets_n.narrow(0, first, rows),
+          beside.factors_n.defined() ? beside.factors_n.narrow(0, first, rows) : at::Tensor(),
+          scale, need_gradient, loss);
       if (need_dx) MatMulInto(d_logits_rv, weight_vd, /*add=*/false, dx_nd.narrow(0, first, rows));
       if (!need_dw) continue;
       if (IsHalfWidth(x_nd)) {
@@ -115,12 +120,13 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
 }  // namespace
 
 at::Tensor LinearCrossEntropy(const at::Tensor& x_nd, const at::Tensor& weight_vd,
-                              const at::Tensor& targets_n, double scale, int64_t chunk_rows) {
+                              const at::Tensor& targets_n, double scale, int64_t chunk_rows,
+                              const at::Tensor& factors_n) {
   const bool enabled = at::GradMode::is_enabled();
   return LinearCrossEntropyFunction::apply(
       x_nd, weight_vd, targets_n, scale, chunk_rows, enabled && x_nd.requires_grad(),
       enabled && weight_vd.requires_grad(),
-      WeightSum{enabled ? GradientSum(weight_vd) : at::Tensor()});
+      Beside{enabled ? GradientSum(weight_vd) : at::Tensor(), factors_n});
 }
 
 }  // namespace gpuctl::trainer

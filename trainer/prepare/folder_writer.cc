@@ -172,9 +172,10 @@ void FolderWriter::AddFile(const std::string& name, const std::string& content) 
   WriteFileDurably(made_ + "/" + name, content);
 }
 
-void FolderWriter::Publish(nlohmann::ordered_json description) {
-  nlohmann::ordered_json whole = {{"format", kPreparedFormat}};
-  whole["digest"] = Sha256Hex(parts_[kHeldOut]->Digests() + parts_[kTrain]->Digests());
+void FolderWriter::Publish(nlohmann::ordered_json description, bool pairs) {
+  nlohmann::ordered_json whole = {{"format", pairs ? kPairsFormat : kPreparedFormat}};
+  whole["digest"] =
+      Sha256Hex((pairs ? "pairs\n" : "") + parts_[kHeldOut]->Digests() + parts_[kTrain]->Digests());
   whole.update(description);
   for (const Part part : {kTrain, kHeldOut}) {
     const PartCounts& counts = parts_[part]->counts();

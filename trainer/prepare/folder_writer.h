@@ -73,8 +73,8 @@ class FolderWriter {
   // Writes one more file, which the digest of the data does not depend on. Throws Error(kIo).
   void AddFile(const std::string& name, const std::string& content);
   // Writes dataset.json, with what it must have added to `description`, and puts the folder into
-  // its place, for an older one. Call it after Finish.
-  void Publish(nlohmann::ordered_json description);
+  // its place, for an older one. `pairs` says that the rows are pairs. Call it after Finish.
+  void Publish(nlohmann::ordered_json description, bool pairs = false);
 
  private:
   void Lock();

@@ -85,9 +85,10 @@ class RowSink {
     report_->bytes += static_cast<int64_t>(batch.bytes);
     for (const PreparedRow& row : batch.rows) {
       if (row.continues && document_is_bad_) continue;
-      document_is_bad_ = !row.fault.empty();
+      const std::string fault = row.fault.empty() ? FaultAmongOthers(row) : row.fault;
+      document_is_bad_ = !fault.empty();
       if (document_is_bad_) {
-        AddBad(batch.path, row);
+        AddBad(batch.path, row, fault);
       } else if (row.continues) {
         Continue(row.encoded);
       } else {
@@ -123,10 +124,19 @@ class RowSink {
   }
 
  private:
-  void AddBad(const std::string& path, const PreparedRow& row) {
+  // The first good row decides whether the data is pairs.
+  std::string FaultAmongOthers(const PreparedRow& row) {
+    const bool is_pair = row.kind == RowKind::kPair;
+    if (!report_->pairs) report_->pairs = is_pair;
+    if (*report_->pairs == is_pair) return "";
+    return is_pair ? "is a pair, and rows before it are none"
+                   : "is no pair, and rows before it are pairs";
+  }
+
+  void AddBad(const std::string& path, const PreparedRow& row, const std::string& fault) {
     if (report_->bad == 0) report_->bad_hint = row.hint;
     if (++report_->bad <= static_cast<int64_t>(kListedBadRows)) {
-      report_->bad_rows.push_back(path + ":" + std::to_string(row.line) + ": " + row.fault);
+      report_->bad_rows.push_back(path + ":" + std::to_string(row.line) + ": " + fault);
     }
   }
 
@@ -177,7 +187,10 @@ class RowSink {
       const size_t size = encoded.ends[i] - begin;
       writer_->part(part_).Add(words, size);
       last_word_ = words[size - 1];
-      if (i == 0 && report_->samples.size() < static_cast<size_t>(options_.samples)) {
+      // Of a pair both are shown.
+      const int64_t each = report_->pairs.value_or(false) ? 2 : 1;
+      const auto shown = static_cast<int64_t>(report_->samples.size());
+      if (static_cast<int64_t>(i) < each && shown < each * options_.samples) {
         report_->samples.emplace_back(words, words + std::min(size, kSampleTokens));
       }
     }
@@ -318,7 +331,7 @@ std::optional<PrepareReport> Prepare(const PrepareOptions& options) {
                                         {"mask", NameOfMask(options.mask)},
                                         {"parts", nlohmann::ordered_json::object()},
                                         {"report", ReportJson(report)}};
-  writer.Publish(std::move(description));
+  writer.Publish(std::move(description), report.pairs.value_or(false));
   return report;
 }
 

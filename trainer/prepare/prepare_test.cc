@@ -60,11 +60,59 @@ TEST_F(PrepareTest, CountsWhatItWrites) {
   EXPECT_EQ(report.chat_tokens, 12);
   EXPECT_EQ(report.chat_learned, 4);
   EXPECT_EQ(ReportJson(report)["kinds"].dump(),
-            R"({"messages":1,"prompt":0,"conversations":0,"text":6})");
+            R"({"messages":1,"prompt":0,"conversations":0,"text":6,"chosen":0})");
   const std::string text = ReportText(report, 2);
   EXPECT_NE(text.find("7 (1 messages, 6 text)"), std::string::npos) << text;
   EXPECT_NE(text.find("33.3 % of those of conversations"), std::string::npos) << text;
   EXPECT_NE(text.find("HINT: 1 held-out rows are trained on, too"), std::string::npos) << text;
+}
+
+constexpr char kPairs[] =
+    "{\"prompt\": \"p\", \"chosen\": \"a\", \"rejected\": \"b\"}\n"
+    "{\"chosen\": [{\"role\": \"user\", \"content\": \"q\"}, "
+    "{\"role\": \"assistant\", \"content\": \"yes\"}], "
+    "\"rejected\": [{\"role\": \"user\", \"content\": \"q\"}, "
+    "{\"role\": \"assistant\", \"content\": \"no\"}]}\n";
+
+TEST_F(PrepareTest, PairsStayTogether) {
+  Write("a.jsonl", kPairs);
+  WriteFileDurably(dir_.path() + "/h.jsonl",
+                   "{\"prompt\": \"r\", \"chosen\": \"c\", \"rejected\": \"d\"}\n");
+  options_.held_out_file = dir_.path() + "/h.jsonl";
+  const PrepareReport report = Prepare(options_).value();
+  EXPECT_EQ(Rows(kTrainPart),
+            (Texts{"<s>p[a<e>]", "<s>p[b<e>]", "u:q<e>\na:[yes<e>]\n", "u:q<e>\na:[no<e>]\n"}));
+  EXPECT_EQ(Rows(kHeldOutPart), (Texts{"<s>r[c<e>]", "<s>r[d<e>]"}));
+  EXPECT_EQ(report.samples.size(), 2u);
+  const std::string text = ReportText(report, 2);
+  EXPECT_NE(text.find("train       2 pairs, "), std::string::npos) << text;
+  EXPECT_NE(text.find("3 (3 chosen)"), std::string::npos) << text;
+  const PreparedData data = OpenPrepared(options_.out);
+  EXPECT_TRUE(data.pairs);
+  EXPECT_EQ(data.description["format"], kPairsFormat);
+  // One row moves to the other part as a whole.
+  options_.held_out_file.clear();
+  for (const double share : {0.000001, 0.999999}) {
+    options_.held_out = share;
+    Prepare(options_);
+    EXPECT_EQ(Rows(kTrainPart).size(), 2u);
+    EXPECT_EQ(Rows(kHeldOutPart).size(), 2u);
+    EXPECT_NE(OpenPrepared(options_.out).digest, data.digest);
+  }
+}
+
+TEST_F(PrepareTest, PairsAndOtherRowsDoNotMix) {
+  Write("a.jsonl", kPairs);
+  Write("b.jsonl", "{\"text\": \"one\"}\n");
+  Write("c.txt", "two");
+  EXPECT_ERROR(Prepare(options_), ExitCode::kBadData, "b.jsonl:1: is no pair, and rows before");
+  EXPECT_ERROR(Prepare(options_), ExitCode::kBadData, "c.txt:1: is no pair, and rows before");
+  options_.skip_bad_rows = true;
+  EXPECT_EQ(Prepare(options_).value().bad, 2);
+  EXPECT_EQ(Rows(kTrainPart).size() + Rows(kHeldOutPart).size(), 4u);
+  options_.data = {dir_.path() + "/b.jsonl", dir_.path() + "/a.jsonl"};
+  options_.skip_bad_rows = false;
+  EXPECT_ERROR(Prepare(options_), ExitCode::kBadData, "a.jsonl:2: is a pair, and rows before");
 }
 
 TEST_F(PrepareTest, ADocumentInPiecesIsOneSequence) {

@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr RowKind kKinds[] = {RowKind::kMessages, RowKind::kPromptCompletion,
-                              RowKind::kConversations, RowKind::kText};
+                              RowKind::kConversations, RowKind::kText, RowKind::kPair};
 
 int64_t RowsOf(const PrepareReport& report) {
   int64_t rows = 0;
@@ -104,8 +104,13 @@ std::string ReportText(const PrepareReport& report, double seconds) {
     text += Format("%-11s %s\n", name, value.c_str());
   };
   line("rows", Grouped(RowsOf(report)) + " (" + kinds + ")");
-  line("train", Grouped(train.rows) + " rows, " + Grouped(train.tokens) + " tokens");
-  line("held out", Grouped(held_out.rows) + " rows, " + Grouped(held_out.tokens) + " tokens");
+  const auto say_part = [&](const char* name, const PartCounts& part) {
+    const std::string rows = report.pairs.value_or(false) ? Grouped(part.rows / 2) + " pairs, "
+                                                          : Grouped(part.rows) + " rows, ";
+    line(name, rows + Grouped(part.tokens) + " tokens");
+  };
+  say_part("train", train);
+  say_part("held out", held_out);
   line("length", Format("%.1f tokens on average, %s at most, context %s", ShareOf(tokens, pieces),
                         Grouped(std::max(train.longest, held_out.longest)).c_str(),
                         Grouped(report.context).c_str()));

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace gpuctl::trainer {
 
 struct PrepareReport {
   std::array<int64_t, kRowKinds> rows = {};  // of the input, by RowKind
+  std::optional<bool> pairs;                 // whether these are pairs; none: no good row yet
   int64_t bad = 0;
   std::vector<std::string> bad_rows;  // the first of them: "FILE:LINE: why"
   std::string bad_hint;               // for the first of them
@@ -31,7 +33,7 @@ struct PrepareReport {
   int64_t model_rows = 0;  // of the model's embedding; 0: not known
   int64_t id_end = 0;
   bool ends_documents = true;
-  PartCounts parts[2];                         // by Part
+  PartCounts parts[2];                         // by Part; a pair has two rows
   std::vector<std::vector<uint32_t>> samples;  // the words of the first rows
 };
 

@@ -17,7 +17,8 @@ constexpr size_t kMaxKeys = 2000;
 // The template is rendered for each turn, so time grows with the square of their number.
 constexpr size_t kMaxMessages = 2000;
 constexpr char kKindsHint[] =
-    R"(rows have "messages", "prompt" and "completion", "conversations", or "text")";
+    R"(rows have "messages", "prompt" and "completion", "conversations", "text", or "chosen" )"
+    R"(and "rejected")";
 
 const char* const kRoles[] = {"system", "developer", "user", "assistant", "tool"};
 
@@ -200,6 +201,78 @@ void ReadPromptAndCompletion(const Json& row, Row* made) {
   AddMessages(row, "completion", &made->conversation);
 }
 
+// Reads the answer that `key` names, to what `made` has as its prompt.
+void ReadAnswer(const Json& row, const char* key, Row* made) {
+  if (!made->is_chat) {
+    made->text = TextOfKey(row, key);
+    if (made->text.empty()) throw DataError("\"" + std::string(key) + "\" is empty");
+    return;
+  }
+  AddMessages(row, key, &made->conversation);
+  AddTools(row, &made->conversation);
+}
+
+// Both are whole conversations; what they begin with alike is the prompt.
+void FindCommonPrompt(Row* chosen, Row* rejected) {
+  const Json &a = chosen->conversation.messages, &b = rejected->conversation.messages;
+  size_t common = 0;
+  while (common < std::min(a.size(), b.size()) && a[common] == b[common]) ++common;
+  if (common == 0) throw DataError(R"("chosen" and "rejected" begin with different messages)");
+  if (common == a.size() || common == b.size()) {
+    throw DataError(a == b ? R"("chosen" and "rejected" are the same)"
+                           : R"(one of "chosen" and "rejected" is the beginning of the other)");
+  }
+  chosen->first_learned = rejected->first_learned = common;
+}
+
+void CheckAnswers(const Row& chosen, const Row& rejected) {
+  const bool same = chosen.is_chat ? chosen.conversation.messages == rejected.conversation.messages
+                                   : chosen.text == rejected.text;
+  if (same) throw DataError(R"("chosen" and "rejected" are the same)");
+  if (!chosen.is_chat) return;
+  for (const Row* row : {&chosen, &rejected}) {
+    const Json& first = row->conversation.messages[row->first_learned];
+    if (first["role"] == "assistant") continue;
+    throw DataError(std::string(row == &chosen ? "\"chosen\"" : "\"rejected\"") +
+                        " answers with a message of the role " + first["role"].dump(),
+                    "an answer begins with a message of the assistant");
+  }
+}
+
+Row ReadPair(const Json& row) {
+  for (const char* key : {"chosen", "rejected"}) {
+    if (FindKey(row, key) != nullptr) continue;
+    throw DataError(std::string(R"(has one of "chosen" and "rejected", and no ")") + key + "\"",
+                    kKindsHint);
+  }
+  const Json* prompt = FindKey(row, "prompt");
+  const Json &chosen = row.at("chosen"), &rejected = row.at("rejected");
+  const bool texts = chosen.is_string() && rejected.is_string();
+  const bool lists = chosen.is_array() && rejected.is_array();
+  if (prompt == nullptr && texts) {
+    throw DataError(R"("chosen" and "rejected" are texts without a "prompt")");
+  }
+  if (!(texts && prompt->is_string()) && !(lists && (prompt == nullptr || prompt->is_array()))) {
+    throw DataError(
+        R"("prompt", "chosen" and "rejected" are neither three texts nor three lists of messages)",
+        lists ? R"(where "chosen" and "rejected" are whole conversations, leave "prompt" out)"
+              : "");
+  }
+  Row made;
+  made.kind = RowKind::kPair;
+  made.is_chat = lists;
+  if (texts) made.prompt = TextOfKey(row, "prompt");
+  if (lists && prompt != nullptr) AddMessages(row, "prompt", &made.conversation);
+  made.first_learned = made.conversation.messages.size();
+  Row other = made;
+  ReadAnswer(row, "chosen", &made);
+  ReadAnswer(row, "rejected", &other);
+  if (lists && prompt == nullptr) FindCommonPrompt(&made, &other);
+  CheckAnswers(made, other);
+  made.rejected = std::make_shared<const Row>(std::move(other));
+  return made;
+}
+
 std::string KeysOf(const Json& object) {
   std::string keys;
   for (const auto& item : object.items()) {
@@ -219,6 +292,8 @@ const char* NameOf(RowKind kind) {
       return "prompt";
     case RowKind::kConversations:
       return "conversations";
+    case RowKind::kPair:
+      return "chosen";
     case RowKind::kText:
       break;
   }
@@ -238,6 +313,9 @@ Row ParseRow(std::string_view line) {
     throw DataError("is no JSON object", row.is_array()
                                              ? "one object a line: jq -c '.[]' makes that of a list"
                                              : "one JSON object a line");
+  }
+  if (FindKey(row, "chosen") != nullptr || FindKey(row, "rejected") != nullptr) {
+    return ReadPair(row);
   }
   Row made;
   if (FindKey(row, "messages") != nullptr) {

@@ -4,6 +4,8 @@
 //   {"prompt": …, "completion": …}      texts, or lists of messages
 //   {"conversations": [{"from": …, "value": …}, …]}      a conversation, as ShareGPT has it
 //   {"text": …}      a document
+//   {"prompt": …, "chosen": …, "rejected": …}      a pair: texts, or lists of messages
+//   {"chosen": [messages], "rejected": [messages]}      a pair: conversations that begin alike
 //
 // The keys are those of TRL's data sets; other keys are not looked at.
 
@@ -11,6 +13,7 @@
 #define TRAINER_PREPARE_ROW_H_
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -18,9 +21,9 @@
 
 namespace gpuctl::trainer {
 
-enum class RowKind { kMessages, kPromptCompletion, kConversations, kText };
-constexpr size_t kRowKinds = 4;
-// Returns the key that tells the kind: "messages", "prompt", "conversations", "text".
+enum class RowKind { kMessages, kPromptCompletion, kConversations, kText, kPair };
+constexpr size_t kRowKinds = 5;
+// Returns the key that tells the kind: "messages", "prompt", "conversations", "text", "chosen".
 const char* NameOf(RowKind kind);
 
 struct Row {
@@ -30,6 +33,8 @@ struct Row {
   size_t first_learned = 0;   // messages before it are a prompt
   std::string prompt;         // what is not learned before `text`
   std::string text;           // a document or a completion
+  // Of a pair, whose chosen answer is the rest of this: the same prompt with the rejected one.
+  std::shared_ptr<const Row> rejected = nullptr;
 };
 
 // Reads a line of JSON. Throws Error(kBadData) that says what is wrong with it, without a place.

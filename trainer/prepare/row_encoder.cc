@@ -63,15 +63,42 @@ RowEncoder::RowEncoder(const std::string& folder, const std::string& template_fi
 
 EncodedRow RowEncoder::Encode(const Row& row) const {
   if (!row.is_chat && row.kind == RowKind::kText) return EncodeDocument(row.text, true, true);
+  return row.rejected != nullptr ? EncodePair(row) : EncodeOne(row);
+}
+
+EncodedRow RowEncoder::EncodeOne(const Row& row) const {
   EncodedRow made = row.is_chat ? EncodeChat(row) : EncodeCompletion(row);
   CutOff(&made);
+  return made;
+}
+
+EncodedRow RowEncoder::EncodePair(const Row& row) const {
+  EncodedRow made = EncodeOne(row);
+  const EncodedRow other = EncodeOne(*row.rejected);
+  const auto prompt_of = [](const EncodedRow& of) {
+    return PromptTokens(of.words.data(), static_cast<int64_t>(of.words.size()));
+  };
+  const int64_t prompt = prompt_of(made);
+  if (prompt != prompt_of(other) ||
+      !std::equal(made.words.begin(), made.words.begin() + prompt, other.words.begin())) {
+    throw DataError("the template writes the prompt in another way for each answer");
+  }
+  if (made.words == other.words) {
+    const bool cut = made.dropped + other.dropped > 0;
+    throw DataError(cut ? Format("the first %zu tokens are the same for both answers", most_)
+                        : "both answers have the same tokens",
+                    cut ? "raise --context" : "");
+  }
+  made.words.insert(made.words.end(), other.words.begin(), other.words.end());
+  made.ends.push_back(made.words.size());
+  made.dropped += other.dropped;
   return made;
 }
 
 EncodedRow RowEncoder::EncodeChat(const Row& row) const {
   if (no_template_) throw *no_template_;
   MaskedText masked;
-  if (mask_ == Mask::kAll) {
+  if (mask_ == Mask::kAll && row.kind != RowKind::kPair) {
     masked.text = template_->Render(row.conversation, /*add_generation_prompt=*/false);
     masked.learned = {{0, masked.text.size()}};
   } else {
@@ -101,7 +128,8 @@ EncodedRow RowEncoder::EncodeCompletion(const Row& row) const {
   const EncodedParts parts = tokenizer_.EncodeParts(row.prompt + row.text, {row.prompt.size()});
   EncodedRow made;
   AddBefore(parts.ids, &made.words);
-  AddWords(parts.ids, 0, parts.ends[0], mask_ == Mask::kAll, &made.words);
+  AddWords(parts.ids, 0, parts.ends[0], mask_ == Mask::kAll && row.kind != RowKind::kPair,
+           &made.words);
   AddWords(parts.ids, parts.ends[0], parts.ends[1], true, &made.words);
   AddBehind(&made.words);
   return made;

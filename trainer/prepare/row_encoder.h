@@ -19,7 +19,7 @@ namespace gpuctl::trainer {
 // What is learned of a conversation: the assistant's turns, the last one of them, or all.
 enum class Mask { kAssistant, kLast, kAll };
 
-// One row, or the pieces of a document.
+// One row, the pieces of a document, or the two rows of a pair.
 struct EncodedRow {
   std::vector<uint32_t> words;
   std::vector<size_t> ends;  // of each piece in `words`
@@ -40,7 +40,8 @@ class RowEncoder {
   // each for itself: so the model learns to answer behind the tokens that a prompt has when the
   // model is asked. A longer row is cut off at its end, a document into pieces that overlap by one
   // token. Throws Error(kBadData) without a place: the template or the tokenizer refuses the row,
-  // or nothing is left to learn.
+  // or nothing is left to learn; of a pair, also if both answers are left alike, or the template
+  // writes two prompts. In a pair the answers alone are learned.
   EncodedRow Encode(const Row& row) const;
 
   // Encodes a piece of a document: the first one, the last one, both or neither. What goes on with
@@ -60,6 +61,8 @@ class RowEncoder {
   const Tokenizer& tokenizer() const { return tokenizer_; }
 
  private:
+  EncodedRow EncodeOne(const Row& row) const;
+  EncodedRow EncodePair(const Row& row) const;
   EncodedRow EncodeChat(const Row& row) const;
   EncodedRow EncodeCompletion(const Row& row) const;
   void AddBefore(const std::vector<int32_t>& ids, std::vector<uint32_t>* words) const;

@@ -52,6 +52,27 @@ TEST_F(RowEncoderTest, OfACompletionOnlyItsTurnsAreLearned) {
   EXPECT_EQ(Shown(row), "u:qa:yesu:ra:[no]");
 }
 
+TEST_F(RowEncoderTest, OfAPairTheAnswersAreLearned) {
+  const std::string texts = R"({"prompt": "ab", "chosen": "cd", "rejected": "e"})";
+  const std::string talks = R"({"chosen": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "yes"}], "rejected": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "no"}]})";
+  for (const Mask mask : {Mask::kAssistant, Mask::kLast, Mask::kAll}) {
+    EXPECT_EQ(Shown(texts, mask), "<s>ab[cd<e>]|<s>ab[e<e>]");
+    EXPECT_EQ(Shown(talks, mask), "u:q<e>\na:[yes<e>]\n|u:q<e>\na:[no<e>]\n");
+  }
+  EXPECT_EQ(Shown(texts, Mask::kAssistant, 3), "<s>ab[c]|<s>ab[e]");
+  EXPECT_EQ(dropped_, 3);
+  EXPECT_ERROR(Shown(texts, Mask::kAssistant, 2), kBad, "have nothing to learn");
+  const std::string alike = R"({"prompt": "ab", "chosen": "cd", "rejected": "ce"})";
+  EXPECT_ERROR(Shown(alike, Mask::kAssistant, 3), kBad, "the same for both answers");
+  template_ =
+      "{{ messages[-1].content[0] }}{% for m in messages %}{% if m.role == 'assistant' %}"
+      "{% generation %}{{ m.content }}{% endgeneration %}{% else %}u:{{ m.content }}{% endif %}"
+      "{% endfor %}";
+  EXPECT_ERROR(Shown(talks), kBad, "the prompt in another way for each answer");
+}
+
 TEST_F(RowEncoderTest, TextsGetTheTokensAroundThemOnce) {
   EXPECT_EQ(Shown(R"({"text": "ab"})"), "<s>[ab<e>]");
   EXPECT_EQ(Shown(R"({"text": "<s>ab<e>"})"), "<s>[ab<e>]");

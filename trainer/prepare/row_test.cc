@@ -46,6 +46,65 @@ TEST(RowTest, ShareGptsSpeakersGetRoles) {
             1u);
 }
 
+std::string AnswersOf(const Row& row) {
+  const auto show = [](const Row& of) {
+    std::string shown = of.prompt + "|" + of.text;
+    for (size_t i = 0; of.is_chat && i < of.conversation.messages.size(); ++i) {
+      shown += i == of.first_learned ? "|" : "";
+      shown += of.conversation.messages[i]["content"].get<std::string>();
+    }
+    return shown;
+  };
+  EXPECT_EQ(row.kind, RowKind::kPair);
+  EXPECT_EQ(row.rejected->kind, RowKind::kPair);
+  return show(row) + " " + show(*row.rejected);
+}
+
+TEST(RowTest, PairsHaveTwoAnswers) {
+  EXPECT_EQ(AnswersOf(ParseRow(R"({"prompt": "p", "chosen": "a", "rejected": "b"})")), "p|a p|b");
+  EXPECT_EQ(AnswersOf(ParseRow(R"({"prompt": [{"role": "user", "content": "p"}],
+      "chosen": [{"role": "assistant", "content": "a"}],
+      "rejected": [{"role": "assistant", "content": "b"}]})")),
+            "|p|a |p|b");
+  EXPECT_EQ(AnswersOf(ParseRow(R"({"chosen": [{"role": "user", "content": "p"},
+      {"role": "assistant", "content": "a"}, {"role": "user", "content": "q"},
+      {"role": "assistant", "content": "b"}], "rejected": [{"role": "user", "content": "p"},
+      {"role": "assistant", "content": "a"}, {"role": "user", "content": "q"},
+      {"role": "assistant", "content": "c"}], "prompt": null})")),
+            "|paq|b |paq|c");
+}
+
+TEST(RowTest, SaysWhatIsWrongWithPairs) {
+  const auto texts = [](const std::string& prompt, const std::string& chosen,
+                        const std::string& rejected) {
+    return ParseRow("{" + prompt + R"("chosen": )" + chosen + R"(, "rejected": )" + rejected + "}");
+  };
+  EXPECT_ERROR(texts(R"("prompt": "p", )", R"("a")", R"("a")"), kBadRow, "are the same");
+  EXPECT_ERROR(texts(R"("prompt": "p", )", R"("")", R"("a")"), kBadRow, "\"chosen\" is empty");
+  EXPECT_ERROR(texts(R"("prompt": "p", )", R"("a")", "null"), kBadRow, "no \"rejected\"");
+  EXPECT_ERROR(texts(R"("prompt": "p", )", "null", R"("a")"), kBadRow, "no \"chosen\"");
+  EXPECT_ERROR(texts(R"("prompt": "p", )", R"("a")", "7"), kBadRow, "neither three texts");
+  EXPECT_ERROR(texts(R"("prompt": "p", )", "[]", "[]"), kBadRow, "neither three texts");
+  EXPECT_ERROR(texts("", R"("a")", R"("b")"), kBadRow, "texts without a \"prompt\"");
+  const std::string p = R"({"role": "user", "content": "p"})";
+  const std::string q = R"({"role": "user", "content": "q"})";
+  const std::string a = R"({"role": "assistant", "content": "a"})";
+  const std::string b = R"({"role": "assistant", "content": "b"})";
+  const auto list = [](const std::string& one, const std::string& two = "") {
+    return "[" + one + (two.empty() ? "" : ", " + two) + "]";
+  };
+  EXPECT_ERROR(texts("", list(p, a), list(q, b)), kBadRow, "begin with different messages");
+  EXPECT_ERROR(texts("", list(p, a), list(p, a)), kBadRow, "are the same");
+  EXPECT_ERROR(texts("", list(p, a), list(p)), kBadRow, "is the beginning of the other");
+  EXPECT_ERROR(texts("", list(p, q), list(p, b)), kBadRow,
+               "\"chosen\" answers with a message of the role \"user\"");
+  EXPECT_ERROR(texts("\"prompt\": " + list(p) + ", ", list(a), list(q)), kBadRow,
+               "\"rejected\" answers with a message of the role \"user\"");
+  EXPECT_ERROR(texts("\"prompt\": " + list(p) + ", ", list(a), "[]"), kBadRow,
+               "\"rejected\" is empty");
+  EXPECT_ERROR(texts("\"prompt\": " + list(p) + ", ", list(a), list("7")), kBadRow, "is no object");
+}
+
 TEST(RowTest, TheTemplateGetsItsVariablesButNotOthers) {
   const char row[] = R"({"messages": [{"role": "user", "content": "a"}],
                          "chat_template_kwargs": {"%s": false}})";

@@ -127,6 +127,7 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   const ModelConfig& m = config.model;
   const bool wide = placement.dtype != c10::kFloat, on_cpu = placement.device.is_cpu();
   const int64_t width = wide ? 2 : kFloatBytes;
+  micro_batch *= config.train.windows_per_example();
   const int64_t tokens = micro_batch * m.context;
   // CUDA's attention keeps no softmax.
   const auto softmax_of = [&](bool windowed) {
@@ -215,7 +216,7 @@ std::string Gigabytes(int64_t bytes) {
   return Format(bytes < 10'000'000'000 ? "%.2f GB" : "%.1f GB", static_cast<double>(bytes) * 1e-9);
 }
 
-// The windows of a worker's share of the batch.
+// The windows, or pairs, of a worker's share of the batch.
 int64_t ShareOfWorker(const Config& config, int workers) {
   return (config.train.batch + workers - 1) / workers;
 }
@@ -225,7 +226,9 @@ std::vector<int64_t> MicroBatches(const Config& config, const Placement& placeme
   const int64_t share = ShareOfWorker(config, placement.workers);
   if (config.train.micro_batch > 0) return {std::min(config.train.micro_batch, share)};
   const int64_t tokens = placement.device.is_cpu() ? kCpuTokens : kDeviceTokens;
-  const int64_t most = std::min(share, std::max<int64_t>(1, tokens / config.model.context));
+  const int64_t most = std::min(
+      share,
+      std::max<int64_t>(1, tokens / (config.model.context * config.train.windows_per_example())));
   std::vector<int64_t> tried;
   for (int64_t windows = most; windows > 1; windows = (windows + 1) / 2) tried.push_back(windows);
   tried.push_back(1);
@@ -342,7 +345,8 @@ MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, 
   estimate.total = estimate.weights + estimate.moments + estimate.gradients + estimate.activations;
   if (placement.device.is_cpu()) {
     estimate.base = base;
-    estimate.batch = kTokenBytes * config.train.batch * config.model.context;
+    estimate.batch = kTokenBytes * config.train.batch * config.train.windows_per_example() *
+                     config.model.context;
     estimate.total += estimate.snapshot + estimate.batch + base;
   }
   return estimate;

@@ -28,9 +28,10 @@ namespace {
 constexpr int64_t kShardAlignment = 16384;
 constexpr double kClipEpsilon = 1e-6;
 
-// Returns the rows [first, end) that a worker runs.
-std::pair<int64_t, int64_t> ShareOf(int worker, int workers, int64_t rows) {
-  return {rows * worker / workers, rows * (worker + 1) / workers};
+// Returns the rows [first, end) that a worker runs; `each` of them stay together.
+std::pair<int64_t, int64_t> ShareOf(int worker, int workers, int64_t rows, int64_t each = 1) {
+  const int64_t examples = rows / each;
+  return {examples * worker / workers * each, examples * (worker + 1) / workers * each};
 }
 
 // Returns the windows that a worker runs at once at most.
@@ -63,17 +64,39 @@ Batch MakeBatch(int64_t rows, int64_t context, bool packed,
   return batch;
 }
 
+void TrimPlaces(Batch* batch) {
+  const int64_t rows = batch->inputs_bt.size(0), places = batch->inputs_bt.size(1);
+  const int64_t* starts = batch->starts_bt.data_ptr<int64_t>();
+  int64_t longest = 1;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t* of = starts + row * places;
+    longest =
+        std::max(longest, std::find_if(of, of + places, [](int64_t s) { return s > 0; }) - of);
+  }
+  for (at::Tensor* all_bt : {&batch->inputs_bt, &batch->targets_bt, &batch->starts_bt}) {
+    *all_bt = all_bt->narrow(1, 0, longest).contiguous();
+  }
+}
+
 namespace {
+
+at::Tensor RowsOf(const at::Tensor& all_bt, int64_t first, int64_t rows) {
+  return all_bt.defined() ? all_bt.narrow(0, first, rows) : at::Tensor();
+}
 
 // Returns scale * the summed loss of some rows of the batch, on the device of the weights.
 at::Tensor LossOfRows(const GptShape& shape, const GptWeights& weights, const Batch& batch,
                       int64_t first, int64_t rows, double scale) {
-  const auto rows_of = [&](const at::Tensor& all_bt) {
-    return all_bt.defined() ? all_bt.narrow(0, first, rows) : at::Tensor();
-  };
-  return SummedLoss(shape, weights,
-                    ToDevice(rows_of(batch.inputs_bt), weights.embedding_vd.device()),
-                    rows_of(batch.targets_bt), scale, rows_of(batch.starts_bt));
+  return SummedLoss(
+      shape, weights, ToDevice(RowsOf(batch.inputs_bt, first, rows), weights.embedding_vd.device()),
+      RowsOf(batch.targets_bt, first, rows), scale, RowsOf(batch.starts_bt, first, rows));
+}
+
+Answers AnswersOfRows(const GptShape& shape, const GptWeights& weights, const Batch& batch,
+                      int64_t first, int64_t rows) {
+  return AnswersOf(shape, weights,
+                   ToDevice(RowsOf(batch.inputs_bt, first, rows), weights.embedding_vd.device()),
+                   RowsOf(batch.targets_bt, first, rows), RowsOf(batch.starts_bt, first, rows));
 }
 
 }  // namespace
@@ -187,19 +210,37 @@ at::Tensor Stepper::Gradient(const Worker& worker, size_t parameter) const {
 }
 
 void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows) {
-  const double factor = scale() / static_cast<double>(std::max<int64_t>(1, batch.scored));
   *worker.draw = {config_.lora.dropout, static_cast<uint64_t>(config_.train.seed),
                   batch.first_window + first, batch.inputs_bt.size(1)};
-  const at::Tensor loss = LossOfRows(shape_, worker.weights, batch, first, rows, factor);
-  loss.backward();
+  if (!batch.reference.empty()) {
+    RunPairs(worker, batch, first, rows).backward();
+  } else {
+    const double factor = scale() / static_cast<double>(std::max<int64_t>(1, batch.scored));
+    const at::Tensor loss = LossOfRows(shape_, worker.weights, batch, first, rows, factor);
+    loss.backward();
+    worker.loss.add_(loss.detach());
+  }
   *worker.draw = {};
   const at::NoGradGuard no_grad;
-  worker.loss.add_(loss.detach());
   if (!wide()) return;
   for (const size_t i : trained_) {
     worker.wide_gradients[i].add_(worker.leaves[i].grad());
     worker.leaves[i].mutable_grad().reset();
   }
+}
+
+// The loss of a pair depends on all of its tokens, so that its slope is known behind the head; the
+// head then runs again for the gradient. Returns what has this gradient; it is not the loss.
+at::Tensor Stepper::RunPairs(Worker& worker, const Batch& batch, int64_t first, int64_t rows) {
+  const Answers answers = AnswersOfRows(shape_, worker.weights, batch, first, rows);
+  PairSums sums;
+  std::vector<double> factors =
+      AddPairs(config_.dpo, LogProbabilities(shape_, worker.weights, answers),
+               batch.reference.data() + first, &sums);
+  worker.pairs.Add(sums);
+  const double share = scale() / static_cast<double>(batch.inputs_bt.size(0) / 2);
+  for (double& factor : factors) factor *= share;
+  return WeightedLoss(shape_, worker.weights, answers, factors);
 }
 
 // On the CPU in fp32 the gradients keep their memory, and the backward passes add to them.
@@ -225,18 +266,25 @@ void Stepper::RunWorker(int number, const Batch& batch, const std::function<bool
   ClearGradients(worker);
   worker.loss = at::zeros({}, at::TensorOptions(at::kFloat).device(placement_.device));
   worker.stopped = false;
-  const auto [begin, end] = ShareOf(number, team_.workers(), batch.inputs_bt.size(0));
-  for (int64_t first = begin; first < end; first += micro_batch_) {
+  worker.pairs = {};
+  const int64_t each = batch.reference.empty() ? 1 : 2, most = micro_batch_ * each;
+  const auto [begin, end] = ShareOf(number, team_.workers(), batch.inputs_bt.size(0), each);
+  for (int64_t first = begin; first < end; first += most) {
     worker.stopped = stop();
     if (worker.stopped) return;
-    RunMicroBatch(worker, batch, first, std::min(micro_batch_, end - first));
+    RunMicroBatch(worker, batch, first, std::min(most, end - first));
   }
+  if (each == 1) return;
+  const double share = scale() / static_cast<double>(batch.inputs_bt.size(0) / 2);
+  worker.loss.fill_(worker.pairs.loss * share);
 }
 
 GradientResult Stepper::Gradients(const Batch& batch, const std::function<bool()>& stop) {
   for (;;) {
     try {
-      return TryGradients(batch, stop);
+      GradientResult result = TryGradients(batch, stop);
+      for (const Worker& worker : workers_) result.pairs.Add(worker.pairs);
+      return result;
     } catch (const std::exception& error) {
       if (!IsOutOfMemory(error) || micro_batch_ == 1) throw;
       // No graph is alive here, only the gradients of other micro-batches.
@@ -261,7 +309,7 @@ GradientResult Stepper::TryGradients(const Batch& batch, const std::function<boo
   if (!placement_.device.is_cpu() || wide()) return ReduceOnDevice();
   std::vector<std::vector<double>> squares(shards_.size());
   team_.Run([&](int member) { squares[static_cast<size_t>(member)] = ReduceShard(member); });
-  GradientResult result{true, 0, 0};
+  GradientResult result{true, 0, 0, false, {}};
   for (const Worker& worker : workers_) result.loss += worker.loss.item<float>();
   for (const std::vector<double>& of_member : squares) {
     for (const double square : of_member) result.norm += square;
@@ -305,8 +353,11 @@ GradientResult Stepper::ReduceOnDevice() {
   norm_on_device_ = at::linalg_vector_norm(at::stack(norms));
   const at::Tensor both = ToHost(at::stack({first.loss, norm_on_device_}));
   const float* values = both.data_ptr<float>();
-  GradientResult result{true, static_cast<double>(values[0]) / scale(),
-                        static_cast<double>(values[1]) / scale()};
+  GradientResult result{true,
+                        static_cast<double>(values[0]) / scale(),
+                        static_cast<double>(values[1]) / scale(),
+                        false,
+                        {}};
   if (scales() && !(std::isfinite(result.loss) && std::isfinite(result.norm))) {
     loss_scale_.Overflowed();
     result.overflowed = !loss_scale_.exhausted();
@@ -391,6 +442,23 @@ double Stepper::SummedLossOf(const Batch& batch) {
         return workers_[static_cast<size_t>(member)].weights;
       },
       batch, micro_batch_);
+}
+
+std::vector<float> Stepper::LogProbabilitiesOf(const Batch& batch) {
+  std::vector<float> found(static_cast<size_t>(batch.inputs_bt.size(0)));
+  team_.RunWorkers([&](int number) {
+    const at::NoGradGuard no_grad;
+    const GptWeights& weights = workers_[static_cast<size_t>(number)].weights;
+    const int64_t most = micro_batch_ * config_.train.windows_per_example();
+    const auto [begin, end] = ShareOf(number, team_.workers(), batch.inputs_bt.size(0));
+    for (int64_t first = begin; first < end; first += most) {
+      const Answers answers =
+          AnswersOfRows(shape_, weights, batch, first, std::min(most, end - first));
+      const std::vector<float> of_rows = LogProbabilities(shape_, weights, answers);
+      std::copy(of_rows.begin(), of_rows.end(), found.begin() + first);
+    }
+  });
+  return found;
 }
 
 NamedTensors Stepper::Weights() const {

@@ -29,6 +29,7 @@
 #include "trainer/optimizer/moments.h"
 #include "trainer/step/device.h"
 #include "trainer/step/loss_scale.h"
+#include "trainer/step/pair_loss.h"
 #include "trainer/step/side_stream.h"
 #include "trainer/step/team.h"
 #include "trainer/step/tensor_copies.h"
@@ -42,11 +43,17 @@ struct Batch {
   at::Tensor starts_bt;  // where the documents of packed windows begin; undefined without packing
   int64_t scored = 0;
   int64_t first_window = 0;  // the number of its first row since the run began, for dropout
+  // Of pairs, which are rows 2 i and 2 i + 1: for each row the log-probability of its targets under
+  // the model that the run began with. Else empty.
+  std::vector<float> reference = {};
 };
 
 // Makes it of `rows` windows. `fill` writes one of them and returns how many targets are scored.
 Batch MakeBatch(int64_t rows, int64_t context, bool packed,
                 const std::function<int64_t(int64_t row, const WindowSlot& slot)>& fill);
+
+// Leaves out the places behind the longest row, of windows that have one row each.
+void TrimPlaces(Batch* batch);
 
 // Returns the summed loss over the scored targets of the batch. Each worker of the team runs its
 // share, `micro_batch` windows at once, with the weights that `weights` returns for it.
@@ -56,11 +63,12 @@ double SummedLossOfBatch(Team& team, const GptShape& shape,
 
 struct GradientResult {
   bool finished = false;  // false: stopped between micro-batches, nothing else is set
-  double loss = 0;        // mean over the scored tokens of the whole step
+  double loss = 0;        // mean over the scored tokens, or over the pairs, of the whole step
   double norm = 0;        // of the gradient of that mean, before clipping
   // In fp16: the gradients are too large for the loss scale. It is halved now, and the step is not
   // to be applied.
   bool overflowed = false;
+  PairSums pairs;  // of a batch of pairs
 };
 
 class Stepper {
@@ -76,8 +84,9 @@ class Stepper {
   // throws what LibTorch does when it is one window already.
   GradientResult Gradients(const Batch& batch, const std::function<bool()>& stop);
 
-  // Windows that a worker runs at once: at first train.micro_batch, or with 0 its share of the
-  // batch. The sums of a step depend on it in their last bits.
+  // Windows, or pairs of them with train.pairs, that a worker runs at once: at first
+  // train.micro_batch, or with 0 its share of the batch. The sums of a step depend on it in their
+  // last bits.
   int64_t micro_batch() const { return micro_batch_; }
   void SetMicroBatch(int64_t windows) { micro_batch_ = windows; }
 
@@ -90,6 +99,9 @@ class Stepper {
 
   // Returns the summed loss over the scored targets of the batch.
   double SummedLossOf(const Batch& batch);
+
+  // Returns for each row of the batch the log-probability of all its targets together.
+  std::vector<float> LogProbabilitiesOf(const Batch& batch);
 
   // The network, for generating between the steps.
   const GptShape& shape() const { return shape_; }
@@ -127,6 +139,7 @@ class Stepper {
     std::shared_ptr<DropoutDraw> draw;
     std::vector<at::Tensor> wide_gradients;  // fp32 sums when the leaves are bf16
     at::Tensor loss;                         // 0-dimensional, on the device
+    PairSums pairs;
     bool stopped = false;
   };
   // Elements [begin, end) of one parameter.
@@ -145,6 +158,7 @@ class Stepper {
   void ClearGradients(Worker& worker);
   void RunWorker(int number, const Batch& batch, const std::function<bool()>& stop);
   void RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows);
+  at::Tensor RunPairs(Worker& worker, const Batch& batch, int64_t first, int64_t rows);
   std::vector<double> ReduceShard(int member);
   GradientResult ReduceOnDevice();
   void UpdateShard(int member, double lr, int64_t t, float clip);

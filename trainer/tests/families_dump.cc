@@ -5,10 +5,12 @@
 //
 // A folder has batch.safetensors beside the model, with "inputs" and "targets", int64 [rows, T],
 // and "starts" where windows have several documents. The program writes gradients.safetensors and
-// loss.json there. With a PEFT adapter in adapter/ the gradients are those of what it trains, under
-// its names; with a file "nf4" the model is packed. Then the program also writes the loss of the
-// merged weights, and with dropout the factors of each adapter's inputs, dropout.safetensors. All
-// of it is computed on $TRAINER_DUMP_DEVICE (such as cuda:0), else on the CPU.
+// loss.json there. With "reference", fp32 [rows], the rows are pairs of answers, and "dpo" has
+// beta and label_smoothing; the log-probability of each row is then in loss.json, too. With a PEFT
+// adapter in adapter/ the gradients are those of what it trains, under its names; with a file "nf4"
+// the model is packed. Then the program also writes the loss of the merged weights, and with
+// dropout the factors of each adapter's inputs, dropout.safetensors. All of it is computed on
+// $TRAINER_DUMP_DEVICE (such as cuda:0), else on the CPU.
 
 #include <ATen/ATen.h>
 
@@ -89,13 +91,29 @@ void Dump(const std::string& path) {
   if (Exists(path + "/adapter")) config.lora = ReadAdapterConfig(path + "/adapter", config.model);
   if (Exists(path + "/nf4")) config.lora.base_dtype = "nf4";
   const auto starts = stored.find("starts");
-  const Batch batch = {inputs_bt, targets_bt,
-                       starts == stored.end() ? at::Tensor() : starts->second,
-                       at::ge(targets_bt, 0).sum().item<int64_t>(), kFirstWindow};
+  const auto reference = stored.find("reference");
+  if (reference != stored.end()) {
+    config.train.pairs = true;
+    config.train.batch /= 2;
+    config.train.micro_batch = 1;
+    const double* dpo = stored.at("dpo").data_ptr<double>();
+    config.dpo = {dpo[0], dpo[1]};
+  }
+  Batch batch = {inputs_bt, targets_bt, starts == stored.end() ? at::Tensor() : starts->second,
+                 at::ge(targets_bt, 0).sum().item<int64_t>(), kFirstWindow};
+  if (reference != stored.end()) {
+    const float* begin = reference->second.data_ptr<float>();
+    batch.reference.assign(begin, begin + inputs_bt.size(0));
+  }
   Stepper stepper(config, kPlacement, WeightsOf(path, config, MakeAdapterLayout(config)));
   const GradientResult result = stepper.Gradients(batch, [] { return false; });
   NamedTensors live, gradients;
   nlohmann::json facts = {{"loss", result.loss}, {"norm", result.norm}};
+  if (config.train.pairs) {
+    facts["right"] = result.pairs.right;
+    facts["margin"] = result.pairs.margin;
+    facts["log_probabilities"] = stepper.LogProbabilitiesOf(batch);
+  }
   if (stepper.layout().adapted()) {
     live = NameAdapter(stepper.layout(), stepper.CurrentGradients());
     facts["merged"] = MergedLoss(path, config, batch);

@@ -49,14 +49,15 @@ std::string Count(double count) {
 
 double TokensOf(const Config& config, int64_t steps) {
   return static_cast<double>(steps) * static_cast<double>(config.train.batch) *
-         static_cast<double>(config.model.context);
+         static_cast<double>(config.train.windows_per_example() * config.model.context);
 }
 
 // The part of the run that is tried.
 Config SliceOf(const Config& config, const std::string& scratch) {
   Config slice = config;
   ModelConfig& m = slice.model;
-  m.context = std::min(m.context, kTriedContext);
+  // An answer of a pair must not be cut off.
+  if (!config.train.pairs) m.context = std::min(m.context, kTriedContext);
   if (!m.init.empty() && m.layers > kBlocks && CountParameters(m) > kWholeParameters) {
     m.layers = kBlocks;
     if (!m.windowed.empty()) m.windowed.resize(static_cast<size_t>(kBlocks));
@@ -155,7 +156,8 @@ class Trial {
 
   void CheckLoss() {
     const auto data = OpenTrainingData(slice_, TokenizerDigest(source_.files));
-    batch_ = WindowsOf(*data, slice_.model.context, 0, kTriedWindows);
+    batch_ = WindowsOf(*data, slice_.model.context, 0, kTriedWindows * data->windows_per_example());
+    if (data->pairs()) batch_.reference = stepper_.LogProbabilitiesOf(batch_);
     double first = 0, last = 0;
     for (int64_t step = 0; step <= kTriedSteps && !Stopped(); ++step) {
       const SteadyClock::time_point start = SteadyClock::now();
@@ -276,11 +278,12 @@ void SayVerdict(const PreflightRequest& request, const Config& config, double se
                 Format(", %.0f GB: does not fit; ", plan.gpu.memory_gb) + plan.advice);
   } else {
     request.say(
-        Format("gpu     %s, %.0f GB: about %.1f GB with %lld x %lld windows a step; all steps "
+        Format("gpu     %s, %.0f GB: about %.1f GB with %lld x %lld %s a step; all steps "
                "take about %s at %.0f %% of its peak",
                plan.gpu.name.c_str(), plan.gpu.memory_gb, static_cast<double>(plan.bytes) * 1e-9,
                static_cast<long long>(plan.micro_batch), static_cast<long long>(plan.accumulation),
-               Duration(plan.seconds).c_str(), 100 * kAssumedMfu));
+               config.train.pairs ? "pairs of windows" : "windows", Duration(plan.seconds).c_str(),
+               100 * kAssumedMfu));
   }
   request.Note("gpu", ToJson(plan));
   const bool here = seconds <= kLongHere;
@@ -332,10 +335,10 @@ int Preflight(const PreflightRequest& request) {
   Trial trial(request, config, source, *data);
   if (const int signal = trial.Run(); signal != 0) return signal;
   const double seconds = trial.SecondsHere(config.train.steps);
-  request.say(Format("run     %lld steps of %lld windows of %lld tokens",
-                     static_cast<long long>(config.train.steps),
-                     static_cast<long long>(config.train.batch),
-                     static_cast<long long>(config.model.context)));
+  request.say(Format(
+      "run     %lld steps of %lld %s of %lld tokens", static_cast<long long>(config.train.steps),
+      static_cast<long long>(config.train.batch), data->pairs() ? "pairs of windows" : "windows",
+      static_cast<long long>(config.model.context)));
   request.Note("run", {{"steps", config.train.steps},
                        {"batch", config.train.batch},
                        {"context", config.model.context}});

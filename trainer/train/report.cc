@@ -11,6 +11,16 @@ using nlohmann::ordered_json;
 
 long long Long(int64_t value) { return static_cast<long long>(value); }
 
+// Adds the means over pairs to a line, and returns words for them; of none, nothing.
+std::string DescribePairs(const PairSums& sums, ordered_json* line) {
+  if (sums.pairs == 0) return "";
+  const auto count = static_cast<double>(sums.pairs);
+  (*line)["pairs"] = sums.pairs;
+  (*line)["accuracy"] = sums.right / count;
+  (*line)["margin"] = sums.margin / count;
+  return Format("  accuracy %.1f %%  margin %.4f", 100 * sums.right / count, sums.margin / count);
+}
+
 // Returns the text with U+FFFD in the place of what is no valid UTF-8: bytes that were generated,
 // or a character whose end was not.
 std::string ValidText(const std::string& text) {
@@ -36,9 +46,11 @@ void Reporter::Step(const StepEvent& e) {
     line["mfu"] = *e.mfu;
     mfu = Format("  mfu %.0f %%", *e.mfu * 100);
   }
+  const std::string pairs = DescribePairs(e.pairs, &line);
   metrics_.Write(line);
-  Say(Format("step %lld/%lld  loss %.4f  lr %.2e  grad norm %.3f  %.0f tokens/s%s", Long(e.step),
-             Long(e.total_steps), e.loss, e.lr, e.grad_norm, e.tokens_per_s, mfu.c_str()));
+  Say(Format("step %lld/%lld  loss %.4f%s  lr %.2e  grad norm %.3f  %.0f tokens/s%s", Long(e.step),
+             Long(e.total_steps), e.loss, pairs.c_str(), e.lr, e.grad_norm, e.tokens_per_s,
+             mfu.c_str()));
 }
 
 void Reporter::Eval(const EvalEvent& e) {
@@ -49,6 +61,7 @@ void Reporter::Eval(const EvalEvent& e) {
     compared = Format("  (bigram entropy %.4f, %s it)", *e.bigram_entropy,
                       e.loss < *e.bigram_entropy ? "below" : "not below");
   }
+  compared += DescribePairs(e.pairs, &line);
   line["tokens"] = e.tokens;
   metrics_.Write(line);
   Say(Format("eval at step %lld  held-out loss %.4f%s", Long(e.step), e.loss, compared.c_str()));

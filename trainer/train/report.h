@@ -8,6 +8,7 @@
 #include <string>
 
 #include "trainer/checkpoint/checkpointer.h"
+#include "trainer/step/pair_loss.h"
 #include "trainer/train/metrics.h"
 #include "trainer/train/samples.h"
 
@@ -16,20 +17,22 @@ namespace gpuctl::trainer {
 struct StepEvent {
   int64_t step = 0;  // 1 after the first
   int64_t total_steps = 0;
-  double loss = 0;  // nats per scored token, mean over the step
+  double loss = 0;  // nats per scored token, or per pair, mean over the step
   double lr = 0;
   double grad_norm = 0;  // before clipping
   double tokens_per_s = 0;
   int64_t tokens = 0;  // scored since the run began
   int64_t memory_bytes = 0;
   std::optional<double> mfu;  // 0 .. 1
+  PairSums pairs;             // of pairs
 };
 
 struct EvalEvent {
   int64_t step = 0;
-  double loss = 0;                       // nats per scored token
+  double loss = 0;                       // nats per scored token, or per pair
   std::optional<double> bigram_entropy;  // nats per byte, over the same bytes
   int64_t tokens = 0;                    // scored
+  PairSums pairs;                        // of pairs
 };
 
 struct DoneEvent {

@@ -16,10 +16,12 @@ Config WithModel(Config config, const ModelSource& source) {
 
 Config InSteps(Config config, const TrainingData& data) {
   TrainConfig& train = config.train;
+  train.pairs = data.pairs();
   if (train.epochs > 0) {
-    const double windows = train.epochs * static_cast<double>(data.windows_per_epoch());
+    const double examples = train.epochs * static_cast<double>(data.windows_per_epoch()) /
+                            static_cast<double>(train.windows_per_example());
     train.steps = std::max<int64_t>(
-        1, static_cast<int64_t>(std::ceil(windows / static_cast<double>(train.batch))));
+        1, static_cast<int64_t>(std::ceil(examples / static_cast<double>(train.batch))));
   }
   OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.warmup_ratio > 0) {

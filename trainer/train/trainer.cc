@@ -1,5 +1,7 @@
 #include "trainer/train/trainer.h"
 
+#include <ATen/ops/eq.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -58,18 +60,20 @@ Trainer::Trainer(RunOptions options)
     checkpointer_ = std::make_unique<Checkpointer>(
         config_.checkpoint.dir, config_.checkpoint.keep_last, BestOnesToKeep(config_));
   }
-  MakeRoomForCopies();
 }
 
 int Trainer::Train() {
   Announce();
   started_ = Clock::now();
+  if (!FindReferences()) return Leave("stopped");
+  MakeRoomForCopies();
   // What a signal broke off counts as if it had not.
   if (progress_.step > 0 && EvalDue() && !progress_.held_out_loss) Evaluate();
   while (progress_.step < config_.train.steps && !OutOfPatience()) {
     step_started_ = Clock::now();
     const int64_t window = progress_.next_window;
-    const Batch batch = batches_.Take(window, window + config_.train.batch);
+    const int64_t windows = config_.train.batch * config_.train.windows_per_example();
+    const Batch batch = batches_.Take(window, window + windows);
     const GradientResult gradients = StepGradients(batch);
     if (!gradients.finished) return Leave("stopped");
     RefuseIfNotFinite(gradients);
@@ -110,7 +114,28 @@ void Trainer::Announce() {
   if (!warmup.empty()) reporter_.Warn("warning: " + warmup);
 }
 
+// Of pairs, what the model says of them before it learns. Returns false when it was stopped.
+bool Trainer::FindReferences() {
+  if (!data_->pairs() || references_.known()) return true;
+  reporter_.Say(Format("dpo     beta %g; the first model reads %lld pairs", config_.dpo.beta,
+                       static_cast<long long>((data_->rows(false) + data_->rows(true)) / 2)));
+  return references_.Compute(
+      *data_, config_.model.context,
+      [this](const Batch& batch) { return stepper_.LogProbabilitiesOf(batch); },
+      [this] { return Stopping(); });
+}
+
 Batch Trainer::MakeTrainingBatch(int64_t first_window) const {
+  if (data_->pairs()) {
+    const int64_t windows = 2 * config_.train.batch;
+    const auto row_of = [&](int64_t window) { return data_->TrainingRow(first_window + window); };
+    Batch batch = MakePairs(*data_, /*held_out=*/false, config_.model.context, windows, row_of);
+    for (int64_t i = 0; i < windows; ++i) {
+      batch.reference.push_back(references_.Of(/*held_out=*/false, row_of(i)));
+    }
+    batch.first_window = first_window;
+    return batch;
+  }
   Batch batch = MakeBatch(config_.train.batch, config_.model.context, data_->packed(),
                           [&](int64_t row, const WindowSlot& slot) {
                             return data_->FillTraining(first_window + row, slot);
@@ -124,11 +149,11 @@ GradientResult Trainer::StepGradients(const Batch& batch) {
   const GradientResult gradients = stepper_.Gradients(batch, [this] { return Stopping(); });
   progress_.micro_batch = stepper_.micro_batch();
   if (progress_.micro_batch != before) {
-    reporter_.Warn(
-        Format("warning: out of memory; from step %lld on a worker runs %lld instead of "
-               "%lld windows at once; the batch stays the same",
-               static_cast<long long>(progress_.step + 1),
-               static_cast<long long>(progress_.micro_batch), static_cast<long long>(before)));
+    reporter_.Warn(Format(
+        "warning: out of memory; from step %lld on a worker runs %lld instead of "
+        "%lld %s at once; the batch stays the same",
+        static_cast<long long>(progress_.step + 1), static_cast<long long>(progress_.micro_batch),
+        static_cast<long long>(before), data_->pairs() ? "pairs" : "windows"));
   }
   return gradients;
 }
@@ -152,7 +177,7 @@ void Trainer::RefuseIfNotFinite(const GradientResult& gradients) const {
 void Trainer::Advance(const Batch& batch, const GradientResult& gradients) {
   ++progress_.step;
   progress_.tokens += batch.scored;
-  progress_.next_window += config_.train.batch;
+  progress_.next_window += batch.inputs_bt.size(0);
   progress_.held_out_loss.reset();
   progress_.loss_scale = stepper_.loss_scale();
   if (gradients.overflowed) {
@@ -165,7 +190,11 @@ void Trainer::Advance(const Batch& batch, const GradientResult& gradients) {
     progress_.loss = gradients.loss;
   }
   interval_seconds_ += SecondsSince(step_started_);
-  interval_tokens_ += batch.inputs_bt.numel();
+  // Places without a token are no work that anybody wants.
+  interval_tokens_ +=
+      data_->pairs()
+          ? at::eq(batch.starts_bt, 0).sum().item<int64_t>()
+          : std::llround(data_->filled_share() * static_cast<double>(batch.inputs_bt.numel()));
 }
 
 void Trainer::ReportStep(const GradientResult& gradients, double lr) {
@@ -177,9 +206,8 @@ void Trainer::ReportStep(const GradientResult& gradients, double lr) {
   event.loss = gradients.loss;
   event.lr = lr;
   event.grad_norm = gradients.norm;
-  // Places without a token are no work that anybody wants.
-  event.tokens_per_s =
-      data_->filled_share() * static_cast<double>(interval_tokens_) / interval_seconds_;
+  event.pairs = gradients.pairs;
+  event.tokens_per_s = static_cast<double>(interval_tokens_) / interval_seconds_;
   event.tokens = progress_.tokens;
   event.memory_bytes = UsedMemory(placement_);
   double peak_flops = config_.train.peak_tflops * 1e12;
@@ -203,13 +231,19 @@ void Trainer::Evaluate() {
   EvalEvent event;
   event.step = progress_.step;
   event.bigram_entropy = data_->bigram_entropy();
-  const HeldOutLoss loss = MeanHeldOutLoss(
-      *data_, config_.model.context,
-      [this](const Batch& batch) { return stepper_.SummedLossOf(batch); },
-      [this] { return Stopping(); });
+  const auto stop = [this] { return Stopping(); };
+  const HeldOutLoss loss =
+      data_->pairs()
+          ? MeanHeldOutPairLoss(
+                *data_, config_.model.context, config_.dpo, references_,
+                [this](const Batch& batch) { return stepper_.LogProbabilitiesOf(batch); }, stop)
+          : MeanHeldOutLoss(
+                *data_, config_.model.context,
+                [this](const Batch& batch) { return stepper_.SummedLossOf(batch); }, stop);
   if (!loss.finished) return;
   event.loss = loss.mean;
   event.tokens = loss.tokens;
+  event.pairs = loss.pairs;
   progress_.held_out_loss = event.loss;
   reporter_.Eval(event);
   if (progress_.step > 0) CompareWithBest();

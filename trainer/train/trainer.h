@@ -20,6 +20,7 @@
 #include "trainer/train/batch_ahead.h"
 #include "trainer/train/model_source.h"
 #include "trainer/train/progress.h"
+#include "trainer/train/references.h"
 #include "trainer/train/report.h"
 #include "trainer/train/samples.h"
 
@@ -60,6 +61,7 @@ class Trainer {
   void ReportStep(const GradientResult& gradients, double lr);
   bool EvalDue() const;
   void Evaluate();
+  bool FindReferences();
   void CompareWithBest();
   bool OutOfPatience() const;
   bool CheckpointDue() const;
@@ -73,6 +75,7 @@ class Trainer {
   void ShowSamples();
   int Leave(const char* outcome);
   Snapshot LiveSnapshot() const;
+  NamedTensors OptimizerTensors() const;
   bool Stopping() const { return options_.stop_signal() != 0; }
 
   DirectoryLock lock_;
@@ -86,6 +89,7 @@ class Trainer {
   const MemoryPlan memory_;
   const Placement placement_;
   Stepper stepper_;
+  References references_;  // of pairs
   BatchAhead batches_;
   std::unique_ptr<Checkpointer> checkpointer_;  // null without a checkpoint directory
   Progress progress_;

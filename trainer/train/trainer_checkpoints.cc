@@ -26,12 +26,20 @@ Snapshot Trainer::LiveSnapshot() const {
   snapshot.state = StateToJson(config_, placement_, data_->digest(), progress_);
   if (snapshot.adapter) snapshot.state["base_digest"] = source_.base_digest.get();
   snapshot.weights = stepper_.Weights();
-  snapshot.optimizer = stepper_.OptimizerState();
+  snapshot.optimizer = OptimizerTensors();
   return snapshot;
+}
+
+NamedTensors Trainer::OptimizerTensors() const {
+  NamedTensors named = stepper_.OptimizerState();
+  references_.AppendTo(&named);
+  return named;
 }
 
 void Trainer::SaveCheckpoint() {
   if (!checkpointer_ || saved_step_ == progress_.step) return;
+  // Stopped before the first model had read its pairs: there is nothing to go on from yet.
+  if (data_->pairs() && !references_.known()) return;
   if (!copies_checkpoints_ || !SaveCopy()) checkpointer_->SaveNow(LiveSnapshot());
   saved_step_ = progress_.step;
 }
@@ -63,7 +71,7 @@ bool Trainer::SaveCopy() {
 Snapshot Trainer::CopyTensorsInto(Snapshot written) {
   Snapshot copies;
   copies.weights = stepper_.Copy(stepper_.Weights(), std::move(written.weights));
-  copies.optimizer = stepper_.Copy(stepper_.OptimizerState(), std::move(written.optimizer));
+  copies.optimizer = stepper_.Copy(OptimizerTensors(), std::move(written.optimizer));
   copies.arrived = stepper_.CopiesArrived();
   return copies;
 }
@@ -122,7 +130,9 @@ void Trainer::Restore(const LoadedCheckpoint& checkpoint) {
        CheckResumable(checkpoint.state, config_, placement_, data_->digest(), checkpoint.path)) {
     reporter_.Warn("warning: not bit for bit: " + note);
   }
-  stepper_.Load(checkpoint.weights, checkpoint.optimizer, checkpoint.path);
+  std::map<std::string, at::Tensor> optimizer = checkpoint.optimizer;
+  if (data_->pairs()) references_.TakeFrom(&optimizer, *data_, checkpoint.path);
+  stepper_.Load(checkpoint.weights, optimizer, checkpoint.path);
   progress_ = ProgressFromJson(checkpoint.state, checkpoint.path);
   stepper_.SetLossScale(progress_.loss_scale);
   if (progress_.micro_batch > 0 && KeepsMicroBatch(checkpoint.state, config_)) {
