@@ -191,6 +191,7 @@ def check_rows_of_text(test, directory):
     except (ImportError, SystemExit):
         print("skipped: rows of text, because this python3 has no torch")
         return 0
+    directory = tempfile.mkdtemp(dir=directory)
     test = ChatTest(test.program, directory)
     base = directory + "/base"
     write_chat_model(base)
