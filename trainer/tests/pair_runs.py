@@ -302,7 +302,7 @@ def check_other_commands(test, data, model):
 
 
 def main():
-    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 6
     chooser = random.Random(1)
     with tempfile.TemporaryDirectory() as directory:
         test = PairTest(sys.argv[1], directory)
