@@ -202,9 +202,9 @@ TEST_F(PreparedTest, DamageIsNamed) {
   Expect("row 0 has no valid end");
   Write(kTrainPart, RowsOfSizes({4}));  // whole, and not what the description says
   Expect("has other rows");
-  description_["format"] = 2;
+  description_["format"] = 3;
   WriteDescription();
-  Expect("format 2");
+  Expect("format 3");
   for (const char* key : {"format", "digest", "tokenizer_sha256", "id_end", "parts"}) {
     nlohmann::json good = description_;
     description_["format"] = 1;

@@ -191,6 +191,7 @@ def check_rows_of_text(test, directory):
     except (ImportError, SystemExit):
         print("skipped: rows of text, because this python3 has no torch")
         return 0
+    directory = tempfile.mkdtemp(dir=directory)
     test = ChatTest(test.program, directory)
     base = directory + "/base"
     write_chat_model(base)
@@ -301,7 +302,7 @@ def check_other_commands(test, data, model):
 
 
 def main():
-    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 6
     chooser = random.Random(1)
     with tempfile.TemporaryDirectory() as directory:
         test = PairTest(sys.argv[1], directory)
