@@ -10,7 +10,7 @@ import math
 import os
 import random
 import re
-import signal
+import shutil
 import sys
 import tempfile
 
@@ -214,6 +214,23 @@ def check_rows_of_text(test, directory):
     return test.failed
 
 
+def check_resume(test, data, settings):
+    """A run that goes on has its first model's numbers from the checkpoint."""
+    settings = {"train.steps": 9, "checkpoint.every": 3, "checkpoint.keep_last": 9,
+                "train.eval_every": 5, **settings}
+    whole, _, _ = test.train("a run that is not broken off", data, settings)
+    words, checkpoints, _ = test.words(data, settings)
+    shutil.copytree(whole + "/step-00000006", checkpoints + "/step-00000006")
+    ended = test.run(*words, "--resume", "auto")
+    test.check("a run that goes on from step 6 reads no pairs again", ended.returncode == 0 and
+               "at step 6" in ended.stdout and "the first model reads" not in ended.stdout, ended)
+    test.check("it ends in the same bits", content(whole) == content(checkpoints))
+    ended = test.run(*test.words(data, {**settings, "dpo.beta": 0.2})[0], "--resume",
+                     whole + "/step-00000006")
+    test.check("another beta is named", ended.returncode == 0 and
+               "not bit for bit: dpo.beta was 0.1, is 0.2" in ended.stderr, ended)
+
+
 def check_kills(test, data, kills, settings):
     settings = {"train.steps": 24 + 2 * kills, "train.batch": 6, "checkpoint.every": 3,
                 "train.eval_every": 5, "checkpoint.keep_last": 3, **settings}
@@ -324,6 +341,8 @@ def main():
         check_refusals(test, directory, data, plain)
         check_other_commands(test, data, model)
         check_stop_before_the_first_step(test, directory)
+        check_resume(test, data, {})
+        check_resume(test, data, {**lora, "lora.dropout": 0.1})
         check_kills(test, data, kills, {})
         check_kills(test, data, kills, {**lora, "lora.dropout": 0.1})
         test.failed += check_rows_of_text(test, directory)
