@@ -66,7 +66,6 @@ int Trainer::Train() {
   Announce();
   started_ = Clock::now();
   if (!FindReferences()) return Leave("stopped");
-  MakeRoomForCopies();
   // What a signal broke off counts as if it had not.
   if (progress_.step > 0 && EvalDue() && !progress_.held_out_loss) Evaluate();
   while (progress_.step < config_.train.steps && !OutOfPatience()) {
@@ -82,6 +81,7 @@ int Trainer::Train() {
     Advance(batch, gradients);
     ReportStep(gradients, lr);
     if (EvalDue()) Evaluate();
+    MakeRoomForCopies();
     if (CheckpointDue()) SaveCheckpoint();
     ReportCheckpoints();
     if (EvalDue() && progress_.step < config_.train.steps) ShowSamples();

@@ -99,6 +99,7 @@ class Trainer {
   std::string checkpoint_failure_;  // of the last one, or ""
   ExitCode checkpoint_code_ = ExitCode::kDone;
   bool copies_checkpoints_;  // false: training waits while one is written
+  bool made_room_ = false;   // for copies
   Clock::time_point started_;
   Clock::time_point step_started_;
   double interval_seconds_ = 0;  // since the last step line

@@ -44,9 +44,11 @@ void Trainer::SaveCheckpoint() {
   saved_step_ = progress_.step;
 }
 
-// Takes the memory for copies from the system now. The first checkpoint would wait for it.
+// Takes the memory for copies from the system after the first step, which has taken all that
+// training needs. The first checkpoint would wait for it.
 void Trainer::MakeRoomForCopies() {
-  if (!checkpointer_ || !copies_checkpoints_) return;
+  if (made_room_ || !checkpointer_ || !copies_checkpoints_) return;
+  made_room_ = true;
   TryToCopy([this] {
     Snapshot room = CopyTensorsInto({});
     if (room.arrived) room.arrived();
