@@ -467,14 +467,21 @@ def test_a_terminal(w):
 
 
 def interrupt(w, is_time, number=signal.SIGINT, **env):
-    """Sends the signal when it is time. Returns how long the end took."""
-    child = subprocess.Popen([w.gpuctl, "doctor", "--self-test"], cwd=w.work,
-                             env={**w.env, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE)
-    end = time.monotonic() + DEADLINE_S
-    while not is_time():
-        assert child.poll() is None and time.monotonic() < end, child.communicate()
-        time.sleep(0.002)
+    """Sends the signal when it is time. Returns how long the end took. Some moments are shorter
+    than the time for which a busy machine lets this test wait: a self-test that passed its moment
+    unseen is begun again."""
+    for attempt in range(10):
+        child = subprocess.Popen([w.gpuctl, "doctor", "--self-test"], cwd=w.work,
+                                 env={**w.env, **env}, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        end = time.monotonic() + DEADLINE_S
+        while not is_time() and child.poll() is None:
+            assert time.monotonic() < end, child.communicate()
+            time.sleep(0.002)
+        if child.poll() is None:
+            break
+        out, err = child.communicate()
+        assert child.returncode == 0 and attempt < 9, (attempt, child.returncode, out, err)
     child.send_signal(number)
     begin = time.monotonic()
     out, err = child.communicate(timeout=DEADLINE_S)

@@ -21,6 +21,9 @@ constexpr int64_t kFloatBytes = 4;
 constexpr int64_t kTokenBytes = 3 * 8;     // a place of the batch: input, target, start
 constexpr double kPackedBytes = 0.516;     // a weight in NF4, with its factors
 constexpr int64_t kThreadBytes = 8 << 20;  // of a CPU thread: its stack, arena and packed operands
+// Measured with glibc's allocator: a freed tensor's place is not filled whole by the next ones. With
+// recomputed activations up to one block's tensors more; how much, differs from run to run.
+constexpr double kFragments = 0.1;
 // With this many tokens at once the products are large enough; more are no faster.
 constexpr int64_t kCpuTokens = 1024;
 constexpr int64_t kDeviceTokens = 32768;
@@ -151,7 +154,11 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   // The last hidden rows, normed, and their gradients.
   const int64_t ends = 4 * tokens * m.d_model;
   WorkerNeed need;
+  if (config.train.recompute && on_cpu) blocks += largest;
   need.activations = width * (blocks + ends) + std::max(logits, width * passing);
+  if (on_cpu) {
+    need.activations += static_cast<int64_t>(kFragments * static_cast<double>(need.activations));
+  }
   // bf16 gradients are added to fp32 ones after each micro-batch.
   need.gradients = counts.trained * (wide ? width + kFloatBytes : kFloatBytes);
   // The gradient of the lookup, before it is added to that of the head. On the CPU in fp32 its rows
