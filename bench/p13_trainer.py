@@ -10,8 +10,9 @@ highest resident memory, and how near the trainer's own estimate of it comes. Th
          151936, tied head. It has 24 blocks; 4 fit the time, and the head weighs more than in all.
 
 Each side runs in separate processes, in turns, ROUNDS times. Python gets its best settings: one
-thread per core, an allocator that keeps its memory, OpenMP threads that do not spin, PyTorch's own
-fastest form of the model, and LoRA without gradients of the frozen weights. The result of a process
+thread per core, OpenBLAS with OpenMP (with the reference BLAS, which Debian takes without it, it is
+forty times slower: refused), an allocator that keeps its memory, OpenMP threads that do not spin,
+PyTorch's own fastest form of the model, and LoRA without gradients of the frozen weights. The result of a process
 is its median step, the result of a side its median process.
 
 Then, with the model qwen: the memory of `generate`, against the size of the weights; and P15, how
@@ -127,6 +128,10 @@ def peer_run(shape, lora, batch, threads, warmup, steps):
             x = x + linear(F.silu(gate) * up, block, "down")
         return F.cross_entropy(norm(x, final_norm) @ embedding.t(), targets.view(-1))
 
+    if "BLAS_INFO=generic" in torch.__config__.show():
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            if "openblas" not in maps.read():
+                raise SystemExit("p13: PyTorch has a slow BLAS: apt-get install libopenblas0-openmp")
     optimizer = torch.optim.AdamW(parameters, lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1)
     seconds = []
     for step in range(warmup + steps):

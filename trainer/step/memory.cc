@@ -21,8 +21,8 @@ constexpr int64_t kFloatBytes = 4;
 constexpr int64_t kTokenBytes = 3 * 8;     // a place of the batch: input, target, start
 constexpr double kPackedBytes = 0.516;     // a weight in NF4, with its factors
 constexpr int64_t kThreadBytes = 8 << 20;  // of a CPU thread: its stack, arena and packed operands
-// Measured with glibc's allocator: a freed tensor's place is not filled whole by the next ones. With
-// recomputed activations up to one block's tensors more; how much, differs from run to run.
+// Measured with glibc's allocator: a freed tensor's place is not filled whole by the next ones.
+// With recomputed activations up to one block's tensors more; how much, differs from run to run.
 constexpr double kFragments = 0.1;
 // With this many tokens at once the products are large enough; more are no faster.
 constexpr int64_t kCpuTokens = 1024;
