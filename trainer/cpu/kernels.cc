@@ -92,35 +92,60 @@ __attribute__((always_inline)) inline void TurnHead(int64_t half, float multiply
 }  // namespace
 
 TRAINER_WIDEST_VECTORS
-double CrossEntropy(int64_t rows, int64_t vocab, const int64_t* targets, float scale, bool gradient,
-                    float* logits, const float* weights) {
+void SumColumns(int64_t rows, int64_t vocab, const float* logits, float* __restrict largest,
+                float* __restrict sums) {
+  std::copy(logits, logits + rows, largest);
+  for (int64_t v = 1; v < vocab; ++v) {
+    const float* __restrict values = logits + v * rows;
+#pragma omp simd
+    for (int64_t i = 0; i < rows; ++i) largest[i] = values[i] > largest[i] ? values[i] : largest[i];
+  }
+  std::fill(sums, sums + rows, 0.0f);
+  for (int64_t v = 0; v < vocab; ++v) {
+    const float* __restrict values = logits + v * rows;
+#pragma omp simd
+    for (int64_t i = 0; i < rows; ++i) sums[i] += Exp(values[i] - largest[i]);
+  }
+}
+
+TRAINER_WIDEST_VECTORS
+double SumLosses(int64_t rows, int64_t parts, const ColumnTargets& of, float scale,
+                 float* __restrict largest, float* __restrict sums) {
+  for (int64_t part = 1; part < parts; ++part) {
+    const float* __restrict const most = largest + part * rows, * __restrict const sum =
+                                                                    sums + part * rows;
+#pragma omp simd
+    for (int64_t i = 0; i < rows; ++i) {
+      const float all = most[i] > largest[i] ? most[i] : largest[i];
+      sums[i] = sums[i] * Exp(largest[i] - all) + sum[i] * Exp(most[i] - all);
+      largest[i] = all;
+    }
+  }
   double loss = 0;
-  for (int64_t row = 0; row < rows; ++row) {
-    float* values = logits + row * vocab;
-    const int64_t target = targets[row];
-    if (target < 0) {
-      if (gradient) std::fill(values, values + vocab, 0.0f);
+  for (int64_t i = 0; i < rows; ++i) {
+    if (of.targets[i] < 0) {
+      sums[i] = 0;
       continue;
     }
-    if (target >= vocab) throw std::out_of_range("cross entropy: a target beyond the vocabulary");
-    const float at_target = values[target];
-    float largest = values[0];
-#pragma omp simd reduction(max : largest)
-    for (int64_t i = 0; i < vocab; ++i) largest = values[i] > largest ? values[i] : largest;
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < vocab; ++i) {
-      values[i] = Exp(values[i] - largest);
-      sum += values[i];
-    }
-    const float factor = weights == nullptr ? scale : scale * weights[row];
-    loss += static_cast<double>(factor) *
-            (std::log(static_cast<double>(sum)) + static_cast<double>(largest - at_target));
-    if (!gradient) continue;
-    ScaleRow(vocab, factor / sum, values);
-    values[target] -= factor;
+    const float factor = of.weights == nullptr ? scale : scale * of.weights[i];
+    loss += static_cast<double>(factor) * (std::log(static_cast<double>(sums[i])) +
+                                           static_cast<double>(largest[i] - of.logits[i]));
+    sums[i] = factor / sums[i];
   }
   return loss;
+}
+
+TRAINER_WIDEST_VECTORS
+void ScaleColumns(int64_t rows, int64_t vocab, const float* __restrict largest,
+                  const float* __restrict factors, float* logits) {
+  for (int64_t v = 0; v < vocab; ++v) {
+    float* __restrict values = logits + v * rows;
+#pragma omp simd
+    for (int64_t i = 0; i < rows; ++i) {
+      const float scaled = factors[i] * Exp(values[i] - largest[i]);
+      values[i] = factors[i] == 0.0f ? 0.0f : scaled;
+    }
+  }
 }
 
 // Returns the first key that the row sees.

@@ -14,12 +14,28 @@
 
 namespace gpuctl::trainer::cpu {
 
-// Turns logits [rows, vocab] in place into the gradient of scale * sum of losses (if `gradient`)
-// and returns that sum; with `weights`, one for each row, of the weighted sum. A row whose target
-// is below 0 adds no loss and its gradient is 0. Throws std::out_of_range for a target of `vocab`
-// or more.
-double CrossEntropy(int64_t rows, int64_t vocab, const int64_t* targets, float scale, bool gradient,
-                    float* logits, const float* weights = nullptr);
+// The softmax of logits [vocab, rows]: a column is a token's distribution. It takes three steps, so
+// that a part of the vocabulary is summed while it is in the processor's caches.
+//
+// First, for a part of the vocabulary: each column's largest value, and its sum of
+// exp(value - largest).
+void SumColumns(int64_t rows, int64_t vocab, const float* logits, float* largest, float* sums);
+
+// Then the loss. `largest` and `sums`, [parts, rows], are those of the parts; their first rows
+// become what the last step takes: each column's largest value, and the factor of its gradient.
+struct ColumnTargets {
+  const int64_t* targets;  // below 0: the column adds no loss, and its factor is 0
+  const float* logits;     // those of the targets
+  const float* weights;    // null: each column counts once
+};
+// Returns scale * the (weighted) sum of the columns' losses.
+double SumLosses(int64_t rows, int64_t parts, const ColumnTargets& of, float scale, float* largest,
+                 float* sums);
+
+// Last, for a part of the vocabulary: the logits become factor * exp(value - largest), which lacks
+// only the targets' own part to be the gradient; 0 where the factor is 0.
+void ScaleColumns(int64_t rows, int64_t vocab, const float* largest, const float* factors,
+                  float* logits);
 
 // The keys that the rows of scores [matrices, rows, keys] may see: of the first `visible + i` keys
 // (at most `keys`), row i may see the last `window`. Where windows hold several documents, row i of

@@ -419,6 +419,27 @@ TEST(LinearCrossEntropyTest, RowsCountAsOftenAsTheirFactorsSay) {
   }
 }
 
+// The vocabulary has several parts, and the memory for the logits is kept from the call before.
+TEST(LinearCrossEntropyTest, AVocabularyOfManyPartsMatchesThePlainLoss) {
+  const at::Tensor targets = SomeTargets(70, 150001);
+  targets[2] = 150000;
+  targets[3] = 512;
+  targets[4] = 511;
+  const Inputs in = {Normal({70, 4}, 11), Normal({150001, 4}, 12)};
+  const at::Tensor factors = at::tensor({2.0f, -1.5f, 0.0f, 1.0f, 0.25f}).repeat({14});
+  const auto piece = [&](int64_t chunk) -> Piece {
+    return [&targets, &factors, chunk](const Inputs& i) {
+      return LinearCrossEntropy(i[0], i[1], targets, 0.02, chunk, factors);
+    };
+  };
+  for (const int64_t chunk : {70, 64}) ExpectSameInFp32(piece(chunk), in);
+}
+
+TEST(LinearCrossEntropyTest, ATargetBeyondTheVocabularyIsRefused) {
+  const at::Tensor x = RandomTensor({3, 4}, at::kFloat, 1), w = RandomTensor({7, 4}, at::kFloat, 2);
+  EXPECT_THROW(LinearCrossEntropy(x, w, at::tensor({1, 7, 2}, at::kLong), 1.0, 8), c10::Error);
+}
+
 TEST(LinearCrossEntropyTest, OnlyWantedGradientsAreComputed) {
   const at::Tensor targets = SomeTargets(7, 5);
   const Inputs in = {Normal({7, 4}, 9), Normal({5, 4}, 10)};

@@ -9,8 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <array>
-#include <numeric>
+#include <vector>
 
 #include "trainer/cpu/kernels.h"
 #include "trainer/linear/matmul.h"
@@ -24,26 +23,82 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Adds scale * the chunk's loss to `loss`. Returns the gradient of that by the logits (undefined if
-// it is not needed), in the memory of the logits.
-at::Tensor ChunkLoss(at::Tensor logits_rv, const at::Tensor& target_r, const at::Tensor& factor_r,
-                     double scale, bool need_gradient, at::Tensor& loss) {
-  if (UsesCpuKernels(logits_rv)) {
-    const int64_t rows = logits_rv.size(0), vocab = logits_rv.size(1), grain = RowGrain(vocab);
-    std::array<double, kMostPieces> sums{};
-    ForPieces(RangesOf(rows, grain), [&](int64_t piece) {
-      const int64_t begin = RangeBegin(rows, grain, piece);
-      sums[static_cast<size_t>(piece)] = cpu::CrossEntropy(
-          RangeBegin(rows, grain, piece + 1) - begin, vocab, target_r.data_ptr<int64_t>() + begin,
-          static_cast<float>(scale), need_gradient, logits_rv.data_ptr<float>() + begin * vocab,
-          factor_r.defined() ? factor_r.data_ptr<float>() + begin : nullptr);
-    });
-    loss.add_(std::accumulate(sums.begin(), sums.end(), 0.0));
-    return need_gradient ? logits_rv : at::Tensor();
+// A chunk's inputs beside x and W.
+struct Rows {
+  at::Tensor target_r;
+  at::Tensor factor_r;  // perhaps undefined
+  double scale;
+};
+
+// What is larger glibc takes from the system, page by page, each time.
+constexpr int64_t kHeapElements = (32 << 20) / 4;
+
+// Returns memory for a chunk's logits. On the CPU each thread keeps its own when it is large: to
+// get it again takes longer than the softmax.
+at::Tensor RoomForLogits(int64_t rows, int64_t columns, const at::TensorOptions& options) {
+  const int64_t elements = rows * columns;
+  if (!options.device().is_cpu() || elements < kHeapElements) {
+    return at::empty({rows, columns}, options);
   }
-  const at::Tensor target_r1 = target_r.unsqueeze(1);
-  const at::Tensor weight_r1 = target_r1.ge(0).to(loss.scalar_type()).mul_(scale);
-  if (factor_r.defined()) weight_r1.mul_(factor_r.unsqueeze(1));
+  thread_local at::Tensor room;
+  if (!room.defined() || room.numel() < elements || room.dtype() != options.dtype()) {
+    room = at::Tensor();  // never two of them
+    room = at::empty({elements}, options);
+  }
+  return room.narrow(0, 0, elements).view({rows, columns});
+}
+
+// The vocabulary is taken in parts of so many rows of W: their logits stay in a processor's cache.
+constexpr int64_t kPartRows = 512;
+
+// Logits by columns [v, r]: oneDNN multiplies fastest when W keeps its rows. Adds the chunk's loss
+// to `loss`. Returns, if it is needed, the gradient of that by the logits, as a view [r, v] of
+// their memory.
+at::Tensor ChunkOnCpu(const at::Tensor& x_rd, const at::Tensor& weight_vd, const Rows& of,
+                      bool need_gradient, at::Tensor& loss) {
+  const int64_t rows = x_rd.size(0), vocab = weight_vd.size(0);
+  const int64_t parts = (vocab + kPartRows - 1) / kPartRows;
+  const at::Tensor logits_vr = RoomForLogits(vocab, rows, x_rd.options());
+  float* const logits = logits_vr.data_ptr<float>();
+  const int64_t* const targets = of.target_r.data_ptr<int64_t>();
+  std::vector<float> largest(static_cast<size_t>(parts * rows)), sums(largest.size()),
+      at_target(static_cast<size_t>(rows));
+  ForRanges(vocab, kPartRows, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin; first < end; first += kPartRows) {
+      const int64_t count = std::min(kPartRows, end - first);
+      MatMulInto(weight_vd.narrow(0, first, count), x_rd.t(), /*add=*/false,
+                 logits_vr.narrow(0, first, count));
+      const int64_t at = first / kPartRows * rows;
+      cpu::SumColumns(rows, count, logits + first * rows, largest.data() + at, sums.data() + at);
+    }
+  });
+  for (int64_t row = 0; row < rows; ++row) {
+    TORCH_CHECK_INDEX(targets[row] < vocab, "cross entropy: a target beyond the vocabulary");
+    if (targets[row] >= 0) at_target[static_cast<size_t>(row)] = logits[targets[row] * rows + row];
+  }
+  const float* const factors = of.factor_r.defined() ? of.factor_r.data_ptr<float>() : nullptr;
+  const auto scale = static_cast<float>(of.scale);
+  loss.add_(cpu::SumLosses(rows, parts, {targets, at_target.data(), factors}, scale, largest.data(),
+                           sums.data()));
+  if (!need_gradient) return at::Tensor();
+  ForRanges(vocab, kPartRows, [&](int64_t begin, int64_t end) {
+    cpu::ScaleColumns(rows, end - begin, largest.data(), sums.data(), logits + begin * rows);
+  });
+  for (int64_t row = 0; row < rows; ++row) {
+    if (targets[row] < 0) continue;
+    logits[targets[row] * rows + row] -= factors == nullptr ? scale : scale * factors[row];
+  }
+  return logits_vr.t();
+}
+
+// The same with LibTorch's operators.
+at::Tensor ChunkOnDevice(const at::Tensor& x_rd, const at::Tensor& weight_vd, const Rows& of,
+                         bool need_gradient, at::Tensor& loss) {
+  const at::Tensor logits_rv = RoomForLogits(x_rd.size(0), weight_vd.size(0), x_rd.options());
+  MatMulInto(x_rd, weight_vd.t(), /*add=*/false, logits_rv);
+  const at::Tensor target_r1 = of.target_r.unsqueeze(1);
+  const at::Tensor weight_r1 = target_r1.ge(0).to(loss.scalar_type()).mul_(of.scale);
+  if (of.factor_r.defined()) weight_r1.mul_(of.factor_r.unsqueeze(1));
   const at::Tensor index_r1 = target_r1.clamp_min(0);
   at::Tensor log_p_rv = at::_log_softmax(Widen(logits_rv), 1, /*half_to_float=*/false);
   loss.sub_(log_p_rv.gather(1, index_r1).mul_(weight_r1).sum());
@@ -73,17 +128,15 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     at::Tensor dx_nd = need_dx ? at::empty_like(x_nd) : at::Tensor();
     at::Tensor dw_vd = sum_vd;
     if (need_dw && !sum_vd.defined()) dw_vd = at::zeros_like(weight_vd, wide);
-    const int64_t most = std::min(chunk_rows, x_nd.size(0));
-    const at::Tensor room_rv = at::empty({most, weight_vd.size(0)}, x_nd.options());
+    const auto chunk = UsesCpuKernels(x_nd) ? ChunkOnCpu : ChunkOnDevice;
     for (int64_t first = 0; first < x_nd.size(0); first += chunk_rows) {
       const int64_t rows = std::min(chunk_rows, x_nd.size(0) - first);
       const at::Tensor x_rd = x_nd.narrow(0, first, rows);
-      const at::Tensor logits_rv = room_rv.narrow(0, 0, rows);
-      MatMulInto(x_rd, weight_vd.t(), /*add=*/false, logits_rv);
-      const at::Tensor d_logits_rv = ChunkLoss(
-          logits_rv, targets_n.narrow(0, first, rows),
+      const Rows of = {
+          targets_n.narrow(0, first, rows),
           beside.factors_n.defined() ? beside.factors_n.narrow(0, first, rows) : at::Tensor(),
-          scale, need_gradient, loss);
+          scale};
+      const at::Tensor d_logits_rv = chunk(x_rd, weight_vd, of, need_gradient, loss);
       if (need_dx) MatMulInto(d_logits_rv, weight_vd, /*add=*/false, dx_nd.narrow(0, first, rows));
       if (!need_dw) continue;
       if (IsHalfWidth(x_nd)) {

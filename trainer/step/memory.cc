@@ -24,6 +24,7 @@ constexpr int64_t kThreadBytes = 8 << 20;  // of a CPU thread: its stack, arena 
 // Measured with glibc's allocator: a freed tensor's place is not filled whole by the next ones.
 // With recomputed activations up to one block's tensors more; how much, differs from run to run.
 constexpr double kFragments = 0.1;
+constexpr int64_t kKeptLogitBytes = 32 << 20;
 // With this many tokens at once the products are large enough; more are no faster.
 constexpr int64_t kCpuTokens = 1024;
 constexpr int64_t kDeviceTokens = 32768;
@@ -155,7 +156,10 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   const int64_t ends = 4 * tokens * m.d_model;
   WorkerNeed need;
   if (config.train.recompute && on_cpu) blocks += largest;
-  need.activations = width * (blocks + ends) + std::max(logits, width * passing);
+  // What is larger the cross entropy keeps (model/linear_cross_entropy.cc).
+  const bool kept = on_cpu && logits >= kKeptLogitBytes;
+  need.activations = width * (blocks + ends) +
+                     (kept ? logits + width * passing : std::max(logits, width * passing));
   if (on_cpu) {
     need.activations += static_cast<int64_t>(kFragments * static_cast<double>(need.activations));
   }
