@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -176,6 +177,26 @@ def test_a_model_is_fine_tuned_and_answers(w):
     write(run_file, json.dumps(settings))
     launch(w, run_file, "more-1", "--provider", "local")
     assert os.path.exists(job_of(w) + "/.gpuctl/adapter/adapter_model.safetensors")
+
+
+def test_pairs_of_answers_are_learned(w):
+    """DPO: the right sums are preferred, by launch as by preflight."""
+    run_file = project(w, data="pairs.jsonl", train={"steps": 12, "batch": 4})
+    home = os.path.dirname(run_file)
+    chooser = random.Random(3)
+    write(home + "/pairs.jsonl", "".join(
+        json.dumps({"prompt": "%d and %d" % (a, b), "chosen": "make %d" % (a + b),
+                    "rejected": "are %d" % (a + b + 1)}) + "\n"
+        for a, b in ((chooser.randrange(10), chooser.randrange(10)) for _ in range(60))))
+    done = w.run("preflight", run_file)
+    assert b"pairs of windows" in done.stdout, done
+    launch(w, run_file, "pairs-1", "--provider", "local")
+    lines = w.run("logs", "pairs-1").stdout.decode().splitlines()
+    accuracies = [float(found[1]) for found in (re.search(r"accuracy ([0-9.]+) %", line)
+                                                for line in lines) if found]
+    assert len(accuracies) > 2 and accuracies[-1] > 90, lines
+    (checkpoint,) = w.json("pull", "pairs-1")["checkpoints"]
+    check_checkpoint_of_adapter(os.path.join(w.work, checkpoint["path"]))
 
 
 def check_checkpoint_of_adapter(path):
