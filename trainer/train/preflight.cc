@@ -245,12 +245,20 @@ std::string MemoryHere(const Config& config) {
   }
 }
 
+// Before the first step a model reads all pairs: without backward pass, which is at most half of a
+// step's time. Returns how many steps take so long.
+int64_t StepsOfFirstPass(const Config& config, const TrainingData& data) {
+  if (!data.pairs()) return 0;
+  const int64_t pairs = (data.rows(/*held_out=*/false) + data.rows(/*held_out=*/true)) / 2;
+  return (pairs + 2 * config.train.batch - 1) / (2 * config.train.batch);
+}
+
 // Returns the plan for the first GPU that fits, of those that are asked for or of all; for the
 // largest when none fits.
-GpuPlan ChooseGpu(const PreflightRequest& request, const Config& config) {
+GpuPlan ChooseGpu(const PreflightRequest& request, const Config& config, int64_t steps) {
   std::optional<GpuPlan> largest;
   for (const Gpu& gpu : request.gpus.empty() ? KnownGpus() : request.gpus) {
-    GpuPlan plan = PlanForGpu(config, gpu, config.train.steps);
+    GpuPlan plan = PlanForGpu(config, gpu, steps);
     if (plan.fits) return plan;
     if (!largest || plan.gpu.memory_gb > largest->gpu.memory_gb) largest = std::move(plan);
   }
@@ -271,8 +279,9 @@ nlohmann::ordered_json ToJson(const GpuPlan& plan) {
   return json;
 }
 
-void SayVerdict(const PreflightRequest& request, const Config& config, double seconds) {
-  const GpuPlan plan = ChooseGpu(request, config);
+void SayVerdict(const PreflightRequest& request, const Config& config, int64_t steps,
+                double seconds) {
+  const GpuPlan plan = ChooseGpu(request, config, steps);
   if (!plan.fits) {
     request.say("gpu     " + plan.gpu.name +
                 Format(", %.0f GB: does not fit; ", plan.gpu.memory_gb) + plan.advice);
@@ -334,7 +343,8 @@ int Preflight(const PreflightRequest& request) {
   const std::string here = MemoryHere(config);
   Trial trial(request, config, source, *data);
   if (const int signal = trial.Run(); signal != 0) return signal;
-  const double seconds = trial.SecondsHere(config.train.steps);
+  const int64_t steps = config.train.steps + StepsOfFirstPass(config, *data);
+  const double seconds = trial.SecondsHere(steps);
   request.say(Format(
       "run     %lld steps of %lld %s of %lld tokens", static_cast<long long>(config.train.steps),
       static_cast<long long>(config.train.batch), data->pairs() ? "pairs of windows" : "windows",
@@ -347,7 +357,7 @@ int Preflight(const PreflightRequest& request) {
   request.say("        all steps take about " + Duration(seconds));
   const std::string warmup = WarmupProblem(config.optimizer, config.train.steps);
   if (!warmup.empty()) request.say("note    " + warmup);
-  SayVerdict(request, config, seconds);
+  SayVerdict(request, config, steps, seconds);
   return 0;
 }
 
