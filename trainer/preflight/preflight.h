@@ -1,8 +1,8 @@
 // Tries a run before it costs anything: whether it works, on a small part of it, and how much
 // memory and time the whole needs, here and on a GPU.
 
-#ifndef TRAINER_TRAIN_PREFLIGHT_H_
-#define TRAINER_TRAIN_PREFLIGHT_H_
+#ifndef TRAINER_PREFLIGHT_PREFLIGHT_H_
+#define TRAINER_PREFLIGHT_PREFLIGHT_H_
 
 #include <cstdint>
 #include <functional>
@@ -56,4 +56,4 @@ int Preflight(const PreflightRequest& request);
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_TRAIN_PREFLIGHT_H_
+#endif  // TRAINER_PREFLIGHT_PREFLIGHT_H_

@@ -1,4 +1,4 @@
-#include "trainer/train/preflight.h"
+#include "trainer/preflight/preflight.h"
 
 #include <ATen/ops/equal.h>
 
