@@ -1,0 +1,126 @@
+"""The check of gpu_check that trains small models until they have learned something.
+
+Each way to tune learns sums, or which of two answers is chosen. Then its checkpoint is evaluated,
+and a run that is stopped in its middle goes on.
+"""
+
+import json
+import random
+import time
+
+import pair_runs
+import prepared_runs
+from prepared_runs import newest, of_type
+
+CONTEXT = 40
+FULL = {"optimizer.lr": 0.01}
+ADAPTERS = {"lora.rank": 8, "lora.modules_to_save": ["embed_tokens"], "optimizer.lr": 0.02}
+# Name, settings, and whether it learns from pairs of answers.
+CASES = (
+    ("full", FULL, False),
+    ("full, fp32", {**FULL, "train.dtype": "fp32"}, False),
+    ("full, recomputed activations", {**FULL, "train.recompute": True}, False),
+    ("full, moments in 8 bits", {**FULL, "optimizer.state": "int8"}, False),
+    ("LoRA", ADAPTERS, False),
+    ("DoRA with dropout", {**ADAPTERS, "lora.dora": True, "lora.dropout": 0.05}, False),
+    ("QLoRA", {**ADAPTERS, "lora.base_dtype": "nf4"}, False),
+    ("pairs, full", {"optimizer.lr": 0.005}, True),
+    ("pairs, LoRA", ADAPTERS, True),
+)
+
+
+class Runs(pair_runs.PairTest):
+    """Runs on the device that is checked. What is not as it should be is kept, not printed."""
+
+    def __init__(self, session):
+        super().__init__(session.trainer, session.directory)
+        self.device, self.wrong = session.device, []
+
+    def check(self, what, right, *facts):
+        if not right:
+            self.wrong.append(" ".join([what, *(str(fact)[-500:] for fact in facts)]))
+
+    def words(self, data, settings):
+        return super().words(data, {**settings, "train.device": self.device})
+
+
+def write_data(directory):
+    """Returns the folders of the sums and of the pairs."""
+    chooser = random.Random(1)
+    sums, pairs = directory + "/learn-sums", directory + "/learn-pairs"
+    prepared_runs.write_prepared(sums, [prepared_runs.sum_row(chooser) for _ in range(400)],
+                                 [prepared_runs.sum_row(chooser) for _ in range(40)])
+    pair_runs.write_pairs(pairs, pair_runs.pairs(chooser, 300), pair_runs.pairs(chooser, 40))
+    return sums, pairs
+
+
+def loss_of_checkpoint(runs, data, settings, base, checkpoint):
+    """What eval says of a checkpoint."""
+    words = ["eval", "--data", data, "--context", str(CONTEXT), "--as", "json", "--device",
+             runs.device]
+    if "lora.rank" in settings:
+        words += ["--model", base, "--adapter", checkpoint]
+    else:
+        words += ["--checkpoint", checkpoint]
+    ended = runs.run(*words)
+    runs.check("eval ends well", ended.returncode == 0, ended)
+    return json.loads(ended.stdout)["loss"] if ended.returncode == 0 else float("nan")
+
+
+def check_going_on(runs, data, settings, steps, last):
+    """Stopped in its middle by SIGTERM, a run ends as well as one that is not."""
+    words, checkpoints, metrics = runs.words(data, settings)
+    process = runs.start(*words, GPUCTL_METRICS=metrics)
+    for line in process.stdout:
+        if line.startswith(f"step {steps // 3}/"):
+            process.terminate()
+            break
+    process.communicate()
+    runs.check("SIGTERM saves and leaves", process.returncode == prepared_runs.TERMINATED,
+               process.returncode)
+    ended = runs.run(*words, "--resume", "auto", GPUCTL_METRICS=metrics)
+    runs.check("it goes on", ended.returncode == 0 and "resume " in ended.stdout, ended)
+    if ended.returncode == 0:
+        again = of_type(prepared_runs.read_metrics(metrics), "eval")[-1]["loss"]
+        runs.check("it ends as well", abs(again - last) <= 0.1 * last + 0.01, again, last)
+    return checkpoints
+
+
+def check_learning(session):
+    sums, pairs = write_data(session.directory)
+    runs, base = Runs(session), None
+    for name, more, of_pairs in CASES[::4] if session.small else CASES:
+        if session.left() < 20:
+            session.report("learning", None, of=name, why="no time is left")
+            continue
+        began = time.monotonic()
+        runs.wrong = []
+        data, steps = (pairs, 150) if of_pairs else (sums, 300)
+        settings = {"train.steps": steps, "train.eval_every": 0, "checkpoint.every": 0,
+                    "train.log_every": 1, "train.batch": 8 if of_pairs else 4, **more}
+        if "lora.rank" in more:
+            base = base or base_model(runs, sums)
+            settings["model.init"] = base
+        checkpoints, lines, _ = runs.train(name, data, settings)
+        facts = {"of": name}
+        if not runs.wrong:
+            first, last = of_type(lines, "step")[0]["loss"], of_type(lines, "eval")[-1]["loss"]
+            facts.update(first=first, last=last)
+            runs.check("it learns", last < 0.5 * first, first, last)
+            if not of_pairs:
+                found = loss_of_checkpoint(runs, data, settings, base,
+                                           f"{checkpoints}/{newest(checkpoints)}")
+                facts["eval"] = found
+                runs.check("eval finds the same loss", abs(found - last) <= 0.02 * last + 0.002)
+            check_going_on(runs, data, settings, steps, last)
+        if runs.wrong:
+            facts["why"] = "; ".join(runs.wrong)[-2000:]
+        session.report("learning", not runs.wrong, seconds=round(time.monotonic() - began, 1),
+                       **facts)
+
+
+def base_model(runs, data):
+    """A model that has not learned the sums yet, for adapters."""
+    checkpoints, _, _ = runs.train("a base model", data, {
+        "train.steps": 5, "train.eval_every": 0, "checkpoint.every": 0, **FULL})
+    return f"{checkpoints}/{newest(checkpoints)}"
