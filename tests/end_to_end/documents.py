@@ -24,6 +24,9 @@ from simulator import KEYS
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PAGES = ["README.md", "examples/README.md"] + sorted(
     os.path.relpath(path, SOURCE) for path in glob.glob(os.path.join(SOURCE, "docs", "*.md")))
+TRAINER_PAGES = ["trainer/README.md"] + sorted(
+    os.path.relpath(path, SOURCE)
+    for path in glob.glob(os.path.join(SOURCE, "trainer", "docs", "*.md")))
 # Commands that another test runs, with that test's file and what is in it.
 ELSEWHERE = {
     r"sudo apt install \./gpuctl_.*\.deb": ("tests/package/release_test.py", "dpkg"),
@@ -195,7 +198,7 @@ def test_verbs_and_flags_of_the_text_exist(w):
     verbs = set(re.findall(r"^  ([a-z-]+) {2,}", w.run("--help").stdout.decode(), re.MULTILINE))
     assert len(verbs) > 20, verbs
     checked = 0
-    for page in PAGES + ["CHANGELOG.md", "trainer/README.md", "deploy/README.md"]:
+    for page in PAGES + TRAINER_PAGES + ["CHANGELOG.md", "deploy/README.md"]:
         for text in re.findall(r"`gpuctl ([^`]+)`", read(page)):
             words = text.split(" -- ")[0].split()
             if words[0].startswith("-") or not re.fullmatch("[a-z-]+", words[0]):
@@ -214,7 +217,7 @@ def test_verbs_and_flags_of_the_text_exist(w):
 
 
 def test_the_links_of_the_pages_lead_somewhere(_):
-    for page in PAGES:
+    for page in PAGES + TRAINER_PAGES:
         for target in re.findall(r"\]\(([^)#]*)(?:#[^)]*)?\)", read(page)):
             if target and "://" not in target:
                 path = os.path.join(SOURCE, os.path.dirname(page), target)

@@ -169,8 +169,10 @@ def check_losses(test, directory):
     os.makedirs(base.work)
     base.write_base(source)
     text = directory + "/text.txt"
-    with open(os.path.join(os.path.dirname(__file__), "../README.md"), encoding="utf-8") as file:
-        words = file.read()
+    words = ""
+    for page in ("../README.md", "../docs/commands.md", "../docs/data.md", "../docs/models.md"):
+        with open(os.path.join(os.path.dirname(__file__), page), encoding="utf-8") as file:
+            words += file.read()
     with open(text, "w", encoding="utf-8") as file:
         file.write(words)
     rows = [{"text": part} for part in words.split("\n\n") if len(part) > 40]
