@@ -211,6 +211,8 @@ absl::StatusOr<std::optional<Caught>> CatchUpWork::Step() {
   parts_->by_other = news.by_other;
   heard_ = heard_ || news.heard_at.has_value();
   link_error_ = news.link_error;
+  linked_ = news.linked || news.by_other;
+  silence_ = news.silence;
   notices_.insert(notices_.end(), news.notices.begin(), news.notices.end());
   if (news.done) return AfterEnd(news);
   ASSIGN_OR_RETURN(const std::optional<Caught> caught, parts_->goal->Look(news));

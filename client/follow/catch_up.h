@@ -59,6 +59,10 @@ class CatchUpWork {
   const absl::Status& link_error() const { return link_error_; }
   // True when the node has answered, or another process that follows the run goes on.
   bool heard() const { return heard_; }
+  // True while the link is up; and the time since the node's last sign of life, as of the last
+  // Step.
+  bool linked() const { return linked_; }
+  std::optional<absl::Duration> silence() const { return silence_; }
   // What the user is to hear, since the last call.
   std::vector<std::string> TakeNotices() { return std::exchange(notices_, {}); }
 
@@ -71,7 +75,8 @@ class CatchUpWork {
   RunRow& row_;
   std::unique_ptr<Parts> parts_;
   absl::Status error_, link_error_;
-  bool heard_ = false;
+  bool heard_ = false, linked_ = false;
+  std::optional<absl::Duration> silence_;
   std::vector<std::string> notices_;
 };
 

@@ -127,6 +127,7 @@ const std::vector<Verb>& Verbs() {
       {"resume", "Run", "start a run again from its newest checkpoint here", CmdResume},
       {"wait", "Run", "wait for runs; for scripts", CmdWait},
       {"ps", "Look", "list the runs", CmdPs},
+      {"top", "Look", "all live runs on one screen", CmdTop},
       {"logs", "Look", "print a run's output", CmdLogs},
       {"metrics", "Look", "a run's loss and speed: table, curve, CSV", CmdMetrics},
       {"pull", "Results", "bring checkpoints and files home, verified", CmdPull},

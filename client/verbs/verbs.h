@@ -34,6 +34,7 @@ absl::StatusOr<int> CmdPrepare(CommandContext& context, std::vector<std::string>
 absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdTop(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> args);

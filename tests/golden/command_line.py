@@ -173,6 +173,7 @@ def cases(bench):
         "unknown_format": ["ps", "-o", "jsn"],
         "unknown_run": ["attach", "amber"],
         "ps_empty": ["ps"],
+        "top_json": ["top", "-o", "json"],
         "launch_nothing": ["launch"],
         "launch_missing_file": ["launch", "nosuch.yaml"],
         "launch_command_without_dashes": ["launch", "python"],

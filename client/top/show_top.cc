@@ -1,0 +1,226 @@
+#include "client/top/show_top.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/base/exit_codes.h"
+#include "client/base/wake_pipe.h"
+#include "client/market/lease_view.h"
+#include "client/terminal/console.h"
+#include "client/terminal/panel_terminal.h"
+#include "client/top/top_run.h"
+#include "client/top/top_screen.h"
+#include "common/base/status_macros.h"
+#include "common/process/signal_pipe.h"
+#include "provisioning/ledger/lease.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int kLinksAtOnce = 16;
+constexpr absl::Duration kRedrawEvery = absl::Milliseconds(500);
+constexpr absl::Duration kReadListEvery = absl::Seconds(2);
+constexpr absl::Duration kReadLeasesEvery = absl::Seconds(10);
+constexpr absl::Duration kPatience = absl::Milliseconds(300);
+
+class Top {
+ public:
+  Top(CommandContext& context, RunStore& store, Holdings& holdings, SignalPipe signals)
+      : context_(context),
+        store_(store),
+        holdings_(holdings),
+        signals_(std::move(signals)),
+        terminal_(context) {}
+
+  absl::StatusOr<int> Run() {
+    terminal_.Start();
+    absl::StatusOr<bool> over = false;
+    while (over.ok() && !*over) over = Round();
+    terminal_.Restore();
+    if (!Unlink()) ExitAtOnce(context_, over.ok() ? absl::StatusOr<int>(kExitOk) : over.status());
+    RETURN_IF_ERROR(over.status());
+    return kExitOk;
+  }
+
+ private:
+  // Returns true when the user leaves.
+  absl::StatusOr<bool> Round() {
+    RETURN_IF_ERROR(ReadList());
+    int links = 0;
+    for (const auto& run : runs_) links += run->linked() ? 1 : 0;
+    std::vector<int> fds = {STDIN_FILENO};
+    for (const auto& run : runs_) {
+      const bool was_linked = run->linked();
+      run->Step(links < kLinksAtOnce);
+      links += static_cast<int>(run->linked()) - static_cast<int>(was_linked);
+      for (std::string& notice : run->TakeNotices()) {
+        notices_.push_back(absl::StrCat(run->row().name, ": ", notice));
+      }
+      if (run->wake_fd() >= 0) fds.push_back(run->wake_fd());
+    }
+    RETURN_IF_ERROR(Draw());
+    if (pending_.empty()) WaitForNews(fds, signals_, kRedrawEvery);
+    return TakeSignals() || TakeKeys();
+  }
+
+  // Adds runs that are new, those of the beginning only if they live.
+  absl::Status ReadList() {
+    const absl::Duration now = context_.clock.SinceBoot();
+    if (now < list_at_) return absl::OkStatus();
+    list_at_ = now + kReadListEvery;
+    ASSIGN_OR_RETURN(std::vector<RunRow> rows, store_.List(/*live_only=*/true));
+    std::map<std::string, RunRow> live;
+    for (RunRow& row : rows) live.emplace(row.run_id, std::move(row));
+    for (const auto& run : runs_) {
+      const auto found = live.find(run->row().run_id);
+      if (found != live.end()) {
+        run->SetRow(found->second);
+        live.erase(found);
+      } else if (!run->ended()) {
+        // Another gpuctl recorded its end, or removed it.
+        absl::StatusOr<RunRow> row = store_.Get(run->row().run_id);
+        if (row.ok()) run->SetRow(*row);
+      }
+    }
+    for (auto& [run_id, row] : live) {
+      ASSIGN_OR_RETURN(std::unique_ptr<TopRunFollower> run,
+                       TopRunFollower::Make(context_, store_, std::move(row)));
+      runs_.push_back(std::move(run));
+    }
+    std::stable_sort(runs_.begin(), runs_.end(), [](const auto& a, const auto& b) {
+      return std::make_pair(a->ended(), -a->row().created_ms) <
+             std::make_pair(b->ended(), -b->row().created_ms);
+    });
+    return ReadLeases(now);
+  }
+
+  absl::Status ReadLeases(absl::Duration now) {
+    if (now < leases_at_) return absl::OkStatus();
+    leases_at_ = now + kReadLeasesEvery;
+    for (const auto& run : runs_) {
+      ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings_.LeaseOf(run->row().run_id));
+      if (lease.has_value()) leases_.insert_or_assign(run->row().run_id, *std::move(lease));
+    }
+    return absl::OkStatus();
+  }
+
+  std::string Title() const {
+    int live = 0;
+    for (const auto& run : runs_) live += run->ended() ? 0 : 1;
+    std::vector<std::string> parts = {
+        live == 0 ? "nothing is running"
+                  : absl::StrCat(live, live == 1 ? " run lives" : " runs live")};
+    if (static_cast<size_t>(live) < runs_.size()) {
+      parts.push_back(absl::StrCat(runs_.size() - static_cast<size_t>(live), " ended"));
+    }
+    double usd_per_hour = 0;
+    std::set<std::string> counted;  // a machine may have several runs
+    for (const auto& [run_id, lease] : leases_) {
+      if (!lease.open() || lease.BillsNothing() || !counted.insert(lease.lease_id).second) continue;
+      usd_per_hour += lease.usd_per_hour();
+    }
+    if (!counted.empty()) parts.push_back(absl::StrFormat("$%.2f/h", usd_per_hour));
+    return absl::StrCat("gpuctl top: ", absl::StrJoin(parts, ", "), "; q leaves, the runs go on");
+  }
+
+  absl::Status Draw() {
+    // What was not written goes first: the terminal may be blocked.
+    if (pending_.empty()) {
+      TopScreen screen;
+      screen.title = Title();
+      screen.notices = notices_;
+      for (const auto& run : runs_) {
+        screen.runs.push_back(run->View());
+        const auto lease = leases_.find(run->row().run_id);
+        if (lease == leases_.end()) continue;
+        screen.runs.back().spent =
+            FormatSpend(SpentByRun(lease->second, run->row().run_id, context_.NowMs()));
+      }
+      const TerminalSize size = terminal_.size();
+      pending_ = terminal_.Frame({}, RenderTop(screen, size.columns, size.rows,
+                                               context_.terminal.colour, context_.terminal.utf8));
+      unbegun_ = true;
+    }
+    if (unbegun_) terminal_.Renew(pending_);
+    ASSIGN_OR_RETURN(const size_t written, context_.DrawSafe(pending_, signals_.fd()));
+    if (written > 0) unbegun_ = false;
+    pending_.erase(0, written);
+    return absl::OkStatus();
+  }
+
+  // Returns true when one of them asks for the end.
+  bool TakeSignals() {
+    bool leaves = false;
+    for (const int signal : signals_.Take()) {
+      if (signal == SIGTSTP) {
+        Suspend();
+      } else if (signal != SIGWINCH) {
+        leaves = true;
+      }
+    }
+    return leaves;
+  }
+
+  // Other gpuctls must not wait for the mirrors of a stopped one.
+  void Suspend() {
+    terminal_.Restore();
+    pending_.clear();
+    if (!Unlink()) context_.Say("a connection is being made; stopping all the same");
+    raise(SIGSTOP);
+    terminal_.Start();
+  }
+
+  bool TakeKeys() const {
+    pollfd polled = {STDIN_FILENO, POLLIN, 0};
+    if (poll(&polled, 1, 0) <= 0 || polled.revents == 0) return false;
+    char keys[64];
+    const ssize_t count = read(STDIN_FILENO, keys, sizeof(keys));
+    if (count <= 0) return true;  // nobody can type any more
+    return std::any_of(keys, keys + count, [](char key) { return key == 'q' || key == 'Q'; });
+  }
+
+  // Ends all links: all are told before one is waited for.
+  bool Unlink() {
+    for (const auto& run : runs_) (void)run->Unlink(absl::ZeroDuration());
+    const absl::Duration end = context_.clock.SinceBoot() + kPatience;
+    bool all = true;
+    for (const auto& run : runs_) {
+      all = run->Unlink(std::max(absl::ZeroDuration(), end - context_.clock.SinceBoot())) && all;
+    }
+    return all;
+  }
+
+  CommandContext& context_;
+  RunStore& store_;
+  Holdings& holdings_;
+  SignalPipe signals_;
+  PanelTerminal terminal_;
+  std::vector<std::unique_ptr<TopRunFollower>> runs_;  // live ones first, the newest first
+  std::map<std::string, Lease> leases_;                // by run id
+  std::vector<std::string> notices_;
+  absl::Duration list_at_ = absl::ZeroDuration(), leases_at_ = absl::ZeroDuration();
+  std::string pending_;   // of the frame, not written yet
+  bool unbegun_ = false;  // nothing of it was written
+};
+
+}  // namespace
+
+absl::StatusOr<int> ShowTop(CommandContext& context, RunStore& store, Holdings& holdings) {
+  ASSIGN_OR_RETURN(SignalPipe signals,
+                   SignalPipe::Install({SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP}));
+  return Top(context, store, holdings, std::move(signals)).Run();
+}
+
+}  // namespace gpuctl
