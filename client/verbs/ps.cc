@@ -297,27 +297,27 @@ class StoredRuns {
 // The flags that say which runs are listed, as typed.
 struct WhichRuns {
   bool all = false, live = false;
-  std::string tag, since;
+  std::optional<std::string> tag, since;
   int limit = 0;
 
   // True when a flag picks among runs that ended, too.
-  bool searches() const { return !tag.empty() || !since.empty() || limit > 0; }
+  bool searches() const { return tag.has_value() || since.has_value() || limit > 0; }
 };
 
 absl::StatusOr<RunFilter> FilterOf(const WhichRuns& which, int64_t now_ms) {
   if (which.all && which.live) {
     return UsageError("--all lists what --live leaves out", "leave out one");
   }
-  if (!which.tag.empty()) {
-    const absl::Status tag = CheckTag(which.tag);
-    if (!tag.ok()) return UsageError(absl::StrCat("--tag: ", tag.message()), "gpuctl tag --help");
-  }
   RunFilter filter;
   filter.live_only = which.live || !(which.all || which.searches());
   filter.limit = which.limit;
-  filter.tag = which.tag;
-  if (which.since.empty()) return filter;
-  const absl::StatusOr<absl::Duration> age = ParseDuration(which.since);
+  if (which.tag.has_value()) {
+    const absl::Status tag = CheckTag(*which.tag);
+    if (!tag.ok()) return UsageError(absl::StrCat("--tag: ", tag.message()), "gpuctl tag --help");
+    filter.tag = *which.tag;
+  }
+  if (!which.since.has_value()) return filter;
+  const absl::StatusOr<absl::Duration> age = ParseDuration(*which.since);
   if (!age.ok()) {
     return UsageError(absl::StrCat("--since: ", age.status().message()), "for example --since 1d");
   }
@@ -342,35 +342,54 @@ void HintForNone(CommandContext& context, const WhichRuns& which) {
   }
 }
 
-void AddWhichRuns(VerbParser& parser, WhichRuns& which) {
+struct PsFlags {
+  WhichRuns which;
+  bool update = false, offline = false, quiet = false;
+};
+
+// Reads the command line. Returns false when only help was asked for.
+absl::StatusOr<bool> ReadPsFlags(CommandContext& context, const std::vector<std::string>& args,
+                                 PsFlags& flags) {
+  WhichRuns& which = flags.which;
+  VerbParser parser(
+      context, "ps [-a] [FLAGS]",
+      "Lists the runs that have not ended. Asks their machines first, for a second at "
+      "most;\nwhat is stored on this laptop is shown for those that do not answer.");
   parser.Switch("-a,--all", which.all, "Also those that ended");
-  parser.Option("--tag", which.tag, "Only runs with this tag; ended ones too");
-  parser.Option("--since", which.since, "Only runs launched in this time, e.g. 1d; ended ones too");
+  std::string tag, since;
+  const FlagSet::Flag tagged =
+      parser.Option("--tag", tag, "Only runs with this tag; ended ones too");
+  const FlagSet::Flag young =
+      parser.Option("--since", since, "Only runs launched in this time, e.g. 1d; ended ones too");
   parser.Option("--limit", which.limit, "Only the newest N; ended ones too")
       .Range(1, std::numeric_limits<int>::max());
   parser.Switch("--live", which.live, "Of these only those that have not ended");
+  parser.Switch("-q,--quiet", flags.quiet, "Print the names alone, one on each line");
+  parser.Switch("--offline", flags.offline, "Ask no machine");
+  parser.Switch("-u,--update", flags.update,
+                "Ask for 3 s, also about runs that were taken for lost, and for prices");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
+  if (!go_on) return false;
+  if (flags.update && flags.offline) {
+    return UsageError("-u asks, and --offline does not", "leave out one");
+  }
+  if (flags.quiet && context.json()) {
+    return UsageError("-q prints names, --json whole runs", "leave out one");
+  }
+  // "" is a mistake, and not the same as no flag: a script may remove what is listed.
+  if (tagged.given()) which.tag = tag;
+  if (young.given()) which.since = since;
+  return true;
 }
 
 }  // namespace
 
 absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args) {
-  WhichRuns which;
-  bool update = false, offline = false, quiet = false;
-  VerbParser parser(
-      context, "ps [-a] [FLAGS]",
-      "Lists the runs that have not ended. Asks their machines first, for a second at "
-      "most;\nwhat is stored on this laptop is shown for those that do not answer.");
-  AddWhichRuns(parser, which);
-  parser.Switch("-q,--quiet", quiet, "Print the names alone, one on each line");
-  parser.Switch("--offline", offline, "Ask no machine");
-  parser.Switch("-u,--update", update,
-                "Ask for 3 s, also about runs that were taken for lost, and for prices");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
+  PsFlags flags;
+  ASSIGN_OR_RETURN(const bool go_on, ReadPsFlags(context, args, flags));
   if (!go_on) return kExitOk;
-  if (update && offline) return UsageError("-u asks, and --offline does not", "leave out one");
-  if (quiet && context.json())
-    return UsageError("-q prints names, --json whole runs", "leave out one");
-  ASSIGN_OR_RETURN(const RunFilter filter, FilterOf(which, context.NowMs()));
+  const bool quiet = flags.quiet, update = flags.update;
+  ASSIGN_OR_RETURN(const RunFilter filter, FilterOf(flags.which, context.NowMs()));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(ClientPaths paths, context.Paths());
   Holdings holdings(context);
@@ -378,7 +397,7 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   StoredRuns runs(context, *store, paths, filter);
   if (update) RETURN_IF_ERROR(AskFurther(context, holdings, *store));
   // Whether a run has ended matters to its name only where ended ones are left out.
-  const bool asks = !offline && (!quiet || filter.live_only || update);
+  const bool asks = !flags.offline && (!quiet || filter.live_only || update);
   if (asks) RETURN_IF_ERROR(nodes.Find(filter, /*all=*/update));
   bool drawn = false;
   if (!nodes.empty()) {
@@ -407,7 +426,7 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   nodes.Tell();
   if (!context.json()) {
     RETURN_IF_ERROR(TellOfMoney(context, holdings, *store, paths, runs.money()));
-    if (runs.empty()) HintForNone(context, which);
+    if (runs.empty()) HintForNone(context, flags.which);
   }
   if (nodes.stuck()) ExitAtOnce(context, kExitOk);
   return kExitOk;

@@ -52,7 +52,7 @@ absl::StatusOr<ProgramEnd> RunGit(const GitEnvironment& environment, const std::
                                    "diff.relative=false"};
   argv.insert(argv.end(), args.begin(), args.end());
   return RunWithin(kGitPatience, argv,
-                   {"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_NO_LAZY_FETCH=1",
+                   {"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_ALLOW_PROTOCOL=none",
                     "GIT_LITERAL_PATHSPECS=0", "GIT_GLOB_PATHSPECS=0", "GIT_NOGLOB_PATHSPECS=0",
                     "GIT_ICASE_PATHSPECS=0", "LC_ALL=C"},
                    -1, keep_bytes);

@@ -237,6 +237,51 @@ TEST_F(GitSourceTest, SaysWhyNothingIsKnown) {
   unsetenv("GIT_DIR");
 }
 
+TEST_F(GitSourceTest, ALinkedWorktreeAndASubmoduleAreRepositories) {
+  Repository({"train.py"});
+  const std::string first = repo_;
+  Git({"worktree", "add", "-q", "-b", "side", first + "/../side"});
+  repo_ = JoinPath(DirName(first), "side");
+  dir_->Write("side/train.py", "new\n");
+  Source source = Read();
+  EXPECT_EQ(source.record.unknown, "");
+  EXPECT_EQ(source.record.branch, "side");
+  EXPECT_THAT(source.diff, HasSubstr("+new"));
+  repo_ = first;
+  TempDir module;
+  Git({"init", "-q", "-b", "main"}, module.path());
+  module.Write("lib.py", "old\n");
+  Git({"add", "-A"}, module.path());
+  Git({"commit", "-q", "-m", "one"}, module.path());
+  Git({"-c", "protocol.file.allow=always", "submodule", "add", "-q", module.path(), "module"});
+  Git({"commit", "-q", "-m", "two"});
+  Write("module/lib.py", "changed\n");
+  // Its files are sent, and are in another repository.
+  source = Read();
+  EXPECT_EQ(source.record.changed, 1);
+  EXPECT_THAT(source.diff, HasSubstr("-dirty"));
+  source = Read("module");
+  EXPECT_EQ(source.record.unknown, "");
+  EXPECT_THAT(source.diff, HasSubstr("+changed"));
+}
+
+TEST_F(GitSourceTest, NothingIsFetched) {
+  Repository({"train.py"});
+  const std::string other = dir_->Sub("partial");
+  Git({"config", "uploadpack.allowFilter", "true"});
+  Git({"clone", "-q", "--filter=blob:none", "--no-checkout", "file://" + repo_, other});
+  // The blob of the commit is not here, and its repository is gone.
+  const std::string moved = repo_ + "-moved";
+  ASSERT_EQ(rename(repo_.c_str(), moved.c_str()), 0);
+  repo_ = other;
+  dir_->Write("partial/train.py", "new\n");
+  Git({"reset", "-q"});
+  const Source source = Read();
+  EXPECT_EQ(source.record.unknown, "");
+  EXPECT_EQ(source.record.changed, 1);
+  EXPECT_EQ(source.record.diff_missing, "git diff failed");
+}
+
 TEST_F(GitSourceTest, NothingIsWritten) {
   Repository({"train.py"});
   Write("train.py", "old\n");  // the same content at another time
