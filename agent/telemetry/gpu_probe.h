@@ -18,6 +18,7 @@ namespace gpuctl {
 struct GpuSample {
   int index = 0;
   std::string name;
+  std::string driver_version;  // "": not told
   std::optional<double> utilization_percent;
   std::optional<int64_t> memory_used_bytes;
   std::optional<int64_t> memory_total_bytes;

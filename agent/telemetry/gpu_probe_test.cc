@@ -18,13 +18,13 @@ using ::testing::SizeIs;
 constexpr char kHeader[] =
     "index, name, utilization.gpu [%], memory.used [MiB], memory.total [MiB], temperature.gpu, "
     "power.draw [W], clocks.current.sm [MHz], clocks.current.memory [MHz], "
-    "clocks_event_reasons.active\n";
+    "clocks_event_reasons.active, driver_version\n";
 
 TEST(NvidiaSmiParserTest, ReadsALineByTheHeadersNames) {
   NvidiaSmiParser parser;
   EXPECT_TRUE(parser.AddLine(kHeader));
   EXPECT_TRUE(parser.AddLine(
-      "0, NVIDIA H200, 87, 61234, 143771, 54, 512.31, 1980, 3201, 0x0000000000000004"));
+      "0, NVIDIA H200, 87, 61234, 143771, 54, 512.31, 1980, 3201, 0x0000000000000004, 570.86.15"));
   ASSERT_THAT(parser.samples(), SizeIs(1));
   const GpuSample& gpu = parser.samples().at(0);
   EXPECT_EQ(gpu.name, "NVIDIA H200");
@@ -36,6 +36,7 @@ TEST(NvidiaSmiParserTest, ReadsALineByTheHeadersNames) {
   EXPECT_EQ(gpu.sm_clock_mhz, 1980);
   EXPECT_EQ(gpu.memory_clock_mhz, 3201);
   EXPECT_EQ(gpu.throttle_reasons, 4u);
+  EXPECT_EQ(gpu.driver_version, "570.86.15");
 }
 
 TEST(NvidiaSmiParserTest, OtherOrderAndMoreColumnsDoNotMatter) {
@@ -50,12 +51,13 @@ TEST(NvidiaSmiParserTest, OtherOrderAndMoreColumnsDoNotMatter) {
 TEST(NvidiaSmiParserTest, WhatIsNotSupportedIsAbsent) {
   NvidiaSmiParser parser;
   parser.AddLine(kHeader);
-  EXPECT_TRUE(parser.AddLine("0, GPU, [N/A], [Not Supported], 100, ERR!, , -, 1, garbage"));
+  EXPECT_TRUE(parser.AddLine("0, GPU, [N/A], [Not Supported], 100, ERR!, , -, 1, garbage, [N/A]"));
   const GpuSample& gpu = parser.samples().at(0);
   EXPECT_FALSE(gpu.utilization_percent.has_value());
   EXPECT_FALSE(gpu.memory_used_bytes.has_value());
   EXPECT_FALSE(gpu.temperature_c.has_value());
   EXPECT_FALSE(gpu.throttle_reasons.has_value());
+  EXPECT_EQ(gpu.driver_version, "");
   EXPECT_EQ(gpu.memory_total_bytes, int64_t{100} << 20);
 }
 
@@ -65,7 +67,7 @@ TEST(NvidiaSmiParserTest, RefusesOtherText) {
   parser.AddLine(kHeader);
   EXPECT_FALSE(parser.AddLine("Unable to determine the device handle for GPU 0000:41:00.0"));
   EXPECT_FALSE(parser.AddLine("0, too, few"));
-  EXPECT_FALSE(parser.AddLine("-1, a, 1, 1, 1, 1, 1, 1, 1, 0x0"));
+  EXPECT_FALSE(parser.AddLine("-1, a, 1, 1, 1, 1, 1, 1, 1, 0x0, 1"));
   EXPECT_THAT(parser.samples(), IsEmpty());
 }
 

@@ -26,6 +26,7 @@ nlohmann::ordered_json GpuJson(const GpuSample& gpu) {
   nlohmann::ordered_json object;
   object["index"] = gpu.index;
   object["name"] = gpu.name;
+  if (!gpu.driver_version.empty()) object["driver_version"] = gpu.driver_version;
   SetIf(object, "utilization_percent", gpu.utilization_percent);
   SetIf(object, "memory_used_bytes", gpu.memory_used_bytes);
   SetIf(object, "memory_total_bytes", gpu.memory_total_bytes);

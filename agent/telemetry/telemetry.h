@@ -22,7 +22,7 @@ namespace gpuctl {
 // {"time_ms":…,"cpu_percent":…,"memory_used_bytes":…,"memory_total_bytes":…,
 // "disk_free_bytes":…,"disk_read_bytes_per_s":…,"disk_written_bytes_per_s":…,
 // "network_received_bytes_per_s":…,"network_sent_bytes_per_s":…,"gpus":[{"index","name",
-// "utilization_percent","memory_used_bytes","memory_total_bytes","temperature_c","power_w",
+// "driver_version","utilization_percent","memory_used_bytes","memory_total_bytes","temperature_c","power_w",
 // "sm_clock_mhz","memory_clock_mhz","throttle_reasons"}…]}. Unknown values are left out. It ends
 // with a newline.
 std::string FormatTelemetry(absl::Time time, const HostCounters& before, const HostCounters& now,

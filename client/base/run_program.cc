@@ -28,8 +28,9 @@ constexpr size_t kMaxInputBytes = 4096;  // a pipe takes this much before anybod
 constexpr size_t kMaxOutputBytes = 1 << 20;
 
 // Reads `fd` to its end, or until `deadline` on the machine's clock. Sends SIGTERM to `pid` when
-// `signal_fd` becomes readable; -1: there is none.
-absl::StatusOr<std::string> ReadUntil(absl::Duration deadline, int fd, pid_t pid, int signal_fd) {
+// `signal_fd` becomes readable; -1: there is none. Returns when `most_bytes` are exceeded.
+absl::StatusOr<std::string> ReadUntil(absl::Duration deadline, int fd, pid_t pid, int signal_fd,
+                                      size_t most_bytes) {
   std::string output;
   char buffer[4096];
   while (true) {
@@ -47,7 +48,7 @@ absl::StatusOr<std::string> ReadUntil(absl::Duration deadline, int fd, pid_t pid
     if (count == 0) return output;
     if (count < 0 && errno != EINTR) return ErrnoStatus(errno, "read its output");
     if (count > 0) output.append(buffer, static_cast<size_t>(count));
-    if (output.size() > kMaxOutputBytes) return absl::ResourceExhaustedError("it prints too much");
+    if (output.size() > most_bytes) return output;
   }
 }
 
@@ -63,6 +64,13 @@ absl::Status WaitUntil(absl::Duration deadline, pid_t pid, int& status) {
       return absl::DeadlineExceededError("it takes too long");
     }
     Clock::Real().SleepFor(pause);
+  }
+}
+
+// Kills the whole session of `pid`, children included, and stores its wait status.
+void KillSession(pid_t pid, int& status) {
+  kill(-pid, SIGKILL);
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
 }
 
@@ -116,7 +124,8 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& argv, absl:
 }
 
 absl::StatusOr<ProgramEnd> RunWithin(absl::Duration limit, const std::vector<std::string>& argv,
-                                     const std::vector<std::string>& env, int signal_fd) {
+                                     const std::vector<std::string>& env, int signal_fd,
+                                     size_t keep_bytes) {
   const absl::Duration deadline = Clock::Real().SinceBoot() + limit;
   ASSIGN_OR_RETURN(FdPair ends, MakePipe("make a pipe"));
   const UniqueFd read_end = std::move(ends.first);
@@ -128,19 +137,26 @@ absl::StatusOr<ProgramEnd> RunWithin(absl::Duration limit, const std::vector<std
   options.new_session = true;
   ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
   write_end.reset();
-  absl::StatusOr<std::string> output = ReadUntil(deadline, read_end.get(), pid, signal_fd);
+  const size_t most_bytes = keep_bytes > 0 ? keep_bytes : kMaxOutputBytes;
+  absl::StatusOr<std::string> output =
+      ReadUntil(deadline, read_end.get(), pid, signal_fd, most_bytes);
+  const bool cut = output.ok() && output->size() > most_bytes;
+  if (cut && keep_bytes == 0) output = absl::ResourceExhaustedError("it prints too much");
   int status = 0;
+  if (cut && keep_bytes > 0) {
+    KillSession(pid, status);
+    output->resize(keep_bytes);
+    return ProgramEnd{0, *std::move(output), true};
+  }
   const absl::Status ended = output.ok() ? WaitUntil(deadline, pid, status) : output.status();
   if (!ended.ok()) {
-    kill(-pid, SIGKILL);  // its whole session, children included
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
+    KillSession(pid, status);
     return absl::Status(ended.code(), absl::StrCat("run ", argv[0], ": ", ended.message()));
   }
   if (!WIFEXITED(status)) {
     return absl::FailedPreconditionError(absl::StrCat("run ", argv[0], ": it was killed"));
   }
-  return ProgramEnd{WEXITSTATUS(status), *std::move(output)};
+  return ProgramEnd{WEXITSTATUS(status), *std::move(output), false};
 }
 
 }  // namespace gpuctl

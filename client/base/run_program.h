@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_BASE_RUN_PROGRAM_H_
 #define GPUCTL_CLIENT_BASE_RUN_PROGRAM_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -23,15 +24,18 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& argv,
 struct ProgramEnd {
   int exit_code = 0;
   std::string output;  // its stdout
+  bool cut = false;    // with `keep_bytes`: it printed more, and was killed
 };
 
 // Runs a program that may never end. It gets its own session, an empty stdin, and `env`
 // ("NAME=value") before the environment of this process; its stderr is dropped. DEADLINE_EXCEEDED
 // when it has not ended within `limit`: then it and its children are killed. FAILED_PRECONDITION
 // when a signal killed it, RESOURCE_EXHAUSTED when it prints more than 1 MiB. When `signal_fd`
-// becomes readable, it gets SIGTERM, once, and may end within the limit.
+// becomes readable, it gets SIGTERM, once, and may end within the limit. With `keep_bytes` above 0
+// its output is cut there instead, with the exit code 0.
 absl::StatusOr<ProgramEnd> RunWithin(absl::Duration limit, const std::vector<std::string>& argv,
-                                     const std::vector<std::string>& env = {}, int signal_fd = -1);
+                                     const std::vector<std::string>& env = {}, int signal_fd = -1,
+                                     size_t keep_bytes = 0);
 
 }  // namespace gpuctl
 

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -74,7 +75,11 @@ absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
   if (!flags.artifacts.empty()) spec.artifacts = flags.artifacts;
   if (!flags.retry_on.empty()) spec.retry_on = flags.retry_on;
   if (flags.retry_max >= 0) spec.max_retries = flags.retry_max;
-  spec.secrets.insert(spec.secrets.end(), flags.secrets.begin(), flags.secrets.end());
+  for (const std::string& secret : flags.secrets) {
+    if (std::find(spec.secrets.begin(), spec.secrets.end(), secret) == spec.secrets.end()) {
+      spec.secrets.push_back(secret);
+    }
+  }
   RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "launch", spec));
   for (const std::string& assignment : flags.data) {
     if (absl::Status status = AddData(assignment, spec); !status.ok()) {
@@ -104,6 +109,7 @@ void ChooseCommand(CommandContext& context, const LaunchFlags& flags, RunSpec& s
   if (!command && flags.run.empty()) return;
   if (flags.trainer.empty()) spec.trainer_json.clear();
   spec.run = flags.run;
+  spec.command.clear();
   if (command) spec.command = *context.after_dashes;
 }
 
@@ -150,7 +156,10 @@ void AddLimits(FlagSet& set, LaunchFlags& flags) {
 void AddLaunchFlags(FlagSet& set, LaunchFlags& flags) {
   set.Option("RUN.yaml", flags.run_file, "Run file; flags override its fields");
   AddHowAndWhere(set, flags);
+  set.Option("--like", flags.like, "Run to launch again; flags and -- CMD change what it had");
   set.Option("--name", flags.name, "Name of the run");
+  set.Option("--tag", flags.tags, "Word to find the run by: gpuctl ps --tag WORD");
+  set.Option("--note", flags.note, "Text that gpuctl show shows");
   set.Switch("--down", flags.down, "At the end bring the results home and release the machine")
       .Group("Machine");
   set.Option("--workdir", flags.workdir, "Directory to send, less what is ignored (default .)")
@@ -211,8 +220,12 @@ absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags) {
+absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags,
+                                     const RunSpec* like) {
+  if (absl::Status status = CheckTags(flags.tags); !status.ok()) return FlagError("--tag", status);
+  if (absl::Status status = CheckNote(flags.note); !status.ok()) return FlagError("--note", status);
   RunSpec spec;
+  if (like != nullptr) spec = *like;
   if (!flags.run_file.empty()) {
     ASSIGN_OR_RETURN(spec, ReadRunFile(flags.run_file));
   }

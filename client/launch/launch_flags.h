@@ -22,6 +22,9 @@ struct LaunchFlags {
   std::string cost, idle, salvage, lease;
   std::vector<std::string> data, env, secrets, checkpoints, artifacts, retry_on, trainer, include;
   std::vector<std::string> leave_out;  // of a run that is resumed: LaunchRecord's
+  std::vector<std::string> tags;
+  std::string note;
+  std::string like, like_run_id;  // as typed, and its id once it was found
   int retry_max = -1;
   int streams = 0;
   int ssh_within_s = 0;  // 0: RentedNodeRequest's own
@@ -46,9 +49,10 @@ absl::Status SetPullDirectory(LaunchFlags& flags);
 // Overrides the limits of `spec` with those among the flags. Returns usage errors.
 absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);
 
-// Returns the complete run file, changed by the flags and the command behind "--". Returns usage
-// errors.
-absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags);
+// Returns the complete run file, or `like` in its place when that is not null, changed by the flags
+// and the command behind "--". Returns usage errors.
+absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags,
+                                     const RunSpec* like = nullptr);
 
 }  // namespace gpuctl
 

@@ -20,6 +20,8 @@
 #include "client/results/pull_files.h"
 #include "client/spec/job_spec.h"
 #include "client/spec/launch_record.h"
+#include "client/terminal/console.h"
+#include "client/workdir/git_source.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -233,16 +235,23 @@ void TellOfCovered(CommandContext& context, const std::vector<DataTree>& data,
   }
 }
 
+// Returns the paths below the work directory at `root` that it is sent without.
+std::vector<std::string> LeftOut(const LaunchFlags& flags, const LaunchPlan& plan,
+                                 const std::string& root) {
+  std::vector<std::string> paths = PathsOfData(plan.data, root);
+  paths.insert(paths.end(), plan.inputs.rows.begin(), plan.inputs.rows.end());
+  paths.insert(paths.end(), flags.leave_out.begin(), flags.leave_out.end());
+  if (plan.trainer.has_value()) paths.emplace_back(kTrainerKitPath);
+  return paths;
+}
+
 absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
   WorkdirOptions options;
   options.allow_large = flags.yes;
   options.include = flags.include;
   ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
   TellOfCovered(context, plan.data, root);
-  options.leave_out = PathsOfData(plan.data, root);
-  for (const std::string& rows : plan.inputs.rows) options.leave_out.push_back(rows);
-  for (const std::string& rows : flags.leave_out) options.leave_out.push_back(rows);
-  if (plan.trainer.has_value()) options.leave_out.push_back(kTrainerKitPath);
+  options.leave_out = LeftOut(flags, plan, root);
   ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
   plan.job.set_manifest_digest(plan.workdir->digest);
   return absl::OkStatus();
@@ -269,7 +278,8 @@ absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags, const 
 
 // Returns what a later `resume` launches again: the spec with the directories that were found.
 LaunchRecord RecordOf(const LaunchPlan& plan, const LaunchFlags& flags, const StartPoint* resume) {
-  LaunchRecord record{plan.spec, flags.include, flags.leave_out, flags.no_workdir, flags.pull_dir};
+  LaunchRecord record{plan.spec,        flags.include,  flags.leave_out,
+                      flags.no_workdir, flags.pull_dir, flags.like_run_id};
   record.leave_out.insert(record.leave_out.end(), plan.inputs.rows.begin(), plan.inputs.rows.end());
   // A run can resume only from a checkpoint that is on this laptop.
   if (record.pull_dir.empty() && flags.detach && ResumesWhenPreempted(plan.spec)) {
@@ -281,6 +291,22 @@ LaunchRecord RecordOf(const LaunchPlan& plan, const LaunchFlags& flags, const St
     if (resume == nullptr || tree.path != kResumePath) record.spec.data[tree.place()] = tree.path;
   }
   return record;
+}
+
+// Records the commit of the work directory and the changes since.
+void RecordSource(CommandContext& context, const LaunchFlags& flags, const LaunchPlan& plan,
+                  RunRow& row) {
+  SourceQuestion question;
+  question.root = plan.workdir->path;
+  question.include = flags.include;
+  question.leave_out = LeftOut(flags, plan, question.root);
+  Source source = ReadSource(GitEnvironment::FromProcess(), question);
+  if (source.record.diff_cut) {
+    context.Say(absl::StrCat("the work directory differs a lot from its commit: the first ",
+                             FormatBytes(kMostDiffBytes), " of the diff are kept with the run"));
+  }
+  row.source_json = FormatSourceRecord(source.record);
+  row.source_diff = std::move(source.diff);
 }
 
 // Fills in what the list of runs will say, and gives run and job their ids.
@@ -297,6 +323,11 @@ void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint
   row.artifact_patterns = plan.spec.artifacts;
   row.output_segment_bytes = OutputShape(plan.job).segment_bytes;
   row.created_ms = context.NowMs();
+  row.tags = flags.tags;
+  std::sort(row.tags.begin(), row.tags.end());
+  row.tags.erase(std::unique(row.tags.begin(), row.tags.end()), row.tags.end());
+  row.note = flags.note;
+  if (plan.workdir.has_value() && !flags.dry_run) RecordSource(context, flags, plan, row);
   plan.job.set_job_id(row.job_id);
   plan.job.set_run_id(row.run_id);
 }
@@ -321,9 +352,15 @@ absl::Status PlanRental(CommandContext& context, Holdings& holdings, const Launc
 }  // namespace
 
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& holdings,
-                                          const LaunchFlags& flags) {
-  ASSIGN_OR_RETURN(RunSpec spec, BuildRunSpec(context, flags));
-  return PlanLaunch(context, holdings, flags, std::move(spec), nullptr, nullptr);
+                                          const LaunchFlags& flags, const LikeRun* like) {
+  ASSIGN_OR_RETURN(RunSpec spec,
+                   BuildRunSpec(context, flags, like == nullptr ? nullptr : &like->spec));
+  if (like == nullptr) {
+    return PlanLaunch(context, holdings, flags, std::move(spec), nullptr, nullptr);
+  }
+  DropForeignCostLimit(flags, spec);
+  return PlanLaunch(context, holdings, flags, std::move(spec), MachineOf(like->row, flags),
+                    nullptr);
 }
 
 absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holdings,

@@ -13,6 +13,7 @@
 #include "client/keys/market_access.h"
 #include "client/launch/last_time.h"
 #include "client/launch/launch_flags.h"
+#include "client/launch/like_run.h"
 #include "client/market/holdings.h"
 #include "client/market/offer_plan.h"
 #include "client/runs/context.h"
@@ -68,9 +69,10 @@ struct LaunchPlan {
 // Reads and checks everything. Asks the markets when the run rents a machine. A run rents when the
 // user names a market, when the user asks for something that only a rented machine has, or when no
 // machine is named and there is a key for a market. Errors are for the user and have hints; exit
-// codes 120 to 122 as CheckPlan.
+// codes 120 to 122 as CheckPlan. `like`: the run whose spec the flags change
+// (null: that of the run file), and whose own machine it takes, unless a flag names another place.
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& holdings,
-                                          const LaunchFlags& flags);
+                                          const LaunchFlags& flags, const LikeRun* like = nullptr);
 
 // Plans the same for a complete spec. `machine`: the run's own machine, when the flags name none
 // (null: as for launch). `resume`: the checkpoint to go on from (null: from the beginning).

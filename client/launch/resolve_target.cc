@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/run_program.h"
-#include "client/launch/ssh_config.h"
+#include "client/node/ssh_config.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "provisioning/markets.h"

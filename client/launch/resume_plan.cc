@@ -10,7 +10,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/home/checkpoint_keep.h"
-#include "client/keys/market_access.h"
+#include "client/launch/like_run.h"
 #include "client/rent/lease_limits.h"
 #include "client/results/verify_run.h"
 #include "client/runs/pulled_record.h"
@@ -151,14 +151,7 @@ absl::StatusOr<UniqueFd> ClaimResume(CommandContext& context, RunStore& store,
 absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holdings, RunStore& store,
                                       LaunchFlags& flags, const RunRow& row,
                                       const std::optional<Agreed>& agreed) {
-  absl::StatusOr<LaunchRecord> record = ParseLaunchRecord(row.launch_json);
-  if (!record.ok()) {
-    return WithHint(
-        absl::FailedPreconditionError(absl::StrCat(
-            "resume ", row.name, ": ",
-            row.launch_json.empty() ? "an older gpuctl launched it" : record.status().message())),
-        "launch it again, with the same flags");
-  }
+  ASSIGN_OR_RETURN(LaunchRecord record, LaunchRecordOf(row, "resume"));
   const std::vector<RunRow> line = LineOf(store, row);
   ASSIGN_OR_RETURN(UniqueFd claim, ClaimResume(context, store, line));
   std::optional<StartPoint> point;
@@ -172,13 +165,13 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
         absl::StrCat("gpuctl pull ", row.name,
                      " brings one, while its machine is there; --anew begins anew"));
   }
-  RunSpec spec = std::move(record->spec);
+  RunSpec spec = std::move(record.spec);
   // The new run gets the next number behind this name.
   if (spec.name.empty()) spec.name = line.back().name;
-  flags.include = record->include;
-  flags.leave_out = record->leave_out;
-  flags.no_workdir = record->no_workdir;
-  if (flags.detach && flags.pull_dir.empty()) flags.pull_dir = record->pull_dir;
+  flags.include = record.include;
+  flags.leave_out = record.leave_out;
+  flags.no_workdir = record.no_workdir;
+  if (flags.detach && flags.pull_dir.empty()) flags.pull_dir = record.pull_dir;
   RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "resume", spec));
   ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
   const bool taken_away = row.end.has_value() && row.end->state == gpuctl::v1::JOB_STATE_LOST &&
@@ -188,23 +181,21 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
   }
   // With `agreed` the flags are those of the launch, so the limits are in `spec` already.
   if (!agreed.has_value()) RETURN_IF_ERROR(ApplyLimitFlags(flags, spec));
-  // The cost limit of a rented machine does not apply to a machine of the user's own.
-  const bool own = !flags.target.host.empty() || (!spec.providers.empty() && !NamesMarket(spec));
-  if (own && flags.cost.empty()) spec.cost_limit_usd.reset();
+  DropForeignCostLimit(flags, spec);
   if (agreed.has_value()) {
     spec.max_price_usd_per_hour =
         std::min(spec.max_price_usd_per_hour.value_or(agreed->usd_per_hour), agreed->usd_per_hour);
     spec.cost_limit_usd = agreed->cost_usd;
   }
-  const bool rented = CheckMarketName(row.target.provider).ok();
-  const bool elsewhere = !flags.target.host.empty() || !flags.resources.providers.empty();
-  const NodeTarget* const machine = rented || elsewhere ? nullptr : &row.target;
+  const NodeTarget* const machine = MachineOf(row, flags);
   context.Say(
       absl::StrCat(row.name, " goes on from ", point.has_value() ? point->path : "its beginning"));
   ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context, holdings, flags, std::move(spec), machine,
                                                point.has_value() ? &*point : nullptr));
   // Whatever checkpoint it begins with, also with none: nobody may resume this run beside it.
   plan.row.resumed_from = row.run_id;
+  plan.row.tags = row.tags;
+  plan.row.note = row.note;
   return ResumePlan{std::move(plan), std::move(claim)};
 }
 

@@ -16,6 +16,14 @@ std::optional<double> NumberField(const nlohmann::json& json, const char* key) {
   return found->get<double>();
 }
 
+// Returns a short text; the beginning of one that nobody needs whole.
+std::string TextField(const nlohmann::json& json, const char* key) {
+  constexpr size_t kLongest = 100;
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_string()) return "";
+  return found->get_ref<const std::string&>().substr(0, kLongest);
+}
+
 }  // namespace
 
 void TrainingProgress::AddPoint(double x, double y, std::vector<PlotPoint>& points) {
@@ -117,7 +125,8 @@ std::optional<TelemetrySample> ParseTelemetry(absl::string_view line) {
     sample.gpus.push_back({NumberField(gpu, "utilization_percent"),
                            NumberField(gpu, "memory_used_bytes"),
                            NumberField(gpu, "memory_total_bytes"), NumberField(gpu, "power_w"),
-                           NumberField(gpu, "temperature_c")});
+                           NumberField(gpu, "temperature_c"), TextField(gpu, "name"),
+                           TextField(gpu, "driver_version")});
   }
   return sample;
 }

@@ -82,6 +82,7 @@ struct TelemetrySample {
   struct Gpu {
     std::optional<double> utilization_percent, memory_used_bytes, memory_total_bytes, power_w,
         temperature_c;
+    std::string name{}, driver_version{};  // "": not told
   };
   int64_t time_ms = 0;
   std::optional<double> cpu_percent, memory_used_bytes, memory_total_bytes;

@@ -220,6 +220,7 @@ nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status) {
                        : nlohmann::ordered_json();
   json["resumed_from"] = row.resumed_from.empty() ? nlohmann::ordered_json()
                                                   : nlohmann::ordered_json(row.resumed_from);
+  json["tags"] = row.tags;
   return json;
 }
 

@@ -1,12 +1,15 @@
 #include "client/runs/run_store.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/suggest.h"
 #include "common/base/ids.h"
@@ -36,11 +39,14 @@ CREATE TABLE runs (
   heard_ms INTEGER NOT NULL,
   end_state TEXT, exit_code INTEGER, job_code INTEGER, end_source TEXT, end_reason TEXT,
   ended_ms INTEGER, end_cause TEXT,
-  step INTEGER NOT NULL DEFAULT -1, total_steps INTEGER NOT NULL DEFAULT -1, loss REAL
+  step INTEGER NOT NULL DEFAULT -1, total_steps INTEGER NOT NULL DEFAULT -1, loss REAL,
+  tags TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 -- Apart, because lists never need them and they are larger than all the rest.
 CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT NOT NULL,
-  launch TEXT NOT NULL DEFAULT '', resumed_from TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
+  launch TEXT NOT NULL DEFAULT '', resumed_from TEXT NOT NULL DEFAULT '',
+  note TEXT NOT NULL DEFAULT '', source TEXT NOT NULL DEFAULT '', diff TEXT NOT NULL DEFAULT ''
+) WITHOUT ROWID;
 CREATE INDEX runs_created ON runs (created_ms);
 CREATE INDEX runs_target ON runs (target_name, created_ms);
 CREATE INDEX runs_live ON runs (created_ms) WHERE end_state IS NULL;
@@ -59,7 +65,7 @@ PRAGMA user_version = 2;
 // column works with it there, and records ends without a cause.
 constexpr char kHasEndCause[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'end_cause'";
 // Query for the newest addition without its own version; where it is, the others are.
-constexpr char kHasLiveIndex[] = "SELECT 1 FROM sqlite_master WHERE name = 'runs_live'";
+constexpr char kHasTags[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'tags'";
 // Removes the end of a run; the conditions that it must fulfil follow.
 constexpr char kUndoEnd[] =
     "UPDATE runs SET end_state = NULL, exit_code = NULL, job_code = NULL, end_source = NULL, "
@@ -67,12 +73,23 @@ constexpr char kUndoEnd[] =
 constexpr char kAddEndCause[] = "ALTER TABLE runs ADD COLUMN end_cause TEXT";
 constexpr char kAddLiveIndex[] =
     "CREATE INDEX IF NOT EXISTS runs_live ON runs (created_ms) WHERE end_state IS NULL";
+// A tag has a space before and behind it, so that one search finds it and no part of another.
+constexpr char kAddTags[] = R"sql(
+ALTER TABLE runs ADD COLUMN tags TEXT NOT NULL DEFAULT '';
+ALTER TABLE specs ADD COLUMN note TEXT NOT NULL DEFAULT '';
+ALTER TABLE specs ADD COLUMN source TEXT NOT NULL DEFAULT '';
+ALTER TABLE specs ADD COLUMN diff TEXT NOT NULL DEFAULT '';
+)sql";
+constexpr size_t kMostTags = 32;
+constexpr size_t kLongestTag = 64;
+constexpr size_t kLongestNote = 4096;
 
 // Columns in the order in which ReadRow reads them.
 #define GPUCTL_RUN_COLUMNS                                                                      \
   "run_id, name, target, job_id, node_id, command, workdir, output_segment_bytes, created_ms, " \
   "accepted_ms, heard_ms, end_state, exit_code, job_code, end_source, end_reason, ended_ms, "   \
-  "end_cause, step, total_steps, loss"
+  "end_cause, step, total_steps, loss, tags"
+constexpr int kRunColumns = 22;
 
 RunEnd ReadEnd(SqliteStatement& statement, int column) {
   RunEnd end;
@@ -171,6 +188,14 @@ struct TargetCache {
   NodeTarget target;
 };
 
+std::vector<std::string> SplitTags(absl::string_view text) {
+  return absl::StrSplit(text, ' ', absl::SkipEmpty());
+}
+
+std::string JoinTags(const std::vector<std::string>& tags) {
+  return tags.empty() ? "" : absl::StrCat(" ", absl::StrJoin(tags, " "), " ");
+}
+
 RunRow ReadRow(SqliteStatement& statement, TargetCache& cache) {
   RunRow row;
   int column = 0;
@@ -194,10 +219,36 @@ RunRow ReadRow(SqliteStatement& statement, TargetCache& cache) {
   row.step = statement.Int(column++);
   row.total_steps = statement.Int(column++);
   if (!statement.IsNull(column)) row.loss = statement.Double(column);
+  row.tags = SplitTags(statement.Text(++column));
   return row;
 }
 
 }  // namespace
+
+absl::Status CheckTag(absl::string_view tag) {
+  const bool plain =
+      !tag.empty() && tag[0] != '-' && std::all_of(tag.begin(), tag.end(), [](char c) {
+        return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+               absl::StrContains("._-:/=@+", c);
+      });
+  if (plain && tag.size() <= kLongestTag) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", tag.substr(0, kLongestTag), "\" cannot be a tag: a tag is one word of 1 to ",
+      kLongestTag, " letters, digits and . _ - : / = @ +"));
+}
+
+absl::Status CheckTags(const std::vector<std::string>& tags) {
+  for (const std::string& tag : tags) RETURN_IF_ERROR(CheckTag(tag));
+  if (tags.size() <= kMostTags) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a run has at most ", kMostTags, " tags, and it would have ", tags.size()));
+}
+
+absl::Status CheckNote(absl::string_view note) {
+  if (note.size() <= kLongestNote) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a note has at most ", kLongestNote, " bytes, and this one has ", note.size()));
+}
 
 absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(const std::string& path) {
   const std::string doing = absl::StrCat("open the list of runs ", path);
@@ -219,7 +270,7 @@ RunStore::~RunStore() { sqlite3_close(database_); }
 
 absl::Status RunStore::Migrate() {
   ASSIGN_OR_RETURN(int64_t found, EnsureSchema(database_, kSchema));
-  ASSIGN_OR_RETURN(const bool has_additions, Finds(kHasLiveIndex));
+  ASSIGN_OR_RETURN(const bool has_additions, Finds(kHasTags));
   if (found == 1 || (found == kSchemaVersion && !has_additions)) {
     RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock"));
     const absl::Status status = Upgrade();
@@ -244,7 +295,9 @@ absl::Status RunStore::Upgrade() {
   if (found == 1) RETURN_IF_ERROR(SqliteExecute(database_, kFromVersion1, kDoing));
   ASSIGN_OR_RETURN(const bool has_causes, Finds(kHasEndCause));
   if (!has_causes) RETURN_IF_ERROR(SqliteExecute(database_, kAddEndCause, kDoing));
-  return SqliteExecute(database_, kAddLiveIndex, kDoing);
+  RETURN_IF_ERROR(SqliteExecute(database_, kAddLiveIndex, kDoing));
+  ASSIGN_OR_RETURN(const bool has_tags, Finds(kHasTags));
+  return has_tags ? absl::OkStatus() : SqliteExecute(database_, kAddTags, kDoing);
 }
 
 absl::StatusOr<std::string> RunStore::ClientId() {
@@ -283,13 +336,17 @@ absl::Status RunStore::Insert(RunRow& row) {
   // This comes first, so that a run never exists without it.
   RETURN_IF_ERROR(SqliteStatement(database_,
                                   "INSERT INTO specs (run_id, spec, patterns, launch, "
-                                  "resumed_from) VALUES (?, ?, ?, ?, ?)",
+                                  "resumed_from, note, source, diff) "
+                                  "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                                   "record the run's spec")
                       .Bind(row.run_id)
                       .Bind(row.spec_json)
                       .Bind(patterns.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
                       .Bind(row.launch_json)
                       .Bind(row.resumed_from)
+                      .Bind(row.note)
+                      .Bind(row.source_json)
+                      .Bind(row.source_diff)
                       .Run());
   const bool numbered = SplitName(wanted).has_value();
   for (bool first = true;; first = false) {
@@ -300,14 +357,14 @@ absl::Status RunStore::Insert(RunRow& row) {
     SqliteStatement insert(
         database_,
         "INSERT INTO runs (run_id, name, target, job_id, node_id, command, "
-        "workdir, output_segment_bytes, created_ms, accepted_ms, heard_ms, target_name) "
-        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12 "
+        "workdir, output_segment_bytes, created_ms, accepted_ms, heard_ms, target_name, tags) "
+        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13 "
         "WHERE NOT EXISTS (SELECT 1 FROM runs WHERE name = ?2)",
         absl::StrCat("record run ", row.name));
     insert.Bind(row.run_id).Bind(row.name).Bind(TargetToJson(row.target)).Bind(row.job_id);
     insert.Bind(row.node_id).Bind(row.command).Bind(row.workdir).Bind(row.output_segment_bytes);
     insert.Bind(row.created_ms).Bind(row.accepted_ms).Bind(row.heard_ms);
-    insert.Bind(row.target.name);
+    insert.Bind(row.target.name).Bind(JoinTags(row.tags));
     RETURN_IF_ERROR(insert.Run());
     // Another process may have taken the number.
     if (sqlite3_changes(database_) == 1) return absl::OkStatus();
@@ -403,6 +460,52 @@ absl::Status RunStore::SetProgress(absl::string_view run_id, int64_t step, int64
   return update.Bind(run_id).Run();
 }
 
+absl::StatusOr<std::vector<std::string>> RunStore::ReadTags(absl::string_view run_id) {
+  SqliteStatement select(database_, "SELECT tags FROM runs WHERE run_id = ?",
+                         "read the run's tags");
+  ASSIGN_OR_RETURN(const bool found, select.Bind(run_id).Step());
+  if (!found) return absl::NotFoundError(absl::StrCat("run ", run_id, " is gone"));
+  return SplitTags(select.Text(0));
+}
+
+absl::StatusOr<std::vector<std::string>> RunStore::ChangeTagsLocked(
+    absl::string_view run_id, const std::vector<std::string>& add,
+    const std::vector<std::string>& remove) {
+  ASSIGN_OR_RETURN(std::vector<std::string> tags, ReadTags(run_id));
+  tags.insert(tags.end(), add.begin(), add.end());
+  std::sort(tags.begin(), tags.end());
+  tags.erase(std::unique(tags.begin(), tags.end()), tags.end());
+  const auto unwanted = [&remove](const std::string& tag) {
+    return std::find(remove.begin(), remove.end(), tag) != remove.end();
+  };
+  tags.erase(std::remove_if(tags.begin(), tags.end(), unwanted), tags.end());
+  RETURN_IF_ERROR(CheckTags(tags));
+  RETURN_IF_ERROR(
+      SqliteStatement(database_, "UPDATE runs SET tags = ? WHERE run_id = ?", "record the tags")
+          .Bind(JoinTags(tags))
+          .Bind(run_id)
+          .Run());
+  return tags;
+}
+
+absl::StatusOr<std::vector<std::string>> RunStore::ChangeTags(
+    absl::string_view run_id, const std::vector<std::string>& add,
+    const std::vector<std::string>& remove) {
+  // Two processes that each add a tag both keep theirs.
+  RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock"));
+  absl::StatusOr<std::vector<std::string>> tags = ChangeTagsLocked(run_id, add, remove);
+  RETURN_IF_ERROR(SqliteExecute(database_, tags.ok() ? "COMMIT" : "ROLLBACK", "commit"));
+  return tags;
+}
+
+absl::Status RunStore::SetNote(absl::string_view run_id, absl::string_view note) {
+  RETURN_IF_ERROR(CheckNote(note));
+  return SqliteStatement(database_, "UPDATE specs SET note = ? WHERE run_id = ?", "record the note")
+      .Bind(note)
+      .Bind(run_id)
+      .Run();
+}
+
 absl::Status RunStore::Delete(absl::string_view run_id) {
   for (const char* sql :
        {"DELETE FROM runs WHERE run_id = ?", "DELETE FROM specs WHERE run_id = ?"}) {
@@ -412,14 +515,28 @@ absl::Status RunStore::Delete(absl::string_view run_id) {
 }
 
 absl::StatusOr<std::vector<RunRow>> RunStore::List(bool live_only, int limit) {
-  SqliteStatement select(database_,
-                         live_only ? "SELECT " GPUCTL_RUN_COLUMNS
-                                     " FROM runs WHERE end_state IS NULL "
-                                     "ORDER BY created_ms DESC, run_id LIMIT ?"
-                                   : "SELECT " GPUCTL_RUN_COLUMNS
-                                     " FROM runs ORDER BY created_ms DESC, run_id LIMIT ?",
-                         "list the runs");
-  select.Bind(limit > 0 ? limit : -1);
+  RunFilter filter;
+  filter.live_only = live_only;
+  filter.limit = limit;
+  return List(filter);
+}
+
+absl::StatusOr<std::vector<RunRow>> RunStore::List(const RunFilter& filter) {
+  // `end_state IS NULL` stands in the text, so that SQLite takes its index of live runs.
+  SqliteStatement select(
+      database_,
+      filter.live_only
+          ? "SELECT " GPUCTL_RUN_COLUMNS
+            " FROM runs WHERE end_state IS NULL AND created_ms >= ?1 AND instr(tags, ?2) > 0 "
+            "ORDER BY created_ms DESC, run_id LIMIT ?3"
+          : "SELECT " GPUCTL_RUN_COLUMNS
+            " FROM runs WHERE created_ms >= ?1 AND instr(tags, ?2) > 0 "
+            "ORDER BY created_ms DESC, run_id LIMIT ?3",
+      "list the runs");
+  // Every text contains the empty one, at 1.
+  select.Bind(filter.since_ms > 0 ? filter.since_ms : std::numeric_limits<int64_t>::min())
+      .Bind(filter.tag.empty() ? "" : absl::StrCat(" ", filter.tag, " "))
+      .Bind(filter.limit > 0 ? filter.limit : -1);
   std::vector<RunRow> rows;
   TargetCache cache;
   while (true) {
@@ -427,6 +544,13 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(bool live_only, int limit) {
     if (!row) return rows;
     rows.push_back(ReadRow(select, cache));
   }
+}
+
+absl::StatusOr<std::string> RunStore::SourceDiff(absl::string_view run_id) {
+  SqliteStatement select(database_, "SELECT diff FROM specs WHERE run_id = ?",
+                         "read the run's diff");
+  ASSIGN_OR_RETURN(const bool found, select.Bind(run_id).Step());
+  return found ? select.Text(0) : "";
 }
 
 absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
@@ -482,25 +606,26 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
 
 absl::StatusOr<RunRow> RunStore::Get(absl::string_view reference) {
   ASSIGN_OR_RETURN(const std::string run_id, Resolve(reference));
-  SqliteStatement select(
-      database_,
-      "SELECT " GPUCTL_RUN_COLUMNS
-      ", spec, patterns, launch, resumed_from FROM runs JOIN specs USING (run_id) WHERE run_id = ?",
-      "read the run");
+  SqliteStatement select(database_,
+                         "SELECT " GPUCTL_RUN_COLUMNS
+                         ", spec, patterns, launch, resumed_from, note, source FROM runs JOIN "
+                         "specs USING (run_id) WHERE run_id = ?",
+                         "read the run");
   ASSIGN_OR_RETURN(const bool found, select.Bind(run_id).Step());
   if (!found) return absl::NotFoundError(absl::StrCat("run ", run_id, " is gone"));
   TargetCache cache;
   RunRow row = ReadRow(select, cache);
-  constexpr int kAfterColumns = 21;
-  row.spec_json = select.Text(kAfterColumns);
+  row.spec_json = select.Text(kRunColumns);
   const nlohmann::json patterns =
-      nlohmann::json::parse(select.Text(kAfterColumns + 1), nullptr, false);
+      nlohmann::json::parse(select.Text(kRunColumns + 1), nullptr, false);
   if (patterns.is_object()) {
     row.checkpoint_patterns = StringsField(patterns, "checkpoints");
     row.artifact_patterns = StringsField(patterns, "artifacts");
   }
-  row.launch_json = select.Text(kAfterColumns + 2);
-  row.resumed_from = select.Text(kAfterColumns + 3);
+  row.launch_json = select.Text(kRunColumns + 2);
+  row.resumed_from = select.Text(kRunColumns + 3);
+  row.note = select.Text(kRunColumns + 4);
+  row.source_json = select.Text(kRunColumns + 5);
   return row;
 }
 

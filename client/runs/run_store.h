@@ -30,8 +30,12 @@ struct RunRow {
   std::vector<std::string> artifact_patterns;
   std::string launch_json;   // of its launch (client/spec/launch_record.h); only Get fills it
   std::string resumed_from;  // id of the run that it goes on from; only Get fills it
-  std::string command;       // one line for people
-  std::string workdir;       // as an absolute path on the laptop
+  std::string source_json;   // client/runs/source_record.h, without the diff; only Get fills it
+  std::string source_diff;   // only for Insert; SourceDiff returns it
+  std::vector<std::string> tags;  // sorted, each once
+  std::string note;               // the user's; only Get fills it
+  std::string command;            // one line for people
+  std::string workdir;            // as an absolute path on the laptop
   int64_t output_segment_bytes = 0;
   int64_t created_ms = 0;
   int64_t accepted_ms = 0;  // 0: no node accepted it, as far as known
@@ -42,6 +46,22 @@ struct RunRow {
   int64_t total_steps = -1;
   std::optional<double> loss;
 };
+
+// Which runs are listed. A field that is not set excludes none.
+struct RunFilter {
+  bool live_only = false;
+  int limit = 0;         // the newest; 0: all
+  std::string tag;       // "": any or none
+  int64_t since_ms = 0;  // created then or later
+};
+
+// Accepts a word that can be a tag: 1 to 64 letters, digits and . _ - : / = @ + of ASCII, and no
+// '-' in front. INVALID_ARGUMENT for another.
+absl::Status CheckTag(absl::string_view tag);
+// Does so for all tags of a run; also for more than 32.
+absl::Status CheckTags(const std::vector<std::string>& tags);
+// Accepts a text of at most 4096 bytes; INVALID_ARGUMENT for a longer one.
+absl::Status CheckNote(absl::string_view note);
 
 class RunStore {
  public:
@@ -77,10 +97,19 @@ class RunStore {
   absl::Status UndoEnd(absl::string_view run_id, int64_t ended_ms);
   absl::Status SetProgress(absl::string_view run_id, int64_t step, int64_t total_steps,
                            std::optional<double> loss);
+  // Adds and removes tags; returns those that the run has then. Adds before it removes.
+  // INVALID_ARGUMENT when one of `add` can be no tag, or when there would be more than 32.
+  absl::StatusOr<std::vector<std::string>> ChangeTags(absl::string_view run_id,
+                                                      const std::vector<std::string>& add,
+                                                      const std::vector<std::string>& remove);
+  absl::Status SetNote(absl::string_view run_id, absl::string_view note);
   absl::Status Delete(absl::string_view run_id);
 
   // Lists runs, newest first; `live_only` without those that ended. A `limit` of 0 means none.
   absl::StatusOr<std::vector<RunRow>> List(bool live_only = false, int limit = 0);
+  absl::StatusOr<std::vector<RunRow>> List(const RunFilter& filter);
+  // Returns the diff of the run's work directory, as Insert got it.
+  absl::StatusOr<std::string> SourceDiff(absl::string_view run_id);
   // Finds a run by name, run id, job id or a unique prefix of name or run id. A name without its
   // number is the newest run of that name, "@last" the newest of all. NOT_FOUND names the nearest
   // run; FAILED_PRECONDITION lists the runs with an ambiguous prefix.
@@ -92,6 +121,10 @@ class RunStore {
   // True when the query gives a row.
   absl::StatusOr<bool> Finds(const char* query);
   absl::Status Upgrade();
+  absl::StatusOr<std::vector<std::string>> ReadTags(absl::string_view run_id);
+  absl::StatusOr<std::vector<std::string>> ChangeTagsLocked(absl::string_view run_id,
+                                                            const std::vector<std::string>& add,
+                                                            const std::vector<std::string>& remove);
   // Returns the number of the next run with this name.
   absl::StatusOr<int64_t> NextNumber(const std::string& base);
   absl::StatusOr<std::string> Resolve(absl::string_view reference);

@@ -236,6 +236,125 @@ TEST_F(RunStoreTest, TakesOverTheRunsOfVersion1) {
   EXPECT_EQ(store_->Get(next.run_id)->resumed_from, old.run_id);
 }
 
+TEST_F(RunStoreTest, KeepsTheSourceTheTagsAndTheNote) {
+  RunRow row = Row("sft"), other = Row("sft");
+  row.source_json = "{\"commit\":\"abc\"}";
+  row.source_diff = std::string("+a\0b\n", 5);
+  row.tags = {"lr", "sweep"};
+  row.note = "the first\ntry";
+  ASSERT_TRUE(store_->Insert(row).ok());
+  ASSERT_TRUE(store_->Insert(other).ok());
+  store_ = *RunStore::Open(path_);
+  const auto found = store_->Get(row.run_id);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->source_json, row.source_json);
+  EXPECT_EQ(found->tags, row.tags);
+  EXPECT_EQ(found->note, row.note);
+  EXPECT_EQ(*store_->SourceDiff(row.run_id), row.source_diff);
+  EXPECT_EQ(*store_->SourceDiff(other.run_id), "");
+  EXPECT_TRUE(store_->Get(other.run_id)->tags.empty());
+  ASSERT_TRUE(store_->SetNote(row.run_id, "").ok());
+  EXPECT_EQ(store_->Get(row.run_id)->note, "");
+  EXPECT_EQ(store_->SetNote(row.run_id, std::string(4097, 'x')).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(RunStoreTest, TagsAreAddedRemovedAndLookedFor) {
+  RunRow first = Row("a"), second = Row("b"), third = Row("c");
+  first.created_ms = 1000;
+  second.created_ms = 2000;
+  third.created_ms = 3000;
+  first.tags = {"sweep"};
+  for (RunRow* const row : {&first, &second, &third}) ASSERT_TRUE(store_->Insert(*row).ok());
+  EXPECT_EQ(*store_->ChangeTags(second.run_id, {"sweep-2", "lr=3e-4", "sweep-2"}, {"none"}),
+            (std::vector<std::string>{"lr=3e-4", "sweep-2"}));
+  EXPECT_EQ(*store_->ChangeTags(third.run_id, {"sweep"}, {}), std::vector<std::string>{"sweep"});
+  const auto ids = [this](const RunFilter& filter) {
+    std::vector<std::string> names;
+    const std::vector<RunRow> rows = store_->List(filter).value();
+    for (const RunRow& row : rows) names.push_back(row.run_id);
+    return names;
+  };
+  RunFilter filter;
+  filter.tag = "sweep";  // and not sweep-2
+  EXPECT_EQ(ids(filter), (std::vector<std::string>{third.run_id, first.run_id}));
+  filter.limit = 1;
+  EXPECT_EQ(ids(filter), std::vector<std::string>{third.run_id});
+  filter.limit = 0;
+  filter.since_ms = 1001;
+  EXPECT_EQ(ids(filter), std::vector<std::string>{third.run_id});
+  filter.tag.clear();
+  EXPECT_EQ(ids(filter), (std::vector<std::string>{third.run_id, second.run_id}));
+  filter.live_only = true;
+  RunEnd end;
+  ASSERT_TRUE(store_->SetEnd(third.run_id, end).ok());
+  EXPECT_EQ(ids(filter), std::vector<std::string>{second.run_id});
+  for (const char* tag : {"", "two words", "-x", "ümlaut", "a\nb", "a'b", "%"}) {
+    EXPECT_EQ(store_->ChangeTags(first.run_id, {tag}, {}).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << tag;
+  }
+  // A tag that somebody looks for is only ever text.
+  filter = RunFilter();
+  filter.tag = "' OR 1=1 --";
+  EXPECT_TRUE(ids(filter).empty());
+  std::vector<std::string> many;
+  for (int i = 0; i < 33; ++i) many.push_back(absl::StrCat("t", i));
+  EXPECT_FALSE(store_->ChangeTags(first.run_id, many, {}).ok());
+  EXPECT_EQ(*store_->ChangeTags(first.run_id, {}, {}), std::vector<std::string>{"sweep"});
+  EXPECT_EQ(*store_->ChangeTags(first.run_id, {}, {"sweep"}), std::vector<std::string>());
+  EXPECT_EQ(store_->ChangeTags("r-none", {"x"}, {}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(RunStoreTest, TagsOfSeveralWritersAreAllKept) {
+  RunRow row = Row("run");
+  ASSERT_TRUE(store_->Insert(row).ok());
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 8; ++i) {
+    writers.emplace_back([this, i, &row] {
+      const auto store = RunStore::Open(path_);
+      EXPECT_TRUE(store.ok() && (*store)->ChangeTags(row.run_id, {absl::StrCat("t", i)}, {}).ok());
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(store_->Get(row.run_id)->tags.size(), 8u);
+}
+
+TEST_F(RunStoreTest, AnOlderGpuctlAndThisOneUseOneDatabase) {
+  RunRow old = Row("old");
+  ASSERT_TRUE(store_->Insert(old).ok());
+  store_.reset();
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(database,
+                         "ALTER TABLE runs DROP COLUMN tags; ALTER TABLE specs DROP COLUMN note;"
+                         "ALTER TABLE specs DROP COLUMN source; ALTER TABLE specs DROP COLUMN diff",
+                         nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  std::vector<std::thread> openers;
+  for (int i = 0; i < 4; ++i) {
+    openers.emplace_back([this] { EXPECT_TRUE(RunStore::Open(path_).ok()); });
+  }
+  for (std::thread& opener : openers) opener.join();
+  store_ = *RunStore::Open(path_);
+  EXPECT_EQ(store_->Get("old")->note, "");
+  EXPECT_EQ(*store_->ChangeTags(old.run_id, {"x"}, {}), std::vector<std::string>{"x"});
+  // The older one names its columns.
+  ASSERT_EQ(sqlite3_exec(database,
+                         "INSERT INTO specs (run_id, spec, patterns, launch, resumed_from) VALUES "
+                         "('r-2', '{}', '{}', '', '');"
+                         "INSERT INTO runs (run_id, name, target, job_id, node_id, command, "
+                         "workdir, output_segment_bytes, created_ms, accepted_ms, heard_ms, "
+                         "target_name) VALUES ('r-2', 'two-1', '{}', 'j-2', '', 'x', '', 1, 2, 0, "
+                         "0, 'local')",
+                         nullptr, nullptr, nullptr),
+            SQLITE_OK)
+      << sqlite3_errmsg(database);
+  sqlite3_close(database);
+  EXPECT_TRUE(store_->Get("r-2")->tags.empty());
+  EXPECT_EQ(store_->List().value().size(), 2u);
+}
+
 TEST_F(RunStoreTest, ARunThatWasRemovedGetsNoNode) {
   RunRow row = Row("run");
   ASSERT_TRUE(store_->Insert(row).ok());

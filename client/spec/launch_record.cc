@@ -147,7 +147,8 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
                       {"include", record.include},
                       {"leave_out", record.leave_out},
                       {"no_workdir", record.no_workdir},
-                      {"pull_dir", record.pull_dir}};
+                      {"pull_dir", record.pull_dir},
+                      {"like", record.like}};
   return whole.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -187,6 +188,7 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
   rest("no_workdir", record.no_workdir);
   if (whole.contains("leave_out")) rest("leave_out", record.leave_out);
   if (whole.contains("pull_dir")) rest("pull_dir", record.pull_dir);
+  if (whole.contains("like")) rest("like", record.like);
   if (!reader.good() || !registry_good || !rest.good()) return bad;
   return record;
 }

@@ -20,6 +20,7 @@ struct LaunchRecord {
   // The directory, absolute, in whose ./NAME gpuctl keep brings the results home; empty: nobody
   // asked for it.
   std::string pull_dir;
+  std::string like;  // id of the run whose launch it does again, with changes; empty: none
 };
 
 // Returns one JSON object. It holds no values of secrets, because a spec has none.

@@ -2,12 +2,14 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/launch/launch_flags.h"
 #include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
+#include "client/launch/like_run.h"
 #include "client/launch/plan_text.h"
 #include "client/market/holdings.h"
 #include "client/show/show_run.h"
@@ -28,7 +30,8 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
       "the machine has already is not sent again. Ctrl-C leaves the run running.\n\n"
       "  gpuctl launch -- python train.py\n"
       "  gpuctl launch run.yaml --host ada@gpu.example -d\n"
-      "  gpuctl launch --gpu H100 --secret HF_TOKEN --time 6h -- ./train.sh");
+      "  gpuctl launch --gpu H100 --secret HF_TOKEN --time 6h -- ./train.sh\n"
+      "  gpuctl launch --like amber-fox-3 -e LR=3e-4");
   AddLaunchFlags(parser, flags);
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
@@ -42,7 +45,13 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   }
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
   Holdings holdings(context);
-  ASSIGN_OR_RETURN(LaunchPlan plan, MakeLaunchPlan(context, holdings, flags));
+  std::optional<LikeRun> like;
+  if (!flags.like.empty()) {
+    ASSIGN_OR_RETURN(RunStore * store, context.Store());
+    ASSIGN_OR_RETURN(like, FindLikeRun(*store, flags));
+  }
+  ASSIGN_OR_RETURN(LaunchPlan plan,
+                   MakeLaunchPlan(context, holdings, flags, like.has_value() ? &*like : nullptr));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   AddLastTime(holdings, *store, context.NowMs(), plan);
   if (flags.dry_run) {

@@ -3,6 +3,8 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -14,6 +16,8 @@
 #include "client/show/show_run.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
+#include "client/verbs/line_pattern.h"
+#include "client/verbs/log_lines.h"
 #include "client/verbs/log_offsets.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -85,24 +89,90 @@ absl::Status PrintFrom(const Console& console, MirrorReader& mirror, int64_t off
   }
 }
 
+// Prints the lines from `offset` that `options` choose.
+absl::Status PrintChosen(const Console& console, MirrorReader& mirror, int64_t offset,
+                         LogLines::Options options) {
+  LogLines lines(std::move(options), [&console](absl::string_view text) -> absl::StatusOr<bool> {
+    const absl::StatusOr<size_t> written = console.PrintJobBytes(text);
+    if (absl::IsUnavailable(written.status())) return false;  // `| head` has enough
+    RETURN_IF_ERROR(written.status());
+    return true;
+  });
+  while (true) {
+    ASSIGN_OR_RETURN(const std::string bytes, mirror.ReadOutput(offset));
+    if (bytes.empty()) return lines.Finish();
+    ASSIGN_OR_RETURN(const bool more, lines.Add(offset, bytes));
+    if (!more) return absl::OkStatus();
+    offset += static_cast<int64_t>(bytes.size());
+  }
+}
+
+// What logs prints, as typed.
+struct LogFlags {
+  std::string since, grep;
+  bool follow = false, timestamps = false;
+  int tail_lines = -1;
+
+  bool by_line() const { return !grep.empty() || timestamps; }
+};
+
+absl::Status PrintLog(CommandContext& context, MirrorReader& mirror, const LogFlags& flags) {
+  // Of lines that a pattern chooses, the last ones are only known at the end.
+  const int tail_lines = flags.grep.empty() ? flags.tail_lines : -1;
+  ASSIGN_OR_RETURN(const int64_t begin, BeginOffset(context, mirror, tail_lines, flags.since));
+  if (!flags.by_line()) return PrintFrom(context, mirror, begin);
+  LogLines::Options options;
+  if (!flags.grep.empty()) {
+    ASSIGN_OR_RETURN(options.pattern, LinePattern::Compile(flags.grep));
+    options.last = flags.tail_lines;
+  }
+  if (flags.timestamps) {
+    RETURN_IF_ERROR(mirror.Refresh());
+    ASSIGN_OR_RETURN(options.stamps, ReadStamps(mirror));
+  }
+  return PrintChosen(context, mirror, begin, std::move(options));
+}
+
+// Returns usage errors.
+absl::Status CheckLogFlags(const LogFlags& flags) {
+  if (flags.follow && flags.by_line()) {
+    return UsageError("--grep and --timestamps print what is there, -f what comes",
+                      "gpuctl logs -f RUN | grep REGEX");
+  }
+  if (flags.grep.empty()) return absl::OkStatus();
+  const absl::Status pattern = LinePattern::Compile(flags.grep).status();
+  if (pattern.ok()) return pattern;
+  return UsageError(absl::StrCat("--grep: ", pattern.message()),
+                    "a \\ before a special character takes its meaning away: \\(");
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> args) {
-  std::string reference, since;
-  bool follow = false, offline = false;
-  int tail_lines = -1;
+  std::string reference;
+  LogFlags flags;
+  bool offline = false;
   VerbParser parser(context, "logs RUN [FLAGS]",
                     "Prints a run's output: its stdout and stderr as they came, byte for byte.",
-                    "What is not on this laptop yet is fetched first.");
+                    "What is not on this laptop yet is fetched first.\n\n"
+                    "  gpuctl logs amber-fox-3 --grep '(?i)error|nan' -n 20 --timestamps");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
-  parser.Switch("-f,--follow", follow, "Go on until the run ends");
-  parser.Option("-n,--tail", tail_lines, "Only the last N lines")
+  parser.Switch("-f,--follow", flags.follow, "Go on until the run ends");
+  parser.Option("-n,--tail", flags.tail_lines, "Only the last N lines")
       .ShownRange(0, std::numeric_limits<int>::max());
-  parser.Option("--since", since,
+  parser.Option("--since", flags.since,
                 "Only output that is newer, e.g. 10m; as exact as the run's metrics");
+  const FlagSet::Flag grep =
+      parser.Option("--grep", flags.grep, "Only lines that this regular expression matches");
+  parser.Switch("--timestamps", flags.timestamps,
+                "Before each line, the last known time before it (as exact as --since)");
   parser.Switch("--offline", offline, "Only what is on this laptop already");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  if (grep.given() && flags.grep.empty()) {
+    return UsageError("--grep: the expression is empty", "gpuctl logs --help");
+  }
+  RETURN_IF_ERROR(CheckLogFlags(flags));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
@@ -116,8 +186,9 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
     caught = tried.value_or(Caught::kNot);
   }
   MirrorReader mirror(paths.MirrorDir(row.run_id), row.output_segment_bytes);
-  ASSIGN_OR_RETURN(const int64_t begin, BeginOffset(context, mirror, tail_lines, since));
-  if (follow && !offline && !row.end.has_value()) {
+  if (flags.follow && !offline && !row.end.has_value()) {
+    ASSIGN_OR_RETURN(const int64_t begin,
+                     BeginOffset(context, mirror, flags.tail_lines, flags.since));
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
     ShowRunOptions options;
     options.plain = true;
@@ -128,7 +199,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
     (void)code;
     return kExitOk;
   }
-  RETURN_IF_ERROR(PrintFrom(context, mirror, begin));
+  RETURN_IF_ERROR(PrintLog(context, mirror, flags));
   RETURN_IF_ERROR(mirror.Refresh());
   if (const OutputLoss loss = LossOf(mirror.lifecycle()); loss.any()) {
     context.Say(DescribeLoss(loss));

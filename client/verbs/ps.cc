@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/ask_again.h"
@@ -100,9 +102,11 @@ class LiveNodes {
  public:
   LiveNodes(CommandContext& context, RunStore& store) : context_(context), store_(store) {}
 
-  // Finds what there is to ask; `all`: also for runs that no node is known to have.
-  absl::Status Find(bool all) {
-    ASSIGN_OR_RETURN(rows_, store_.List(/*live_only=*/true));
+  // Finds what there is to ask about the runs of `filter`; `all`: also for those that no node is
+  // known to have.
+  absl::Status Find(RunFilter filter, bool all) {
+    filter.live_only = true;
+    ASSIGN_OR_RETURN(rows_, store_.List(filter));
     if (all) return absl::OkStatus();
     const auto nowhere = [](const RunRow& row) { return row.node_id.empty(); };
     rows_.erase(std::remove_if(rows_.begin(), rows_.end(), nowhere), rows_.end());
@@ -157,7 +161,7 @@ TableRow TableHead(bool forecast, bool rented, bool wide) {
   if (forecast) head.push_back("DONE");
   head.insert(head.end(), {"AGE", "ON"});
   if (rented) head.insert(head.end(), {"$/H", "SPENT", "CAP", "STOPS"});
-  if (wide) head.insert(head.end(), {"RUN", "JOB", "HEARD"});
+  if (wide) head.insert(head.end(), {"RUN", "JOB", "HEARD", "TAGS"});
   head.push_back("COMMAND");
   return head;
 }
@@ -174,7 +178,8 @@ TableRow CellsOf(CommandContext& context, const RunRow& row, const RunStatus& st
   TableRow cells = {row.name,           StatusText(context, row, status), step,
                     LossCell(row.loss), Ago(context, row.created_ms),     row.target.name};
   if (wide) {
-    cells.insert(cells.end(), {row.run_id, row.job_id, Ago(context, row.heard_ms)});
+    cells.insert(cells.end(), {row.run_id, row.job_id, Ago(context, row.heard_ms),
+                               row.tags.empty() ? "-" : absl::StrJoin(row.tags, " ")});
   }
   cells.push_back(row.command);
   return cells;
@@ -194,15 +199,15 @@ void AddForecast(const std::optional<Forecast>& forecast, bool rented,
 // The list as it is stored on this laptop.
 class StoredRuns {
  public:
-  StoredRuns(CommandContext& context, RunStore& store, ClientPaths paths, bool all)
+  StoredRuns(CommandContext& context, RunStore& store, ClientPaths paths, RunFilter filter)
       : context_(context),
         store_(store),
         paths_(std::move(paths)),
-        all_(all),
+        filter_(std::move(filter)),
         wide_(context.format == OutputFormat::kWide) {}
 
   absl::Status Read(Holdings& holdings) {
-    ASSIGN_OR_RETURN(rows_, store_.List(!all_));
+    ASSIGN_OR_RETURN(rows_, store_.List(filter_));
     ASSIGN_OR_RETURN(money_, ReadMoney(holdings, rows_));
     statuses_.clear();
     forecasts_.clear();
@@ -280,7 +285,8 @@ class StoredRuns {
   CommandContext& context_;
   RunStore& store_;
   const ClientPaths paths_;
-  const bool all_, wide_;
+  const RunFilter filter_;
+  const bool wide_;
   std::vector<RunRow> rows_;
   std::vector<RunStatus> statuses_;
   std::vector<std::optional<Forecast>> forecasts_;
@@ -288,31 +294,114 @@ class StoredRuns {
   Money money_;
 };
 
-}  // namespace
+// The flags that say which runs are listed, as typed.
+struct WhichRuns {
+  bool all = false, live = false;
+  std::optional<std::string> tag, since;
+  int limit = 0;
 
-absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args) {
-  bool all = false, update = false, offline = false;
+  // True when a flag picks among runs that ended, too.
+  bool searches() const { return tag.has_value() || since.has_value() || limit > 0; }
+};
+
+absl::StatusOr<RunFilter> FilterOf(const WhichRuns& which, int64_t now_ms) {
+  if (which.all && which.live) {
+    return UsageError("--all lists what --live leaves out", "leave out one");
+  }
+  RunFilter filter;
+  filter.live_only = which.live || !(which.all || which.searches());
+  filter.limit = which.limit;
+  if (which.tag.has_value()) {
+    const absl::Status tag = CheckTag(*which.tag);
+    if (!tag.ok()) return UsageError(absl::StrCat("--tag: ", tag.message()), "gpuctl tag --help");
+    filter.tag = *which.tag;
+  }
+  if (!which.since.has_value()) return filter;
+  const absl::StatusOr<absl::Duration> age = ParseDuration(*which.since);
+  if (!age.ok()) {
+    return UsageError(absl::StrCat("--since: ", age.status().message()), "for example --since 1d");
+  }
+  filter.since_ms = std::max<int64_t>(1, now_ms - absl::ToInt64Milliseconds(*age));
+  return filter;
+}
+
+// Prints the names of the runs, one on each line.
+absl::Status PrintNames(CommandContext& context, RunStore& store, const RunFilter& filter) {
+  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store.List(filter));
+  for (const RunRow& row : rows) context.PrintLine(row.name);
+  return absl::OkStatus();
+}
+
+// Says what helps when no run is listed.
+void HintForNone(CommandContext& context, const WhichRuns& which) {
+  if (which.searches()) {
+    context.Hint("no run of the list fits; gpuctl ps -a lists all");
+  } else {
+    context.Hint(which.all ? "gpuctl launch -- COMMAND starts a run"
+                           : "nothing is running; gpuctl ps -a lists what ended");
+  }
+}
+
+struct PsFlags {
+  WhichRuns which;
+  bool update = false, offline = false, quiet = false;
+};
+
+// Reads the command line. Returns false when only help was asked for.
+absl::StatusOr<bool> ReadPsFlags(CommandContext& context, const std::vector<std::string>& args,
+                                 PsFlags& flags) {
+  WhichRuns& which = flags.which;
   VerbParser parser(
       context, "ps [-a] [FLAGS]",
       "Lists the runs that have not ended. Asks their machines first, for a second at "
       "most;\nwhat is stored on this laptop is shown for those that do not answer.");
-  parser.Switch("-a,--all", all, "Also those that ended");
-  parser.Switch("--offline", offline, "Ask no machine");
-  parser.Switch("-u,--update", update,
+  parser.Switch("-a,--all", which.all, "Also those that ended");
+  std::string tag, since;
+  const FlagSet::Flag tagged =
+      parser.Option("--tag", tag, "Only runs with this tag; ended ones too");
+  const FlagSet::Flag young =
+      parser.Option("--since", since, "Only runs launched in this time, e.g. 1d; ended ones too");
+  parser.Option("--limit", which.limit, "Only the newest N; ended ones too")
+      .Range(1, std::numeric_limits<int>::max());
+  parser.Switch("--live", which.live, "Of these only those that have not ended");
+  parser.Switch("-q,--quiet", flags.quiet, "Print the names alone, one on each line");
+  parser.Switch("--offline", flags.offline, "Ask no machine");
+  parser.Switch("-u,--update", flags.update,
                 "Ask for 3 s, also about runs that were taken for lost, and for prices");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
+  if (!go_on) return false;
+  if (flags.update && flags.offline) {
+    return UsageError("-u asks, and --offline does not", "leave out one");
+  }
+  if (flags.quiet && context.json()) {
+    return UsageError("-q prints names, --json whole runs", "leave out one");
+  }
+  // "" is a mistake, and not the same as no flag: a script may remove what is listed.
+  if (tagged.given()) which.tag = tag;
+  if (young.given()) which.since = since;
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args) {
+  PsFlags flags;
+  ASSIGN_OR_RETURN(const bool go_on, ReadPsFlags(context, args, flags));
   if (!go_on) return kExitOk;
-  if (update && offline) return UsageError("-u asks, and --offline does not", "leave out one");
+  const bool quiet = flags.quiet, update = flags.update;
+  ASSIGN_OR_RETURN(const RunFilter filter, FilterOf(flags.which, context.NowMs()));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(ClientPaths paths, context.Paths());
   Holdings holdings(context);
   LiveNodes nodes(context, *store);
-  StoredRuns runs(context, *store, paths, all);
+  StoredRuns runs(context, *store, paths, filter);
   if (update) RETURN_IF_ERROR(AskFurther(context, holdings, *store));
-  if (!offline) RETURN_IF_ERROR(nodes.Find(/*all=*/update));
+  // Whether a run has ended matters to its name only where ended ones are left out.
+  const bool asks = !flags.offline && (!quiet || filter.live_only || update);
+  if (asks) RETURN_IF_ERROR(nodes.Find(filter, /*all=*/update));
   bool drawn = false;
   if (!nodes.empty()) {
-    if (context.terminal.animation) {
+    if (context.terminal.animation && !quiet) {
       RETURN_IF_ERROR(runs.Read(holdings));
       drawn = runs.CanRedraw();
       if (drawn) runs.PrintTable();
@@ -322,6 +411,12 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
     RETURN_IF_ERROR(asked);
   }
   if (drawn) runs.Rewind();
+  if (quiet) {
+    RETURN_IF_ERROR(PrintNames(context, *store, filter));
+    nodes.Tell();
+    if (nodes.stuck()) ExitAtOnce(context, kExitOk);
+    return kExitOk;
+  }
   RETURN_IF_ERROR(runs.Read(holdings));
   if (context.json()) {
     runs.PrintJson();
@@ -331,10 +426,7 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   nodes.Tell();
   if (!context.json()) {
     RETURN_IF_ERROR(TellOfMoney(context, holdings, *store, paths, runs.money()));
-    if (runs.empty()) {
-      context.Hint(all ? "gpuctl launch -- COMMAND starts a run"
-                       : "nothing is running; gpuctl ps -a lists what ended");
-    }
+    if (runs.empty()) HintForNone(context, flags.which);
   }
   if (nodes.stuck()) ExitAtOnce(context, kExitOk);
   return kExitOk;

@@ -14,6 +14,7 @@ namespace gpuctl {
 absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdEval(CommandContext& context, std::vector<std::string> args);
@@ -40,8 +41,10 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
 absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdShow(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdTag(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdTrain(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdCost(CommandContext& context, std::vector<std::string> args);

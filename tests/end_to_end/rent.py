@@ -575,6 +575,29 @@ def test_an_idle_machine_is_used_again(w):
     assert len({r["lease"]["lease_id"] for r in w.json("ps", "-a")["runs"]}) == 5
 
 
+def test_the_record_of_a_rented_run(w):
+    w.rent("--name", "kept", *GPU, "--tag", "base", "-e", "LR=1e-3", "--", "sh", "-c", "sleep 3")
+    shown = w.json("show", "kept-1")
+    (gpu,) = shown["gpus"]
+    assert "4090" in gpu["name"] and gpu["memory_bytes"] > 20e9 and gpu["driver_version"], gpu
+    price = shown["lease"]["usd_per_hour"]
+    assert price > 0 and 0 < shown["spent_high_usd"] < price, shown
+    page = w.run("show", "kept-1").stdout.decode()
+    for words in ("driver " + gpu["driver_version"], "$%.2f/h" % price, "vast/", "cost $", "idle "):
+        assert words in page, (words, page)
+    # The same again, on the same machine, with one thing changed.
+    done = w.run("launch", "-y", "--like", "kept-1", "-e", "LR=3e-4")
+    assert b"rented and idle" in done.stderr and len(w.creates()) == 1, done
+    fields = {one["field"] for one in w.json("diff", "kept-1", "kept-2")["differences"]}
+    assert "env.LR" in fields and not fields & {"machine", "gpus", "driver", "price", "gpu"}, fields
+    w.run("down", "-y", "kept-2")
+    page = w.run("show", "kept-1").stdout.decode()
+    assert "the machine is gone: released" in page, page
+    # A machine of one's own has no market's limits of cost.
+    plan = w.json("launch", "--like", "kept-1", "--provider", "local", "--dry-run", code=None)
+    assert "error" in plan or plan["plan"]["provider"] == "local", plan
+
+
 def test_an_idle_machine_is_used_when_nothing_is_on_offer(w):
     gate = os.path.join(w.dir, "gate")
     os.mkfifo(gate)

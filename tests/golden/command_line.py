@@ -217,6 +217,19 @@ def cases(bench):
         "exec_nothing": ["exec", "x"],
         "debug_what": ["debug", "jbo", "x"],
         "down_nothing": ["down"],
+        "help_show": ["show", "--help"],
+        "show_nothing": ["show"],
+        "show_unknown": ["show", "amber"],
+        "diff_one": ["diff", "amber"],
+        "tag_unknown": ["tag", "amber", "word"],
+        "ps_bad_tag": ["ps", "--tag", "two words"],
+        "ps_bad_since": ["ps", "--since", "soon"],
+        "ps_live_and_all": ["ps", "-a", "--live"],
+        "logs_bad_grep": ["logs", "amber", "--grep", "(open"],
+        "logs_grep_follow": ["logs", "amber", "--grep", "x", "-f"],
+        "launch_bad_tag": ["launch", "--tag", "two words", "--", "true"],
+        "launch_like_unknown": ["launch", "--like", "amber"],
+        "launch_like_and_file": ["launch", "typo.yaml", "--like", "amber"],
     }
     for name, args in both.items():
         yield name + ".piped", lambda args=args: bench.piped(args)

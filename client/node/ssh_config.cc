@@ -1,4 +1,4 @@
-#include "client/launch/ssh_config.h"
+#include "client/node/ssh_config.h"
 
 #include <utility>
 

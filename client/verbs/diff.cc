@@ -1,0 +1,173 @@
+// gpuctl diff: how two runs differ.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/base/exit_codes.h"
+#include "client/base/run_program.h"
+#include "client/market/holdings.h"
+#include "client/runs/context.h"
+#include "client/terminal/console.h"
+#include "client/terminal/table.h"
+#include "client/verbs/run_record.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Difference {
+  std::string name, before, after;
+};
+
+const RecordField* FieldNamed(const std::vector<RecordField>& fields, const std::string& name) {
+  const auto found = std::find_if(fields.begin(), fields.end(),
+                                  [&name](const RecordField& field) { return field.name == name; });
+  return found == fields.end() ? nullptr : &*found;
+}
+
+// Compares field by field, in the order of the first run; then what only the second has.
+std::vector<Difference> Compare(const std::vector<RecordField>& first,
+                                const std::vector<RecordField>& second) {
+  std::vector<Difference> differences;
+  for (const RecordField& field : first) {
+    const RecordField* const other = FieldNamed(second, field.name);
+    if (field.value == (other == nullptr ? "" : other->value)) continue;
+    differences.push_back({field.name, field.shown, other == nullptr ? "" : other->shown});
+  }
+  for (const RecordField& field : second) {
+    if (field.value.empty() || FieldNamed(first, field.name) != nullptr) continue;
+    differences.push_back({field.name, "", field.shown});
+  }
+  return differences;
+}
+
+struct Side {
+  RunRecord record;
+  std::string diff;
+  std::vector<RecordField> fields;
+};
+
+absl::StatusOr<Side> ReadSide(CommandContext& context, Holdings& holdings, RunStore& store,
+                              const RunRow& row) {
+  Side side;
+  ASSIGN_OR_RETURN(side.record, ReadRunRecord(context, holdings, row));
+  ASSIGN_OR_RETURN(side.diff, store.SourceDiff(row.run_id));
+  side.fields = FieldsOf(side.record, side.diff, context.NowMs());
+  return side;
+}
+
+void PrintDifferences(CommandContext& context, const Side& first, const Side& second,
+                      const std::vector<Difference>& differences) {
+  const std::string& before = first.record.row.name;
+  const std::string& after = second.record.row.name;
+  if (context.json()) {
+    Json list = Json::array();
+    const auto text = [](const std::string& value) { return value.empty() ? Json() : Json(value); };
+    for (const Difference& one : differences) {
+      list.push_back(
+          {{"field", one.name}, {"before", text(one.before)}, {"after", text(one.after)}});
+    }
+    context.PrintJson({{"before", before}, {"after", after}, {"differences", list}});
+    return;
+  }
+  if (differences.empty()) {
+    context.Say(absl::StrCat(before, " and ", after, " do not differ"));
+    return;
+  }
+  std::vector<TableRow> table = {{"FIELD", before, after}};
+  for (const Difference& one : differences) {
+    table.push_back(
+        {one.name, one.before.empty() ? "-" : one.before, one.after.empty() ? "-" : one.after});
+  }
+  context.PrintTable(table);
+}
+
+// Writes the two kept diffs into `dir` and lets git compare them.
+absl::StatusOr<ProgramEnd> CompareIn(const std::string& git, const std::string& dir,
+                                     const Side& first, const Side& second) {
+  const std::string& before = first.record.row.name;
+  const std::string& after = second.record.row.name;
+  RETURN_IF_ERROR(WriteFileAtomic(JoinPath(dir, before), first.diff));
+  RETURN_IF_ERROR(WriteFileAtomic(JoinPath(dir, after), second.diff));
+  constexpr size_t kMostBytes = 4 << 20;
+  return RunWithin(
+      absl::Seconds(30),
+      {git, "--no-pager", "-C", dir, "diff", "--no-index", "--no-color", "--no-ext-diff",
+       "--no-textconv", "--text", "--src-prefix=", "--dst-prefix=", "--", before, after},
+      {"LC_ALL=C"}, -1, kMostBytes);
+}
+
+// Returns how the two kept diffs differ, as `git diff` of two files shows it.
+absl::StatusOr<std::string> DiffOfDiffs(const Side& first, const Side& second) {
+  const std::string git = FindInPath("git");
+  if (git.empty()) {
+    return WithHint(absl::FailedPreconditionError("compare the diffs: git is not installed"),
+                    "gpuctl show RUN --diff prints each");
+  }
+  ASSIGN_OR_RETURN(const std::string dir, MakeTempDirectory("gpuctl-diff-"));
+  const absl::StatusOr<ProgramEnd> end = CompareIn(git, dir, first, second);
+  (void)RemoveTree(dir);
+  RETURN_IF_ERROR(end.status());
+  // 1 means that they differ.
+  if (end->exit_code > 1)
+    return absl::FailedPreconditionError("compare the diffs: git diff failed");
+  return end->output;
+}
+
+absl::Status PrintPatch(CommandContext& context, const Side& first, const Side& second) {
+  if (first.diff == second.diff) {
+    context.Say("the changes that were kept with them do not differ");
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const std::string text, DiffOfDiffs(first, second));
+  if (first.record.source.commit != second.record.source.commit) {
+    context.Say("the two changes are against different commits");
+  }
+  if (context.terminal.stdout_tty) {
+    for (const absl::string_view line : absl::StrSplit(text, '\n')) context.PrintLine(line);
+    return absl::OkStatus();
+  }
+  const absl::Status written = context.PrintJobBytes(text).status();
+  return absl::IsUnavailable(written) ? absl::OkStatus() : written;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> args) {
+  std::string first_name, second_name;
+  bool patch = false;
+  VerbParser parser(
+      context, "diff RUN OTHER [FLAGS]",
+      "Shows how two runs differ: what was asked for, the commit and the content of the\n"
+      "work directory, the machine, and how they went.");
+  parser.Option("RUN", first_name, "Name, id, or the beginning of one").Required();
+  parser.Option("OTHER", second_name, "The run to compare it with").Required();
+  parser.Switch("--patch", patch,
+                "Show instead how the kept changes of their work directories differ");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
+  if (!go_on) return kExitOk;
+  if (patch && context.json()) {
+    return UsageError("--patch prints text", "gpuctl show RUN --diff --json has each diff");
+  }
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const RunRow first_row, store->Get(first_name));
+  ASSIGN_OR_RETURN(const RunRow second_row, store->Get(second_name));
+  Holdings holdings(context);
+  ASSIGN_OR_RETURN(const Side first, ReadSide(context, holdings, *store, first_row));
+  ASSIGN_OR_RETURN(const Side second, ReadSide(context, holdings, *store, second_row));
+  if (patch) {
+    RETURN_IF_ERROR(PrintPatch(context, first, second));
+    return kExitOk;
+  }
+  PrintDifferences(context, first, second, Compare(first.fields, second.fields));
+  return kExitOk;
+}
+
+}  // namespace gpuctl

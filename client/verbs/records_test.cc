@@ -1,0 +1,241 @@
+// gpuctl show, diff, tag and ps of runs that are recorded here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/runs/source_record.h"
+#include "client/spec/launch_record.h"
+#include "client/verbs/run_record.h"
+#include "client/verbs/verbs.h"
+#include "common/base/clock.h"
+#include "common/files/files.h"
+#include "tests/support/client_world.h"
+#include "tests/support/matchers.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class RecordsTest : public ::testing::Test {
+ protected:
+  RecordsTest() : world_(Clock::Real()) {}
+
+  RunStore& store() { return *world_.context.Store().value(); }
+
+  // A run that was launched `age` ago and has ended.
+  RunRow Add(const std::string& name, absl::Duration age, LaunchRecord launch,
+             const std::string& diff = "") {
+    RunRow row;
+    row.run_id = absl::StrCat("r-", ++added_);
+    row.name = name;
+    row.job_id = absl::StrCat("j-", added_);
+    row.target.provider = "ssh";
+    row.target.name = "me@box:22";
+    row.command = "python train.py";
+    row.created_ms = world_.context.NowMs() - absl::ToInt64Milliseconds(age);
+    row.launch_json = FormatLaunchRecord(launch);
+    SourceRecord source;
+    source.commit = "0123456789abcdef";
+    source.branch = "main";
+    source.changed = diff.empty() ? 0 : 1;
+    source.diff_bytes = static_cast<int64_t>(diff.size());
+    row.source_json = FormatSourceRecord(source);
+    row.source_diff = diff;
+    EXPECT_OK(store().Insert(row));
+    EXPECT_OK(store().SetAccepted(row.run_id, "n-1", row.created_ms));
+    RunEnd end;
+    end.state = gpuctl::v1::JOB_STATE_FINISHED;
+    end.job_code = 0;
+    end.ended_ms = row.created_ms + 1000;
+    EXPECT_OK(store().SetEnd(row.run_id, end));
+    return row;
+  }
+  static LaunchRecord Launch() {
+    LaunchRecord launch;
+    launch.spec.command = {"python", "train.py", "two words"};
+    launch.spec.env = {{"LR", "1e-3"}, {"WANDB_API_KEY", "S3cret"}};
+    launch.spec.secrets = {"HF_TOKEN"};
+    return launch;
+  }
+
+  template <typename Verb>
+  absl::StatusOr<int> Run(Verb verb, std::vector<std::string> args) {
+    world_.context.format = OutputFormat::kTable;
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    absl::StatusOr<int> code = verb(world_.context, std::move(args));
+    told_ = ::testing::internal::GetCapturedStderr();
+    shown_ = ::testing::internal::GetCapturedStdout();
+    return code;
+  }
+  template <typename Verb>
+  nlohmann::json Json(Verb verb, std::vector<std::string> args) {
+    args.push_back("--json");
+    EXPECT_OK(Run(verb, std::move(args)));
+    return nlohmann::json::parse(shown_);
+  }
+
+  ClientWorld world_;
+  int added_ = 0;
+  std::string shown_, told_;
+};
+
+TEST_F(RecordsTest, ShowTellsWhatIsRecordedAndNoSecret) {
+  LaunchRecord launch = Launch();
+  launch.like = "r-0";
+  const RunRow row = Add("fox", absl::Hours(1), launch, "+new\n");
+  const std::string mirror = world_.context.Paths()->MirrorDir(row.run_id);
+  ASSERT_OK(MakeDirectories(JoinPath(mirror, "telemetry")));
+  ASSERT_OK(
+      WriteFileAtomic(JoinPath(mirror, "telemetry/00000000000000000000"),
+                      "{\"time_ms\":1,\"gpus\":[{\"index\":0,\"name\":\"NVIDIA H100\\u001b[31m\","
+                      "\"driver_version\":\"570.86\",\"memory_total_bytes\":85899345920}]}\n"));
+  ASSERT_OK(Run(CmdShow, {"fox"}));
+  EXPECT_THAT(shown_, AllOf(HasSubstr("python train.py 'two words'"),
+                            HasSubstr("0123456789ab on main, 1 file changed"),
+                            HasSubstr("NVIDIA H100\\x1b[31m, driver 570.86"), HasSubstr("LR=1e-3"),
+                            HasSubstr("WANDB_API_KEY='(hidden)'"), HasSubstr("HF_TOKEN"),
+                            HasSubstr(mirror), HasSubstr("~/.gpuctl/jobs/j-1"),
+                            HasSubstr("0, the job's own"), HasSubstr("time 1d 0h")));
+  EXPECT_THAT(shown_, AllOf(Not(HasSubstr("S3cret")), Not(HasSubstr("\x1b"))));
+
+  const nlohmann::json json = Json(CmdShow, {"fox"});
+  EXPECT_THAT(shown_, Not(HasSubstr("S3cret")));
+  EXPECT_EQ(json["git"]["clean"], false);
+  EXPECT_EQ(json["spec"]["env"]["LR"], "1e-3");
+  EXPECT_EQ(json["spec"]["env"]["WANDB_API_KEY"], "(hidden)");
+  EXPECT_EQ(json["like"], "r-0");
+  EXPECT_EQ(json["gpus"][0]["driver_version"], "570.86");
+  EXPECT_EQ(json["files"]["mirror"], mirror);
+  EXPECT_EQ(json["exit_code"], 0);
+
+  ASSERT_OK(Run(CmdShow, {"fox", "--diff"}));
+  EXPECT_EQ(shown_, "+new\n");
+}
+
+TEST_F(RecordsTest, ShowOfARunThatAnOlderGpuctlLaunched) {
+  RunRow row = Add("old", absl::Hours(1), Launch());
+  RunRow bare;
+  bare.run_id = "r-9";
+  bare.name = "bare";
+  bare.job_id = "j-9";
+  bare.command = "x";
+  bare.created_ms = 1;
+  ASSERT_OK(store().Insert(bare));
+  ASSERT_OK(Run(CmdShow, {"bare"}));
+  EXPECT_THAT(shown_, AllOf(HasSubstr("not recorded"), HasSubstr("launching")));
+  EXPECT_THAT(told_, HasSubstr("older gpuctl"));
+  EXPECT_TRUE(Json(CmdShow, {"bare"})["spec"].is_null());
+  ASSERT_OK(Run(CmdShow, {"bare", "--diff"}));
+  EXPECT_EQ(shown_, "");
+  EXPECT_THAT(told_, HasSubstr("has no diff: not recorded"));
+  ASSERT_OK(Run(CmdDiff, {"bare", "old"}));
+  EXPECT_THAT(Run(CmdShow, {"nobody"}).status(), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(RecordsTest, AScriptOfSeveralLinesIsShownAsSuch) {
+  LaunchRecord launch;
+  launch.spec.run = "set -e\npython train.py \x1b[31m\n";
+  Add("script", absl::Hours(1), launch);
+  ASSERT_OK(Run(CmdShow, {"script"}));
+  EXPECT_THAT(shown_, HasSubstr("script\n  set -e\n  python train.py \\x1b[31m\n"));
+}
+
+TEST_F(RecordsTest, DiffNamesWhatDiffersAndHidesSecrets) {
+  LaunchRecord first = Launch(), second = Launch();
+  first.spec.trainer_json = "{\"lora\":{\"r\":16},\"steps\":10}";
+  second.spec.trainer_json = "{\"lora\":{\"r\":32},\"steps\":10}";
+  second.spec.env["LR"] = "3e-4";
+  second.spec.env["WANDB_API_KEY"] = "Other";
+  second.spec.env["NEW"] = "1";
+  Add("one", absl::Hours(2), first, "+a\n");
+  Add("two", absl::Hours(2), second, "+b\n");
+  const nlohmann::json json = Json(CmdDiff, {"one", "two"});
+  std::map<std::string, std::pair<nlohmann::json, nlohmann::json>> fields;
+  for (const auto& one : json["differences"]) {
+    fields[one["field"]] = {one["before"], one["after"]};
+  }
+  EXPECT_EQ(fields["env.LR"], std::pair(nlohmann::json("1e-3"), nlohmann::json("3e-4")));
+  EXPECT_EQ(fields["env.WANDB_API_KEY"].second, "(hidden)");
+  EXPECT_EQ(fields["env.NEW"], std::pair(nlohmann::json(), nlohmann::json("1")));
+  EXPECT_EQ(fields["trainer.lora.r"], std::pair(nlohmann::json("16"), nlohmann::json("32")));
+  EXPECT_EQ(fields.count("diff"), 1u);
+  for (const char* same : {"trainer.steps", "command", "commit", "machine", "status"}) {
+    EXPECT_EQ(fields.count(same), 0u) << same;
+  }
+  EXPECT_THAT(shown_, AllOf(Not(HasSubstr("S3cret")), Not(HasSubstr("Other"))));
+  ASSERT_OK(Run(CmdDiff, {"one", "one"}));
+  EXPECT_THAT(told_, HasSubstr("do not differ"));
+  EXPECT_EQ(shown_, "");
+  ASSERT_OK(Run(CmdDiff, {"one", "two", "--patch"}));
+  EXPECT_THAT(shown_, HasSubstr("@@ -1 +1 @@\n-+a\n++b\n"));
+  ASSERT_OK(Run(CmdDiff, {"one", "one", "--patch"}));
+  EXPECT_THAT(told_, HasSubstr("do not differ"));
+}
+
+TEST_F(RecordsTest, TagsAndNotesFindARunAgain) {
+  Add("one", absl::Hours(48), Launch());
+  Add("two", absl::Hours(2), Launch());
+  Add("three", absl::Hours(1), Launch());
+  ASSERT_OK(Run(CmdTag, {"one", "sweep", "lr=3e-4", "--note", "the best\nso far\x1b[1m"}));
+  EXPECT_EQ(shown_, "lr=3e-4\nsweep\n");
+  EXPECT_THAT(told_, HasSubstr("the best\\nso far\\x1b[1m"));
+  ASSERT_OK(Run(CmdTag, {"two", "sweep"}));
+  ASSERT_OK(Run(CmdPs, {"--tag", "sweep", "-q"}));
+  EXPECT_EQ(shown_, "two-1\none-1\n");
+  ASSERT_OK(Run(CmdPs, {"--tag", "sweep", "--since", "1d", "-q"}));
+  EXPECT_EQ(shown_, "two-1\n");
+  ASSERT_OK(Run(CmdPs, {"--limit", "2", "-q"}));
+  EXPECT_EQ(shown_, "three-1\ntwo-1\n");
+  ASSERT_OK(Run(CmdPs, {"--tag", "sweep", "--live", "-q"}));
+  EXPECT_EQ(shown_, "");
+  ASSERT_OK(Run(CmdPs, {"-q"}));
+  EXPECT_EQ(shown_, "");
+  const nlohmann::json listed = Json(CmdPs, {"--tag", "sweep", "--limit", "1"});
+  EXPECT_EQ(listed["runs"][0]["tags"], nlohmann::json({"sweep"}));
+  ASSERT_OK(Run(CmdTag, {"one", "--remove", "sweep", "--remove", "none"}));
+  EXPECT_EQ(shown_, "lr=3e-4\n");
+  const nlohmann::json json = Json(CmdTag, {"one", "--note", ""});
+  EXPECT_TRUE(json["note"].is_null());
+  EXPECT_EQ(json["tags"], nlohmann::json({"lr=3e-4"}));
+  EXPECT_FALSE(world_.known("me@box:22"));  // nobody was asked
+}
+
+TEST_F(RecordsTest, BadInputIsAUsageErrorAndChangesNothing) {
+  Add("one", absl::Hours(1), Launch());
+  const std::vector<std::vector<std::string>> bad_tags = {
+      {"one", "two words"}, {"one", "good", ""}, {"one", "good", "--note", std::string(5000, 'x')}};
+  for (const std::vector<std::string>& args : bad_tags) {
+    EXPECT_EQ(ExitCodeOf(Run(CmdTag, args).status()), kExitUsage);
+  }
+  EXPECT_TRUE(store().Get("one")->tags.empty());
+  const std::vector<std::vector<std::string>> bad_lists = {
+      {"--tag", "a b"}, {"--tag", ""},    {"--since", ""},  {"--since", "soon"}, {"--since", "5"},
+      {"--limit", "0"}, {"-a", "--live"}, {"-q", "--json"}, {"--limit", "-3"},   {"--limit", "x"}};
+  for (const std::vector<std::string>& args : bad_lists) {
+    EXPECT_EQ(ExitCodeOf(Run(CmdPs, args).status()), kExitUsage) << args[0] << args[1];
+  }
+}
+
+TEST(NamesSecretTest, KnowsTheUsualNames) {
+  for (const char* name : {"HF_TOKEN", "wandb_api_key", "AWS_SECRET_ACCESS_KEY", "KEY",
+                           "DB_PASSWORD", "OPENAI_APIKEY", "GOOGLE_AUTH"}) {
+    EXPECT_TRUE(NamesSecret(name)) << name;
+  }
+  for (const char* name : {"LR", "KEYS_PER_HEAD", "MONKEY", "WANDB_MODE", "MAX_TOKENS",
+                           "TOKENIZERS_PARALLELISM", ""}) {
+    EXPECT_FALSE(NamesSecret(name)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace gpuctl

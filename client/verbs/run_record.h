@@ -1,0 +1,66 @@
+// Everything that this laptop has recorded of one run, for show and diff.
+#ifndef GPUCTL_CLIENT_VERBS_RUN_RECORD_H_
+#define GPUCTL_CLIENT_VERBS_RUN_RECORD_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/market/holdings.h"
+#include "client/metrics/progress.h"
+#include "client/runs/context.h"
+#include "client/runs/pulled_record.h"
+#include "client/runs/run_status.h"
+#include "client/runs/run_store.h"
+#include "client/runs/source_record.h"
+#include "client/spec/launch_record.h"
+#include "provisioning/ledger/lease.h"
+
+namespace gpuctl {
+
+struct RunRecord {
+  RunRow row;
+  RunStatus status;
+  std::optional<LaunchRecord> launch;  // absent: an older gpuctl launched it
+  nlohmann::ordered_json spec;         // the same as JSON
+  SourceRecord source;
+  std::string content;         // digest of the work directory's files; "" when none were sent
+  std::optional<Lease> lease;  // absent: nothing was rented for it
+  std::vector<TelemetrySample::Gpu> gpus;  // as the node told last
+  int64_t checkpoint_step = -1;            // of the newest one in its metrics; -1: none
+  std::vector<PulledItem> checkpoints;     // at home, newest first
+  std::string mirror;                      // the directory of its copy here
+  std::string on_node;                     // its directory on the machine
+};
+
+// Reads it, and asks nobody.
+absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdings,
+                                        const RunRow& row);
+
+// True when a variable of this name holds a secret.
+bool NamesSecret(absl::string_view name);
+// Returns the value of a variable for people and scripts: "(hidden)" for a secret.
+std::string ShownValue(absl::string_view name, const std::string& value);
+
+// Returns "2x NVIDIA H100", or what the offer promised before the node told; "" for none.
+std::string GpusOf(const RunRecord& record);
+// Returns the version of the GPUs' driver; "" when it is not known.
+std::string DriverOf(const RunRecord& record);
+// Returns the time that it ran, in milliseconds; -1 when that is not known.
+int64_t TookMs(const RunRecord& record, int64_t now_ms);
+
+// One thing that is known of a run. `shown` stands for it where `value` is a secret or long.
+struct RecordField {
+  std::string name;  // "env.LR", "limits", "commit"
+  std::string value;
+  std::string shown;
+};
+// Returns all fields in which runs can differ, what was asked for first.
+std::vector<RecordField> FieldsOf(const RunRecord& record, const std::string& diff, int64_t now_ms);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_VERBS_RUN_RECORD_H_

@@ -1,0 +1,314 @@
+// gpuctl show: the record of a run.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/base/shell_quote.h"
+#include "client/market/holdings.h"
+#include "client/market/lease_view.h"
+#include "client/runs/context.h"
+#include "client/streams/mirror.h"
+#include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
+#include "client/terminal/table.h"
+#include "client/verbs/ps_money.h"
+#include "client/verbs/run_record.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The page, a row for each thing that is known.
+class Page {
+ public:
+  void Add(const char* name, const std::string& text) {
+    if (!text.empty()) rows_.push_back({name, text});
+  }
+  const std::vector<TableRow>& rows() const { return rows_; }
+
+ private:
+  std::vector<TableRow> rows_;
+};
+
+std::string WhenText(CommandContext& context, int64_t time_ms) {
+  if (time_ms == 0) return "";
+  return absl::StrCat(FormatRfc3339(time_ms), ", ", Ago(context, time_ms), " ago");
+}
+
+std::string StatusLine(const RunStatus& status) {
+  if (!status.over) return WordOf(status.phase);
+  return absl::StrCat(WordOf(status.phase), ": ", DescribeEnd(status.end));
+}
+
+// The command as typed; the lines of a script come below the table.
+std::string CommandText(const RunRecord& record) {
+  if (!record.launch.has_value()) return record.row.command;
+  const RunSpec& spec = record.launch->spec;
+  if (!spec.command.empty()) {
+    std::vector<std::string> words;
+    for (const std::string& word : spec.command) words.push_back(ShellQuote(word));
+    return absl::StrJoin(words, " ");
+  }
+  return spec.run.empty() ? record.row.command : "";
+}
+
+void AddSource(const RunRecord& record, Page& page) {
+  const SourceRecord& source = record.source;
+  page.Add("commit", DescribeSource(source));
+  if (source.diff_bytes > 0) {
+    page.Add("diff", absl::StrCat(FormatBytes(source.diff_bytes), source.diff_cut ? ", cut" : "",
+                                  "; gpuctl show ", record.row.name, " --diff prints it"));
+  }
+  page.Add("no diff", source.diff_missing);
+  if (source.left_out_count > 0) {
+    page.Add("not in it",
+             absl::StrCat(source.left_out_count == 1 ? "" : "files, such as ",
+                          FirstFew(source.left_out), ": secret, large and new, or not sent"));
+  }
+  page.Add("workdir", record.row.workdir);
+  page.Add("content", record.content.substr(0, 12));
+}
+
+void AddMachine(CommandContext& context, const RunRecord& record, Page& page) {
+  const RunRow& row = record.row;
+  page.Add("machine", absl::StrCat(row.target.name.empty() ? "none" : row.target.name, " (",
+                                   row.target.provider, ")"));
+  std::string gpus = GpusOf(record);
+  if (const std::string driver = DriverOf(record); !driver.empty()) {
+    absl::StrAppend(&gpus, ", driver ", driver);
+  }
+  page.Add("gpu", gpus);
+  if (record.launch.has_value()) page.Add("image", record.launch->spec.image);
+  if (!record.lease.has_value()) return;
+  const Lease& lease = *record.lease;
+  const std::string ended =
+      lease.open() ? "" : absl::StrCat("; the machine is gone: ", lease.how_ended);
+  page.Add("price", absl::StrCat(FormatUsdPerHour(lease.HighestUsdPerHour()), "/h",
+                                 lease.spot ? ", spot" : "",
+                                 lease.region.empty() ? "" : absl::StrCat(", ", lease.region)));
+  page.Add("spent",
+           absl::StrCat(FormatSpend(SpentByRun(lease, row.run_id, context.NowMs())), ended));
+}
+
+void AddLimits(const RunRecord& record, Page& page) {
+  if (!record.launch.has_value()) return;
+  const RunSpec& spec = record.launch->spec;
+  std::vector<std::string> limits = {absl::StrCat("time ", HumanDuration(spec.time_limit)),
+                                     absl::StrCat("grace ", HumanDuration(spec.grace))};
+  if (record.lease.has_value()) {
+    const LeaseLimits& lease = record.lease->limits;
+    const auto seconds = [&limits](const char* name, int64_t count) {
+      if (count > 0) limits.push_back(absl::StrCat(name, " ", HumanDuration(absl::Seconds(count))));
+    };
+    if (lease.cost_usd > 0) limits.push_back(absl::StrCat("cost ", FormatUsd(lease.cost_usd)));
+    seconds("idle", lease.idle_s);
+    seconds("salvage", lease.salvage_s);
+    seconds("lease", lease.contact_s);
+  }
+  page.Add("limits", absl::StrJoin(limits, ", "));
+  if (spec.max_retries > 0) {
+    page.Add("retries", absl::StrCat(spec.max_retries, " on ", absl::StrJoin(spec.retry_on, ", ")));
+  }
+}
+
+void AddSpec(const RunRecord& record, Page& page) {
+  if (!record.launch.has_value()) return;
+  const RunSpec& spec = record.launch->spec;
+  std::vector<std::string> env, data;
+  for (const auto& [name, value] : spec.env) {
+    env.push_back(absl::StrCat(name, "=", ShellQuote(ShownValue(name, value))));
+  }
+  for (const auto& [from, to] : spec.data) data.push_back(absl::StrCat(from, " as ", to));
+  page.Add("env", absl::StrJoin(env, " "));
+  page.Add("secrets", absl::StrJoin(spec.secrets, " "));
+  page.Add("data", absl::StrJoin(data, ", "));
+  page.Add("results", absl::StrJoin(spec.artifacts, " "));
+}
+
+void AddProgress(const RunRecord& record, Page& page) {
+  const RunRow& row = record.row;
+  if (row.step >= 0) {
+    page.Add(
+        "step",
+        absl::StrCat(row.step, row.total_steps > 0 ? absl::StrCat("/", row.total_steps) : "",
+                     row.loss.has_value() ? absl::StrCat(", loss ", FormatNumber(*row.loss)) : ""));
+  }
+  std::vector<std::string> checkpoints;
+  if (record.checkpoint_step >= 0) {
+    checkpoints.push_back(absl::StrCat("step ", record.checkpoint_step, " is the newest"));
+  }
+  if (!record.checkpoints.empty()) {
+    checkpoints.push_back(absl::StrCat(record.checkpoints.size(), " at home, newest ",
+                                       record.checkpoints.front().path));
+  }
+  page.Add("checkpoints", absl::StrJoin(checkpoints, "; "));
+}
+
+// Returns the name of the run `run_id`; the id itself when it is not in the list any more.
+std::string NameOf(RunStore& store, const std::string& run_id) {
+  if (run_id.empty()) return "";
+  const absl::StatusOr<RunRow> row = store.Get(run_id);
+  return row.ok() ? row->name : run_id;
+}
+
+void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record) {
+  const RunRow& row = record.row;
+  Page page;
+  page.Add("run", absl::StrCat(row.name, " (", row.run_id, ")"));
+  page.Add("status", StatusLine(record.status));
+  if (const RunEnd& end = record.status.end; record.status.over) {
+    page.Add("exit code",
+             absl::StrCat(end.exit_code,
+                          end.source == EndSource::kJob ? ", the job's own" : ", gpuctl's"));
+  }
+  page.Add("command", CommandText(record));
+  page.Add("tags", absl::StrJoin(row.tags, " "));
+  page.Add("note", row.note);
+  if (record.launch.has_value()) page.Add("like", NameOf(store, record.launch->like));
+  page.Add("resumed", NameOf(store, row.resumed_from));
+  page.Add("created", WhenText(context, row.created_ms));
+  page.Add("started", WhenText(context, record.status.started_ms));
+  if (record.status.over) page.Add("ended", WhenText(context, record.status.end.ended_ms));
+  if (const int64_t took_ms = TookMs(record, context.NowMs()); took_ms >= 0) {
+    page.Add("took", HumanDuration(absl::Milliseconds(took_ms)));
+  }
+  AddSource(record, page);
+  AddMachine(context, record, page);
+  AddLimits(record, page);
+  AddSpec(record, page);
+  AddProgress(record, page);
+  page.Add("files here", record.mirror);
+  if (row.accepted_ms > 0) page.Add("files there", record.on_node);
+  context.PrintTable(page.rows());
+  if (!record.launch.has_value()) {
+    context.Say(absl::StrCat("an older gpuctl launched ", row.name, ", and recorded less"));
+    return;
+  }
+  if (record.launch->spec.run.empty()) return;
+  context.PrintLine("script");
+  for (const absl::string_view line : absl::StrSplit(record.launch->spec.run, '\n')) {
+    context.PrintLine(absl::StrCat("  ", line));
+  }
+}
+
+Json CheckpointsToJson(const RunRecord& record) {
+  Json list = Json::array();
+  for (const PulledItem& item : record.checkpoints) {
+    list.push_back({{"step", item.step < 0 ? Json() : Json(item.step)}, {"path", item.path}});
+  }
+  return list;
+}
+
+Json GpusToJson(const RunRecord& record) {
+  Json list = Json::array();
+  for (const TelemetrySample::Gpu& gpu : record.gpus) {
+    Json one = {{"name", gpu.name},
+                {"memory_bytes", nullptr},
+                {"driver_version", gpu.driver_version.empty() ? Json() : Json(gpu.driver_version)}};
+    if (gpu.memory_total_bytes.has_value() && *gpu.memory_total_bytes < 9e15) {
+      one["memory_bytes"] = static_cast<int64_t>(*gpu.memory_total_bytes);
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+Json SpecToJson(const RunRecord& record) {
+  if (!record.launch.has_value()) return Json();
+  Json spec = record.spec;
+  if (!spec.contains("env") || !spec["env"].is_object()) return spec;
+  for (const auto& [name, value] : spec["env"].items()) {
+    if (value.is_string()) value = ShownValue(name, value.get<std::string>());
+  }
+  return spec;
+}
+
+Json RecordToJson(CommandContext& context, const RunRecord& record) {
+  const RunRow& row = record.row;
+  Json run = RunToJson(row, record.status);
+  run = WithMoney(context, std::move(run), record.lease.has_value() ? &*record.lease : nullptr, row,
+                  record.status);
+  const auto text = [](const std::string& value) { return value.empty() ? Json() : Json(value); };
+  run["note"] = text(row.note);
+  run["like"] = text(record.launch.has_value() ? record.launch->like : "");
+  run["workdir"] = text(row.workdir);
+  run["content"] = text(record.content);
+  run["git"] = SourceToJson(record.source);
+  run["spec"] = SpecToJson(record);
+  run["gpus"] = GpusToJson(record);
+  run["checkpoint_step"] = record.checkpoint_step < 0 ? Json() : Json(record.checkpoint_step);
+  run["checkpoints"] = CheckpointsToJson(record);
+  const MirrorPaths mirror(record.mirror);
+  run["files"] = {{"mirror", mirror.dir},
+                  {"output", mirror.output},
+                  {"metrics", mirror.metrics},
+                  {"lifecycle", mirror.lifecycle},
+                  {"on_node", row.accepted_ms > 0 ? Json(record.on_node) : Json()}};
+  return run;
+}
+
+// Prints the diff as git made it, for `git apply`; on a terminal made safe.
+absl::Status PrintDiff(CommandContext& context, RunStore& store, const RunRow& row) {
+  ASSIGN_OR_RETURN(const std::string diff, store.SourceDiff(row.run_id));
+  if (context.json()) {
+    context.PrintJson({{"run_id", row.run_id}, {"name", row.name}, {"diff", diff}});
+    return absl::OkStatus();
+  }
+  const SourceRecord source = ParseSourceRecord(row.source_json);
+  if (diff.empty()) {
+    context.Say(
+        absl::StrCat(row.name, " has no diff: ",
+                     source.diff_missing.empty() ? DescribeSource(source) : source.diff_missing));
+    return absl::OkStatus();
+  }
+  if (context.terminal.stdout_tty) {
+    for (const absl::string_view line : absl::StrSplit(diff, '\n')) context.PrintLine(line);
+  } else {
+    const absl::StatusOr<size_t> written = context.PrintJobBytes(diff);
+    if (!absl::IsUnavailable(written.status())) RETURN_IF_ERROR(written.status());
+  }
+  if (source.diff_cut) context.Say("the diff is longer; this is the part that was kept");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdShow(CommandContext& context, std::vector<std::string> args) {
+  std::string reference;
+  bool diff = false;
+  VerbParser parser(
+      context, "show RUN [FLAGS]",
+      "Shows what is recorded of a run on this laptop: command, git commit and changes,\n"
+      "machine, GPU, price, limits, end, cost, checkpoints, and where its files are. Asks\n"
+      "no machine. Values of secrets are not recorded; those of variables whose names look\n"
+      "like a secret's are not shown.",
+      "gpuctl show amber-fox-3 --diff | git apply    the changes of that run");
+  parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
+  parser.Switch("--diff", diff, "Print how the work directory differed from its commit");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
+  if (diff) {
+    RETURN_IF_ERROR(PrintDiff(context, *store, row));
+    return kExitOk;
+  }
+  Holdings holdings(context);
+  ASSIGN_OR_RETURN(const RunRecord record, ReadRunRecord(context, holdings, row));
+  if (context.json()) {
+    context.PrintJson(RecordToJson(context, record));
+  } else {
+    PrintPage(context, *store, record);
+  }
+  return kExitOk;
+}
+
+}  // namespace gpuctl

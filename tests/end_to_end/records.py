@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""The record of a run: show, diff, tag, ps, launch --like and logs --grep, over the real path.
+
+  records.py GPUCTL FAKE_JOB [TEST...]
+"""
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import time
+
+from runs import DEADLINE_S, Terminal, held_job, open_gate, run_tests
+from sync import write
+
+
+def git(where, *args):
+    return subprocess.run(
+        ["git", "-C", where, "-c", "user.name=Ada", "-c", "user.email=ada@lovelace.example",
+         *args], check=True, stdout=subprocess.PIPE, timeout=DEADLINE_S,
+        env={"PATH": os.environ["PATH"], "HOME": where, "LC_ALL": "C"}).stdout.decode()
+
+
+def repository(l, name):
+    """Makes a repository with one commit below the laptop's work directory."""
+    root = os.path.join(l.work, name)
+    write(os.path.join(root, "train.py"), b"print('old')\n")
+    write(os.path.join(root, ".gitignore"), b"out/\n")
+    git(root, "init", "-q", "-b", "main")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "one")
+    return root
+
+
+def state_files(l):
+    for folder, _, files in os.walk(l.env["GPUCTL_STATE_DIR"]):
+        for name in files:
+            with open(os.path.join(folder, name), "rb") as file:
+                yield name, file.read()
+
+
+def test_the_record_brings_back_what_ran(l):
+    root = repository(l, "repo")
+    commit = git(root, "rev-parse", "HEAD").strip()
+    l.run("launch", "--workdir", root, "--name", "clean", "--", "cat", "train.py")
+    shown = l.json("show", "clean")
+    assert shown["git"]["commit"] == commit and shown["git"]["clean"] is True, shown
+    assert (shown["exit_code"], shown["source"], shown["git"]["branch"], shown["status"]) == (
+        0, "job", "main", "succeeded"), shown
+    done = l.run("show", "clean", "--diff")
+    assert done.stdout == b"" and b"has no diff" in done.stderr, done
+
+    write(os.path.join(root, "train.py"), b"print('new')\n")
+    write(os.path.join(root, "lib/odd name\xfc.py"), b"x = 1")
+    write(os.path.join(root, ".env"), b"TOKEN=canary-77\n")
+    write(os.path.join(root, "out/large"), b"ignored\n")
+    l.run("launch", "--workdir", root, "--name", "dirty", "-e", "LR=1e-3", "-e",
+          "WANDB_API_KEY=hidden-78", "--secret", "HF_TOKEN", "--note", "first try", "--",
+          "cat", "train.py", HF_TOKEN="canary-79")
+    page = l.run("show", "dirty").stdout.decode()
+    for words in (commit[:12] + " on main, 2 files changed", "LR=1e-3", "cat train.py", "first try",
+                  "HF_TOKEN", "0, the job's own", os.path.join(l.env["GPUCTL_STATE_DIR"])):
+        assert words in page, (words, page)
+    for secret in ("canary-77", "hidden-78", "canary-79", "ignored"):
+        assert secret not in page + l.run("show", "dirty", "--json").stdout.decode(), secret
+    for name, content in state_files(l):
+        assert b"canary-77" not in content and b"canary-79" not in content, name
+    # Applied to the commit, the diff gives the files that ran.
+    diff = l.run("show", "dirty", "--diff").stdout
+    other = os.path.join(l.dir, "other")
+    git(l.dir, "clone", "-q", root, other)
+    write(os.path.join(l.dir, "kept.diff"), diff)
+    git(other, "apply", os.path.join(l.dir, "kept.diff"))
+    for path in ("train.py", "lib/odd name\xfc.py"):
+        with open(os.path.join(root, path), "rb") as ours, open(os.path.join(other, path), "rb") as theirs:
+            assert ours.read() == theirs.read(), path
+    # What the machine has is where show says.
+    where = l.json("show", "dirty")["files"]
+    assert os.path.isdir(where["on_node"]) and os.path.isdir(where["mirror"]), where
+    with open(os.path.join(where["on_node"], "work/train.py"), "rb") as file:
+        assert file.read() == b"print('new')\n"
+
+
+def test_two_runs_are_compared(l):
+    root = repository(l, "compared")
+    l.run("launch", "--workdir", root, "--name", "base", "-e", "LR=1e-3", "--", "sh", "-c",
+          "echo $LR; exit $CODE", "-e", code=0)
+    write(os.path.join(root, "train.py"), b"print('other')\n")
+    done = l.run("launch", "--like", "base", "-e", "LR=3e-4", "-e", "CODE=5", code=5)
+    assert done.stdout == b"3e-4\n", done
+    runs = l.json("ps", "--limit", "1")["runs"]
+    name = runs[0]["name"]
+    assert name == "base-2", runs
+    found = {one["field"]: (one["before"], one["after"])
+             for one in l.json("diff", "base-1", name)["differences"]}
+    assert found["env.LR"] == ("1e-3", "3e-4") and found["env.CODE"] == (None, "5"), found
+    assert found["status"] == ("succeeded", "failed") and found["diff"][0] == "clean", found
+    assert "content" in found and "commit" not in found and "command" not in found, found
+    table = l.run("diff", "base-1", name).stdout.decode()
+    assert "env.LR" in table and "3e-4" in table, table
+    patch = l.run("diff", "base-1", name, "--patch").stdout.decode()
+    assert "++print('other')" in patch, patch
+    assert l.json("show", name)["like"] == l.json("show", "base-1")["run_id"]
+    # The earlier command goes, whatever its kind.
+    done = l.run("launch", "--like", name, "--run", "echo script $LR")
+    assert done.stdout == b"script 3e-4\n", done
+    done = l.run("launch", "--like", "base", "--", "sh", "-c", "echo command $LR")
+    assert done.stdout == b"command 3e-4\n", done
+    plan = l.json("launch", "--like", "base-1", "--dry-run", "--time", "5m")["plan"]
+    assert plan["limits"]["time_s"] == 300 and plan["env"] == ["LR"], plan
+    l.run("launch", "--like", "base-1", "run.yaml", code=2)
+    done = l.run("launch", "--like", "nobody", code=2)
+    assert b"no run \"nobody\"" in done.stderr, done.stderr
+
+
+def test_tags_find_runs_again(l):
+    for count in (1, 2, 3):
+        l.run("launch", "--no-workdir", "--name", "swept", "--tag", "sweep", "--tag",
+              "n=%d" % count, "--", "true")
+    assert l.run("ps", "--tag", "sweep", "-q").stdout == b"swept-3\nswept-2\nswept-1\n"
+    assert l.run("ps", "--tag", "n=2", "-q").stdout == b"swept-2\n"
+    assert l.run("ps", "--tag", "sweep", "--since", "1d", "--limit", "2", "-q").stdout == \
+        b"swept-3\nswept-2\n"
+    assert l.run("tag", "swept-2", "best", "--remove", "sweep").stdout == b"best\nn=2\n"
+    assert b"best n=2" in l.run("ps", "--tag", "best", "-o", "wide").stdout
+    assert l.run("ps", "--tag", "sweep", "-q").stdout == b"swept-3\nswept-1\n"
+    # Names go to the next command.
+    names = l.run("ps", "--tag", "sweep", "-q").stdout.decode().split()
+    l.run("rm", "--forget", *names)
+    assert l.run("ps", "--tag", "sweep", "-q").stdout == b""
+    done = l.run("launch", "--no-workdir", "--tag", "two words", "--", "true", code=2)
+    assert b"--tag" in done.stderr and b"HINT" in done.stderr, done.stderr
+    # A live run counts as one that has not ended.
+    gate = held_job(l, "live-1", "--tag", "best")
+    assert l.run("ps", "--tag", "best", "--live", "-q").stdout == b"live-1\n"
+    assert l.run("ps", "-q").stdout == b"live-1\n"
+    open_gate(gate)
+    l.run("wait", "live-1")
+
+
+def test_several_tag_one_run_at_once(l):
+    l.run("launch", "--no-workdir", "--name", "crowded", "--", "true")
+    taggers = [l.start("tag", "crowded", "t%d" % count) for count in range(8)]
+    for tagger in taggers:
+        _, err = tagger.communicate(timeout=DEADLINE_S)
+        assert tagger.returncode == 0, err
+    assert l.json("show", "crowded")["tags"] == ["t%d" % count for count in range(8)]
+
+
+def test_logs_prints_chosen_lines(l):
+    l.run("launch", "--no-workdir", "--name", "chatty", "--", "bash", "-c",
+          "for i in 1 2 3; do echo step $i; echo noise; "
+          "echo '{\"type\":\"step\",\"step\":'$i'}' >> $GPUCTL_METRICS; sleep 0.3; done; "
+          "printf '\\377 Step 4\\r\\nno end step 5'")
+    assert l.run("logs", "chatty", "--grep", "(?i)step \\d").stdout == \
+        b"step 1\nstep 2\nstep 3\n\xff Step 4\r\nno end step 5\n"
+    assert l.run("logs", "chatty", "--grep", "^step", "-n", "1").stdout == b"step 3\n"
+    lines = l.run("logs", "chatty", "--timestamps").stdout.split(b"\n")[:-1]
+    times = [line.split(b" ", 1)[0] for line in lines]
+    assert times == sorted(times) and len(set(times)) >= 3, lines
+    assert lines[0].endswith(b"Z step 1") and lines[2].endswith(b"Z step 2"), lines
+    assert l.run("logs", "chatty", "--grep", "absent").stdout == b""
+    for bad in (["--grep", "("], ["--grep", ""], ["--grep", "x", "-f"], ["--timestamps", "-f"]):
+        done = l.run("logs", "chatty", *bad, code=2)
+        assert b"HINT" in done.stderr, done
+    l.run("launch", "--no-workdir", "--name", "slow", "--", "bash", "-c",
+          "printf '%0200d' 0 | tr 0 a; echo b")
+    done = l.run("logs", "slow", "--grep", "^(a+)+$", code=1)
+    assert b"--grep" in done.stderr and b"HINT" in done.stderr, done
+    reader = subprocess.run(["bash", "-c", "\"$0\" logs chatty --grep . | head -n 1", l.gpuctl],
+                            cwd=l.work, env=l.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            timeout=DEADLINE_S, check=False)
+    assert (reader.stdout, reader.stderr) == (b"step 1\n", b""), reader
+
+
+def test_text_of_a_job_and_of_files_does_not_reach_the_terminal_raw(l):
+    root = repository(l, "hostile")
+    write(os.path.join(root, "evil\x1b]0;owned\x07.py"), b"\x1b[2J\x1b]52;c;b3duZWQ=\x07\n")
+    l.run("launch", "--workdir", root, "--name", "hostile", "-e", "A=\x1b[31m", "--note",
+          "\x1b[2Jnote", "--", "sh", "-c", "# \x1b[31m")
+    for args in (["show", "hostile"], ["show", "hostile", "--diff"], ["tag", "hostile"],
+                 ["ps", "-a", "-o", "wide"], ["diff", "hostile", "@last"]):
+        terminal = Terminal(l, *args, columns=200)
+        assert terminal.finish() == 0, terminal.text
+        for raw in (b"\x1b[31m", b"\x1b]", b"\x1b[2J", b"\x07"):
+            assert raw not in terminal.text, (args, raw, terminal.text)
+    assert b"\x1b" not in l.run("show", "hostile", "--json").stdout
+
+
+def test_git_that_fails_holds_up_no_launch(l):
+    root = repository(l, "stuck")
+    tools = os.path.join(l.dir, "tools")
+    write(os.path.join(tools, "git"), b"#!/bin/sh\nexec sleep 600\n")
+    os.chmod(os.path.join(tools, "git"), 0o755)
+    begin = time.monotonic()
+    l.run("launch", "--workdir", root, "--name", "stuck", "--", "true",
+          PATH=tools + ":" + l.env["PATH"])
+    assert time.monotonic() - begin < DEADLINE_S, "it waited for git"
+    source = l.json("show", "stuck")["git"]
+    assert source["clean"] is None and "too long" in source["why"], source
+    write(os.path.join(tools, "git"), b"#!/bin/sh\nexit 128\n")
+    l.run("launch", "--workdir", root, "--name", "refused", "--", "true",
+          PATH=tools + ":" + l.env["PATH"])
+    assert "does not accept" in l.json("show", "refused")["git"]["why"]
+    l.run("launch", "--workdir", root, "--name", "bare", "--", "/bin/true", PATH=l.dir)
+    assert "not installed" in l.json("show", "bare")["git"]["why"]
+
+
+def test_ctrl_c_while_git_is_asked_starts_nothing(l):
+    root = repository(l, "slow-git")
+    tools = os.path.join(l.dir, "slow-tools")
+    asked = os.path.join(l.dir, "git-asked")
+    write(os.path.join(tools, "git"), ("#!/bin/sh\ncase $* in *rev-parse*) : > %s; sleep 5;; esac\n"
+                                       "exec %s \"$@\"\n" % (asked, shutil.which("git"))).encode())
+    os.chmod(os.path.join(tools, "git"), 0o755)
+    before = l.json("ps", "-a")["runs"]
+    process = subprocess.Popen([l.gpuctl, "launch", "--workdir", root, "--", "true"], cwd=l.work,
+                               env={**l.env, "PATH": tools + ":" + l.env["PATH"]},
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    end = time.monotonic() + DEADLINE_S
+    while not os.path.exists(asked):
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode in (-signal.SIGINT, 130), process.returncode
+    assert l.json("ps", "-a")["runs"] == before
+
+
+def test_a_database_of_an_older_gpuctl(l):
+    l.run("launch", "--no-workdir", "--name", "aged", "--", "true")
+    path = os.path.join(l.env["GPUCTL_STATE_DIR"], "state.db")
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    with sqlite3.connect(path) as database:
+        database.execute("ALTER TABLE runs DROP COLUMN tags")
+        for column in ("note", "source", "diff"):
+            database.execute("ALTER TABLE specs DROP COLUMN %s" % column)
+        database.execute("UPDATE specs SET launch = '' WHERE run_id = "
+                         "(SELECT run_id FROM runs WHERE name = 'aged-1')")
+    database.close()
+    done = l.run("show", "aged")
+    assert b"not recorded" in done.stdout and b"older gpuctl" in done.stderr, done
+    assert l.run("tag", "aged", "old").stdout == b"old\n"
+    done = l.run("launch", "--like", "aged", code=None)
+    assert done.returncode == 1 and b"an older gpuctl launched it" in done.stderr, done
+    assert json.loads(l.run("show", "aged", "--json").stdout)["spec"] is None
+
+
+if __name__ == "__main__":
+    run_tests(globals())
