@@ -112,7 +112,8 @@ bool FlagSet::Flag::given() const { return option_->count() > 0; }
 
 FlagSet::FlagSet(const std::string& usage, const std::string& description,
                  const std::string& footer)
-    : verb_(std::vector<std::string>(absl::StrSplit(usage, ' '))[0]),
+    : usage_(usage),
+      verb_(std::vector<std::string>(absl::StrSplit(usage, ' '))[0]),
       app_(std::make_unique<CLI::App>(description, absl::StrCat("gpuctl ", verb_))) {
   app_->formatter(std::make_shared<UsageFormatter>(usage));
   app_->footer(footer);
@@ -166,6 +167,26 @@ void FlagSet::OneValueEach() {
     if (option->get_items_expected_max() > 1 && !option->get_positional())
       option->allow_extra_args(false);
   }
+}
+
+VerbText FlagSet::Describe() const {
+  VerbText text;
+  text.usage = usage_;
+  text.description = app_->get_description();
+  text.footer = app_->get_footer();
+  for (const CLI::Option* option : app_->get_options()) {
+    if (option->get_group().empty()) continue;  // hidden
+    VerbText::Flag flag;
+    if (option->get_positional()) flag.names.push_back(option->get_name(true));
+    for (const std::string& name : option->get_snames()) flag.names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) flag.names.push_back("--" + name);
+    flag.help = option->get_description();
+    flag.group = option->get_group();
+    // A switch takes none, and one that may have a value is complete without it.
+    flag.takes_value = option->get_items_expected_min() > 0;
+    text.flags.push_back(std::move(flag));
+  }
+  return text;
 }
 
 absl::StatusOr<std::optional<std::string>> FlagSet::Read(const std::vector<std::string>& args) {

@@ -19,6 +19,21 @@ class Option;
 
 namespace gpuctl {
 
+// What a verb takes, for completion and manual pages: the source of its help text.
+struct VerbText {
+  struct Flag {
+    std::vector<std::string> names;  // "-o", "--output"; one without dashes for an argument
+    std::string help;
+    std::string group;  // the heading in the help text
+    bool takes_value = false;
+    bool is_argument() const { return names.empty() || names[0][0] != '-'; }
+  };
+  std::string usage;  // "metrics RUN... [FLAGS]"
+  std::string description;
+  std::string footer;
+  std::vector<Flag> flags;  // in the order of the help text, without hidden ones
+};
+
 class FlagSet {
  public:
   // One declared flag or argument. Each function adds a property and returns the flag again. It is
@@ -65,12 +80,16 @@ class FlagSet {
   // Applies Flag::OneValueEach to every flag that is declared so far.
   void OneValueEach();
 
+  // Returns what was declared so far.
+  VerbText Describe() const;
+
   // Sets the values. Returns the help text when the command line asks for it. INVALID_ARGUMENT when
   // `args` cannot be parsed; the error names the nearest valid flag.
   absl::StatusOr<std::optional<std::string>> Read(const std::vector<std::string>& args);
 
  private:
   absl::Status CheckOptionalValues(const std::vector<std::string>& args) const;
+  std::string usage_;
   std::string verb_;
   // The names of flags whose value may be missing, and the long name of each.
   std::map<std::string, std::string> optional_;

@@ -221,10 +221,20 @@ absl::Status MirrorReader::RefreshAll() {
 }
 
 absl::Status MirrorReader::ForEachMetricsLine(const std::function<void(absl::string_view)>& line) {
+  return ForEachLine(metrics_, line);
+}
+
+absl::Status MirrorReader::ForEachTelemetryLine(
+    const std::function<void(absl::string_view)>& line) {
+  return ForEachLine(telemetry_stream_, line);
+}
+
+absl::Status MirrorReader::ForEachLine(StreamReader& stream,
+                                       const std::function<void(absl::string_view)>& line) {
   int64_t offset = 0;
   LineAssembler lines;
   while (true) {
-    ASSIGN_OR_RETURN(const std::string bytes, ReadOn(metrics_, offset));
+    ASSIGN_OR_RETURN(const std::string bytes, ReadOn(stream, offset));
     if (bytes.empty()) return absl::OkStatus();
     offset += static_cast<int64_t>(bytes.size());
     lines.Add(bytes, line);

@@ -53,6 +53,8 @@ class MirrorReader {
   absl::Status RefreshAll();
   // Passes every line of metrics from the beginning to `line`, for `gpuctl metrics`.
   absl::Status ForEachMetricsLine(const std::function<void(absl::string_view)>& line);
+  // Passes every stored line of telemetry; the first one may be torn.
+  absl::Status ForEachTelemetryLine(const std::function<void(absl::string_view)>& line);
 
  private:
   // So much is read within a fraction of a second: the caller shows the run and waits.
@@ -60,6 +62,8 @@ class MirrorReader {
 
   absl::StatusOr<bool> RefreshUpTo(int64_t bytes);
   absl::Status RefreshTelemetry();
+  static absl::Status ForEachLine(StreamReader& stream,
+                                  const std::function<void(absl::string_view)>& line);
   absl::Status LoadNumbers();
   void SaveNumbers();
   absl::StatusOr<std::string> BytesBefore(int64_t offset);

@@ -16,6 +16,8 @@
 
 namespace gpuctl {
 
+struct VerbText;
+
 constexpr int kJsonSchemaVersion = 1;
 
 enum class OutputFormat { kTable, kWide, kJson, kJsonLines };
@@ -94,6 +96,8 @@ class Console {
   OutputFormat format = OutputFormat::kTable;
   bool trace = false;
   TerminalTraits terminal;
+  // Where a verb says what it takes, instead of doing anything; null: it does its work.
+  VerbText* describe = nullptr;
 };
 
 // Returns the line that Console::Say prints, made safe, without newline: for the log above a panel.

@@ -1,7 +1,9 @@
-// gpuctl metrics: show a run's numbers as a table, a curve, or CSV.
+// gpuctl metrics: show runs' numbers as a table, a curve, CSV, a drawing or event files.
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -10,9 +12,12 @@
 #include "client/metrics/plot.h"
 #include "client/runs/context.h"
 #include "client/streams/mirror_reader.h"
+#include "client/streams/read_history.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
+#include "client/terminal/shown_name.h"
 #include "client/terminal/table.h"
+#include "client/verbs/metrics_files.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -21,11 +26,6 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kMetricsPatience = absl::Seconds(10);
-
-struct RunMetrics {
-  RunRow row;
-  TrainingProgress progress;
-};
 
 Cell Number(const std::optional<double>& value) {
   Cell cell = value.has_value() ? FormatNumber(*value) : "-";
@@ -39,19 +39,63 @@ std::string FormatExactly(double value) {
   return json.is_string() ? json.get<std::string>() : json.dump();
 }
 
-void PrintCsv(const CommandContext& context, const std::vector<RunMetrics>& runs) {
-  std::vector<std::string> lines = {"run,step,kind,loss"};
-  for (const RunMetrics& run : runs) {
-    const auto add = [&](const std::vector<PlotPoint>& points, const char* kind) {
-      for (const PlotPoint& point : points) {
-        lines.push_back(absl::StrCat(run.row.name, ",", static_cast<int64_t>(point.x), ",", kind,
-                                     ",", FormatExactly(point.y)));
+std::string CsvNumber(const std::optional<double>& value) {
+  return value.has_value() ? FormatExactly(*value) : "";
+}
+
+// A time that was only estimated is no measurement.
+std::string MeasuredTime(const HistoryPoint& point) {
+  return point.time_is_estimate ? "" : FormatRfc3339(point.time_ms);
+}
+
+std::optional<double> GpuPercent(const RunNumbers& run, const HistoryPoint& point) {
+  return point.time_is_estimate ? std::nullopt : run.gpus->UtilizationAt(point);
+}
+
+constexpr char kCsvHeader[] =
+    "run,step,kind,loss,time,epoch,learning_rate,grad_norm,tokens_per_s,gpu_percent";
+
+void PrintCsv(const CommandContext& context, const RunNumbersList& runs) {
+  std::vector<std::string> lines = {kCsvHeader};
+  for (const auto& run : runs) {
+    for (const HistoryPoint& point : run->history.points()) {
+      const std::string begin = absl::StrCat(run->row.name, ",", point.step, ",");
+      const std::string when = absl::StrCat(",", MeasuredTime(point), ",", CsvNumber(point.epoch));
+      const bool trained =
+          point.loss || point.learning_rate || point.grad_norm || point.tokens_per_s;
+      if (trained) {
+        lines.push_back(absl::StrCat(begin, "train,", CsvNumber(point.loss), when, ",",
+                                     CsvNumber(point.learning_rate), ",",
+                                     CsvNumber(point.grad_norm), ",", CsvNumber(point.tokens_per_s),
+                                     ",", CsvNumber(GpuPercent(*run, point))));
       }
-    };
-    add(run.progress.losses(), "train");
-    add(run.progress.eval_losses(), "eval");
+      if (point.eval_loss) {
+        lines.push_back(absl::StrCat(begin, "eval,", CsvNumber(point.eval_loss), when, ",,,,"));
+      }
+    }
   }
   context.PrintLines(lines);
+}
+
+nlohmann::ordered_json HistoryJson(const RunNumbers& run) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const HistoryPoint& point : run.history.points()) {
+    nlohmann::ordered_json json = {{"step", point.step}};
+    if (const std::string time = MeasuredTime(point); !time.empty()) json["time"] = time;
+    const std::pair<const char*, std::optional<double>> numbers[] = {
+        {"epoch", point.epoch},
+        {"loss", point.loss},
+        {"eval_loss", point.eval_loss},
+        {"learning_rate", point.learning_rate},
+        {"grad_norm", point.grad_norm},
+        {"tokens_per_s", point.tokens_per_s},
+        {"gpu_percent", GpuPercent(run, point)}};
+    for (const auto& [name, value] : numbers) {
+      if (value.has_value()) json[name] = NumberToJson(value);
+    }
+    list.push_back(std::move(json));
+  }
+  return list;
 }
 
 nlohmann::ordered_json Points(const std::vector<PlotPoint>& points) {
@@ -62,20 +106,20 @@ nlohmann::ordered_json Points(const std::vector<PlotPoint>& points) {
   return list;
 }
 
-void PrintText(const CommandContext& context, const std::vector<RunMetrics>& runs) {
+void PrintText(const CommandContext& context, const RunNumbersList& runs) {
   std::vector<TableRow> table = {{"RUN", "STEP", "LOSS", "EVAL", "LR", "TOKENS/S", "CHECKPOINT"}};
   std::vector<PlotSeries> series;
-  for (const RunMetrics& run : runs) {
-    const TrainingProgress& p = run.progress;
+  for (const auto& run : runs) {
+    const TrainingProgress& p = run->progress;
     table.push_back(
-        {run.row.name,
+        {run->row.name,
          p.step() < 0 ? "-"
                       : absl::StrCat(p.step(),
                                      p.total_steps() > 0 ? absl::StrCat("/", p.total_steps()) : ""),
          Number(p.loss()), Number(p.eval_loss()), Number(p.learning_rate()),
          Number(p.tokens_per_s()),
          p.checkpoint_step() < 0 ? "-" : absl::StrCat(p.checkpoint_step())});
-    series.push_back({absl::StrCat(run.row.name), p.losses()});
+    series.push_back({absl::StrCat(run->row.name), p.losses()});
   }
   context.PrintTable(table);
   const TerminalSize size = GetTerminalSize(STDOUT_FILENO);
@@ -88,51 +132,132 @@ void PrintText(const CommandContext& context, const std::vector<RunMetrics>& run
   context.PrintLines(plot);
 }
 
+void PrintJson(const CommandContext& context, const RunNumbersList& runs) {
+  std::vector<nlohmann::ordered_json> objects;
+  for (const auto& run : runs) {
+    objects.push_back({{"run_id", run->row.run_id},
+                       {"name", run->row.name},
+                       {"losses", Points(run->progress.losses())},
+                       {"eval_losses", Points(run->progress.eval_losses())},
+                       {"points", HistoryJson(*run)}});
+  }
+  context.PrintJsonList("runs", objects);
+}
+
+void PrintFiles(const CommandContext& context, const std::vector<WrittenFile>& files) {
+  std::vector<nlohmann::ordered_json> objects;
+  std::vector<TableRow> table = {{"RUN", "FILE", "SIZE"}};
+  for (const WrittenFile& file : files) {
+    nlohmann::ordered_json json = {{"run_id", nullptr}, {"name", nullptr}};
+    if (!file.run_id.empty()) json = {{"run_id", file.run_id}, {"name", file.name}};
+    json["path"] = file.path;
+    json["bytes"] = file.bytes;
+    objects.push_back(std::move(json));
+    table.push_back({file.run_id.empty() ? "all" : file.name, file.path, FormatBytes(file.bytes)});
+  }
+  if (context.json()) return context.PrintJsonList("files", objects);
+  context.PrintTable(table);
+}
+
+// Writes what the flags name; empty: not wanted.
+absl::StatusOr<int> WriteFiles(const CommandContext& context, const RunNumbersList& runs,
+                               const std::string& tensorboard, const std::string& plot) {
+  std::vector<WrittenFile> files;
+  for (const auto& run : runs) {
+    if (!run->history.points().empty()) continue;
+    context.Say(absl::StrCat(run->row.name, " has no numbers yet"));
+  }
+  if (!tensorboard.empty()) {
+    ASSIGN_OR_RETURN(files, WriteEventFiles(runs, tensorboard));
+    if (files.empty()) {
+      return WithHint(
+          absl::NotFoundError("there is nothing to write: no run has numbers yet"),
+          absl::StrCat("gpuctl logs ", TypedName(runs[0]->row.name, "RUN"), " shows its output"));
+    }
+  }
+  if (!plot.empty()) {
+    ASSIGN_OR_RETURN(WrittenFile drawing, WritePlot(runs, plot));
+    if (runs.size() == 1) drawing.run_id = runs[0]->row.run_id;
+    if (runs.size() == 1) drawing.name = runs[0]->row.name;
+    files.push_back(std::move(drawing));
+  }
+  PrintFiles(context, files);
+  if (!tensorboard.empty()) {
+    context.Hint(absl::StrCat("tensorboard --logdir ", TypedName(tensorboard, "DIR")));
+  }
+  return kExitOk;
+}
+
+// Asks the run's machine for what is new, and reads what is here.
+absl::Status ReadNumbers(CommandContext& context, RunStore& store, bool offline, bool everything,
+                         RunNumbers& run) {
+  if (!offline) {
+    absl::Status error;
+    const absl::StatusOr<Caught> caught =
+        CatchUp(context, store, run.row, kMetricsPatience, &error);
+    if (absl::IsCancelled(caught.status())) return caught.status();
+    // What is here is shown in any case; a full disk of this laptop is no reason against it.
+    if (!caught.ok()) error = caught.status();
+    if (caught.value_or(Caught::kNot) == Caught::kNot) {
+      context.Say(absl::StrCat("as of the last contact: ", error.message()));
+    }
+  }
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  MirrorReader mirror(paths.MirrorDir(run.row.run_id), run.row.output_segment_bytes);
+  RETURN_IF_ERROR(mirror.RefreshAll());
+  run.progress = mirror.progress();
+  if (!everything) return absl::OkStatus();
+  RETURN_IF_ERROR(ReadHistory(mirror, run.row.heard_ms, run.history));
+  if (run.history.thinned()) {
+    context.Say(absl::StrCat(run.row.name, " has more steps than are shown: of each ",
+                             "few, one was taken"));
+  }
+  run.gpus = std::make_unique<GpuHistory>(run.history);
+  return ReadGpuHistory(mirror, *run.gpus);
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
+  std::string tensorboard, plot;
   bool csv = false, offline = false;
   VerbParser parser(
       context, "metrics RUN... [FLAGS]",
       "Shows what runs measured: the newest numbers and the loss curve; several runs\n"
       "share the axes. Scripts that write no metrics are read by their output.");
   parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
-  parser.Switch("--csv", csv, "run,step,kind,loss as CSV");
+  parser.Switch("--csv", csv, "All steps as CSV: loss, time, epoch, rate, speed, GPU");
+  parser.Option("--plot", plot, "Draw all runs into this file, FILE.svg");
+  parser.Option("--tensorboard", tensorboard, "Write event files for TensorBoard below this DIR");
   parser.Switch("--offline", offline, "Only what is on this laptop already");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const bool files = !plot.empty() || !tensorboard.empty();
+  if (!plot.empty()) RETURN_IF_ERROR(CheckPlotName(plot));
+  if (csv && files) {
+    return UsageError("--csv prints, --plot and --tensorboard write files: give one kind",
+                      "call gpuctl metrics twice");
+  }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  std::vector<RunMetrics> runs;
+  RunNumbersList runs;
   for (const std::string& reference : references) {
-    RunMetrics run;
-    ASSIGN_OR_RETURN(run.row, store->Get(reference));
-    if (!offline) {
-      absl::Status error;
-      const absl::StatusOr<Caught> caught =
-          CatchUp(context, *store, run.row, kMetricsPatience, &error);
-      if (absl::IsCancelled(caught.status())) return caught.status();
-      // What is here is shown in any case; a full disk of this laptop is no reason against it.
-      if (!caught.ok()) error = caught.status();
-      if (caught.value_or(Caught::kNot) == Caught::kNot) {
-        context.Say(absl::StrCat("as of the last contact: ", error.message()));
-      }
-    }
-    MirrorReader mirror(paths.MirrorDir(run.row.run_id), run.row.output_segment_bytes);
-    RETURN_IF_ERROR(mirror.RefreshAll());
-    run.progress = mirror.progress();
+    auto run = std::make_unique<RunNumbers>();
+    ASSIGN_OR_RETURN(run->row, store->Get(reference));
+    const bool named = std::any_of(runs.begin(), runs.end(), [&run](const auto& other) {
+      return other->row.run_id == run->row.run_id;
+    });
+    if (named) continue;
+    RETURN_IF_ERROR(ReadNumbers(context, *store, offline, files || csv || context.json(), *run));
     runs.push_back(std::move(run));
   }
+  if (files) {
+    const absl::StatusOr<int> written = WriteFiles(context, runs, tensorboard, plot);
+    if (!written.ok()) return WithExitCode(written.status(), kExitFailed);
+    return written;
+  }
   if (context.json()) {
-    std::vector<nlohmann::ordered_json> objects;
-    for (const RunMetrics& run : runs) {
-      objects.push_back({{"run_id", run.row.run_id},
-                         {"name", run.row.name},
-                         {"losses", Points(run.progress.losses())},
-                         {"eval_losses", Points(run.progress.eval_losses())}});
-    }
-    context.PrintJsonList("runs", objects);
+    PrintJson(context, runs);
   } else if (csv) {
     PrintCsv(context, runs);
   } else {

@@ -22,6 +22,10 @@ VerbParser::VerbParser(Console& console, const std::string& usage, const std::st
 }
 
 absl::StatusOr<bool> VerbParser::Parse(const std::vector<std::string>& args) {
+  if (console_.describe != nullptr) {
+    *console_.describe = Describe();
+    return false;
+  }
   ASSIGN_OR_RETURN(const std::optional<std::string> help, Read(args));
   if (help.has_value()) {
     console_.PrintOwnText(*help);

@@ -18,8 +18,8 @@ class VerbParser : public FlagSet {
              const std::string& footer = "");
 
   // Parses the arguments and sets the common flags on the console. Returns false when help was
-  // asked for and printed. INVALID_ARGUMENT when something cannot be parsed; it names the nearest
-  // right flag.
+  // asked for and printed, or when console.describe asked for it. INVALID_ARGUMENT when something
+  // cannot be parsed; it names the nearest right flag.
   absl::StatusOr<bool> Parse(const std::vector<std::string>& args);
 
  private:

@@ -159,6 +159,7 @@ const std::vector<Verb>& Verbs() {
       {"login", "Rent", "take a provider's key, check it, keep it", CmdLogin},
       {"node", "Help", "the programs for machines: list them, fetch more", CmdNode},
       {"doctor", "Help", "check this laptop and a machine; name the fix", CmdDoctor},
+      {"completion", "Help", "let the shell complete verbs, flags and names", CmdCompletion},
       {"debug", "Help", "look inside: debug job, debug replay", CmdDebug},
   };
   return *verbs;

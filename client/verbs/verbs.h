@@ -12,6 +12,7 @@
 namespace gpuctl {
 
 absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdCompletion(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> args);

@@ -46,6 +46,7 @@ ELSEWHERE = {
     r"deploy/packages\.sh build trainer test": ("test", "deploy/packages.sh"),
     r"cmake --(build --)?preset dev": ("test", "cmake --"),
     r"ctest --test-dir build/dev -L unit": ("test", "ctest"),
+    r"gpuctl completion fish \| source": ("tests/end_to_end/completion.py", "completion fish"),
     r"gpuctl doctor --self-test": ("tests/end_to_end/self_test.py", "--self-test"),
     r"build/dev/bin/gpuctl doctor": ("tests/end_to_end/documents.py", "doctor"),
     r"deploy/packages\.sh build mac": ("test", "sets+=(mac)"),

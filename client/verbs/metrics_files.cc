@@ -1,0 +1,125 @@
+#include "client/verbs/metrics_files.h"
+
+#include <fcntl.h>
+
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/history/event_file.h"
+#include "client/history/svg_chart.h"
+#include "client/terminal/safe_text.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kMaxEventFileBytes = int64_t{1} << 30;
+constexpr mode_t kFileMode = 0644;
+constexpr mode_t kDirectoryMode = 0755;
+
+// Returns a run's numbers as points of a curve, with the values that `value` finds.
+std::vector<PlotPoint> CurveOf(
+    const MetricHistory& history,
+    const std::function<std::optional<double>(const HistoryPoint&)>& value) {
+  std::vector<PlotPoint> points;
+  for (const HistoryPoint& point : history.points()) {
+    if (const std::optional<double> y = value(point); y.has_value()) {
+      points.push_back({static_cast<double>(point.step), *y});
+    }
+  }
+  return points;
+}
+
+std::vector<PlotPoint> UtilizationOf(const GpuHistory& gpus) {
+  std::vector<PlotPoint> points;
+  for (const GpuHistory::Group& group : gpus.groups()) {
+    if (const auto mean = group.Mean(GpuHistory::kUtilization); mean.has_value()) {
+      points.push_back({static_cast<double>(group.step), *mean});
+    }
+  }
+  return points;
+}
+
+// Appends to a file that has the beginning of `bytes`, else replaces it.
+absl::Status BringUpToDate(const std::string& path, const std::string& bytes) {
+  const absl::StatusOr<std::string> old = ReadFileToString(path, kMaxEventFileBytes);
+  if (old.ok() && *old == bytes) return absl::OkStatus();
+  if (!old.ok() || !absl::StartsWith(bytes, *old)) {
+    return WriteFileAtomic(path, bytes, kFileMode);
+  }
+  const UniqueFd file(file_ops::Open(path, O_WRONLY | O_APPEND | O_NOFOLLOW));
+  if (!file.valid()) return WriteFileAtomic(path, bytes, kFileMode);
+  return WriteAll(file.get(), absl::string_view(bytes).substr(old->size()), path);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<WrittenFile>> WriteEventFiles(const RunNumbersList& runs,
+                                                         const std::string& dir) {
+  std::vector<WrittenFile> files;
+  for (const auto& run : runs) {
+    if (run->history.points().empty()) continue;
+    // The name comes from the list of runs, which somebody may have changed.
+    if (!IsSafeRelativePath(run->row.name) || absl::StrContains(run->row.name, "/")) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the run's name cannot name a directory: ", run->row.name));
+    }
+    const std::string run_dir = JoinPath(dir, run->row.name);
+    RETURN_IF_ERROR(MakeDirectories(run_dir, kDirectoryMode));
+    WrittenFile file{run->row.run_id, run->row.name, "", 0};
+    file.path = JoinPath(
+        run_dir, absl::StrCat("events.out.tfevents.", run->row.created_ms / 1000, ".gpuctl"));
+    const std::string bytes = FormatEventFile(run->history, *run->gpus, run->row.created_ms);
+    RETURN_IF_ERROR(BringUpToDate(file.path, bytes));
+    file.bytes = static_cast<int64_t>(bytes.size());
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+absl::Status CheckPlotName(const std::string& path) {
+  const std::string lower = absl::AsciiStrToLower(path);
+  if (absl::EndsWith(lower, ".svg") && BaseName(path).size() > 4) return absl::OkStatus();
+  return UsageError(absl::StrCat("--plot draws SVG files only, not ", path),
+                    "name it FILE.svg; a browser shows it, and saves it as PNG or PDF");
+}
+
+absl::StatusOr<WrittenFile> WritePlot(const RunNumbersList& runs, const std::string& path) {
+  std::vector<std::string> names;
+  SvgChart loss{"loss", 360, true, {}, {}, {}, {}};
+  SvgChart rate{"learning rate", 90, false, 0.0, {}, {}, {}};
+  SvgChart speed{"tokens per second", 90, true, 0.0, {}, {}, {}};
+  SvgChart gpu{"GPU utilization, %", 90, true, 0.0, 100.0, {}, {}};
+  for (const auto& run : runs) {
+    const MetricHistory& history = run->history;
+    names.push_back(MakeSafe(run->row.name));
+    loss.curves.push_back(CurveOf(history, [](const HistoryPoint& point) { return point.loss; }));
+    loss.circles.push_back(
+        CurveOf(history, [](const HistoryPoint& point) { return point.eval_loss; }));
+    rate.curves.push_back(
+        CurveOf(history, [](const HistoryPoint& point) { return point.learning_rate; }));
+    speed.curves.push_back(
+        CurveOf(history, [](const HistoryPoint& point) { return point.tokens_per_s; }));
+    gpu.curves.push_back(UtilizationOf(*run->gpus));
+  }
+  const std::string svg = FormatSvg(names, {loss, rate, speed, gpu}, "step");
+  if (svg.empty()) {
+    return WithHint(absl::NotFoundError("there is nothing to draw: no run has numbers yet"),
+                    absl::StrCat("gpuctl logs ", runs[0]->row.name, " shows what it printed"));
+  }
+  RETURN_IF_ERROR(WriteFileAtomic(path, svg, kFileMode));
+  WrittenFile file;
+  file.path = path;
+  file.bytes = static_cast<int64_t>(svg.size());
+  return file;
+}
+
+}  // namespace gpuctl
