@@ -10,6 +10,7 @@
 #include "client/follow/catch_up.h"
 #include "client/node/make_links.h"
 #include "client/runs/context.h"
+#include "client/runs/find_run.h"
 #include "client/runs/output_loss.h"
 #include "client/show/show_run.h"
 #include "client/streams/mirror_reader.h"
@@ -91,10 +92,10 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   std::string reference, since;
   bool follow = false, offline = false;
   int tail_lines = -1;
-  VerbParser parser(context, "logs RUN [FLAGS]",
+  VerbParser parser(context, "logs [RUN] [FLAGS]",
                     "Prints a run's output: its stdout and stderr as they came, byte for byte.",
                     "What is not on this laptop yet is fetched first.");
-  parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
+  const FlagSet::Flag run = parser.Option("RUN", reference, kRunOrNewestLive);
   parser.Switch("-f,--follow", follow, "Go on until the run ends");
   parser.Option("-n,--tail", tail_lines, "Only the last N lines")
       .ShownRange(0, std::numeric_limits<int>::max());
@@ -104,7 +105,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
+  ASSIGN_OR_RETURN(RunRow row, FindRun(context, *store, run, reference));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   Caught caught = Caught::kUp;
   absl::Status error;

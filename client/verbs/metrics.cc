@@ -9,6 +9,7 @@
 #include "client/follow/catch_up.h"
 #include "client/metrics/plot.h"
 #include "client/runs/context.h"
+#include "client/runs/find_run.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
@@ -94,10 +95,10 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   std::vector<std::string> references;
   bool csv = false, offline = false;
   VerbParser parser(
-      context, "metrics RUN... [FLAGS]",
+      context, "metrics [RUN...] [FLAGS]",
       "Shows what runs measured: the newest numbers and the loss curve; several runs\n"
       "share the axes. Scripts that write no metrics are read by their output.");
-  parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
+  parser.Option("RUN", references, kRunOrNewestLive);
   parser.Switch("--csv", csv, "run,step,kind,loss as CSV");
   parser.Switch("--offline", offline, "Only what is on this laptop already");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
@@ -105,9 +106,10 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   std::vector<RunMetrics> runs;
-  for (const std::string& reference : references) {
+  ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, *store, references));
+  for (RunRow& row : rows) {
     RunMetrics run;
-    ASSIGN_OR_RETURN(run.row, store->Get(reference));
+    run.row = std::move(row);
     if (!offline) {
       absl::Status error;
       const absl::StatusOr<Caught> caught =
