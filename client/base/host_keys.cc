@@ -44,4 +44,17 @@ absl::Status CheckGivenHostKey(absl::string_view name, absl::string_view given,
                    LinkFault::kForeignHostKey);
 }
 
+std::string KnownHostAlias(absl::string_view name) { return HostKeyFile("", name); }
+
+absl::Status KeepKnownHost(const std::string& dir, absl::string_view name, absl::string_view key) {
+  const std::string path = HostKeyFile(dir, name);
+  const std::string line = absl::StrCat(KnownHostAlias(name), " ", key, "\n");
+  if (const absl::StatusOr<std::string> there = ReadFileToString(path, 64 << 10);
+      there.ok() && *there == line) {
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(MakeDirectories(dir));
+  return WriteFileAtomic(path, line);
+}
+
 }  // namespace gpuctl

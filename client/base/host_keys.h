@@ -23,6 +23,16 @@ absl::Status CheckGivenHostKey(absl::string_view name, absl::string_view given,
 // Returns the path of the file in `dir` with the pin for `name`.
 std::string HostKeyFile(const std::string& dir, absl::string_view name);
 
+// Where those files of KeepKnownHost are, below the state directory.
+inline constexpr char kKnownHostsDir[] = "ssh/known_hosts";
+
+// Writes the host key of `name` ("ssh-ed25519 <base64>") to its known_hosts file in `dir`, for
+// OpenSSH, which needs the key where a fingerprint is enough for us. It stands there under
+// KnownHostAlias. Does nothing when the file has it already.
+absl::Status KeepKnownHost(const std::string& dir, absl::string_view name, absl::string_view key);
+// Returns the HostKeyAlias for `name`: a word that is safe in every file.
+std::string KnownHostAlias(absl::string_view name);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_BASE_HOST_KEYS_H_

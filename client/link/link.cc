@@ -1,5 +1,6 @@
 #include "client/link/link.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -207,6 +208,22 @@ class SshLinkFactory : public LinkFactory {
     return platform_;
   }
 
+  absl::StatusOr<UniqueFd> Dial() override {
+    {
+      MutexLock lock(mutex_);
+      RETURN_IF_ERROR(Prepare());
+    }
+    absl::StatusOr<UniqueFd> socket = DialServer();
+    if (!socket.ok()) return ReachError(socket.status(), options_.target.name);
+    fcntl(socket->get(), F_SETFL, fcntl(socket->get(), F_GETFL) & ~O_NONBLOCK);
+    return socket;
+  }
+
+  absl::Status TryLogin() override {
+    const absl::Status status = OpenSshSession().status();
+    return status.ok() ? status : ReachError(status, options_.target.name);
+  }
+
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
     {
       MutexLock lock(mutex_);
@@ -223,7 +240,7 @@ class SshLinkFactory : public LinkFactory {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<UniqueFd> Dial() {
+  absl::StatusOr<UniqueFd> DialServer() {
     if (options_.dial) return options_.dial();
     if (local_.has_value()) return DialLocalSshd(*local_);
     if (!options_.target.proxy_command.empty()) return DialProxy();
@@ -245,7 +262,7 @@ class SshLinkFactory : public LinkFactory {
   // `compressed` is for the programs: much that compresses well, over a link of which nothing is
   // known yet.
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSession(bool compressed = false) {
-    ASSIGN_OR_RETURN(UniqueFd socket, Dial());
+    ASSIGN_OR_RETURN(UniqueFd socket, DialServer());
     SshOptions ssh;
     ssh.user = options_.target.user.empty() ? CurrentUser() : options_.target.user;
     ssh.host = options_.target.name;
@@ -272,6 +289,10 @@ class SshLinkFactory : public LinkFactory {
         if (known.keys.empty() && options_.on_new_host_key) options_.on_new_host_key(fingerprint);
       }
       return CheckHostKey(pins, options_.target.name, fingerprint);
+    };
+    ssh.on_host_key = [this](const std::string& key) {
+      // For another program's ssh only, so an error here is none of the link's.
+      (void)KeepKnownHost(JoinPath(options_.state_dir, kKnownHostsDir), options_.target.name, key);
     };
     return SshSession::Open(std::move(socket), ssh);
   }

@@ -78,6 +78,14 @@ class LinkFactory {
   virtual absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) = 0;
   // Returns the node's platform; nothing before the first link, and where it is not known.
   virtual std::optional<NodePlatform> platform() { return std::nullopt; }
+  // Returns a connection to the node's ssh server, before any word of ssh: for another program's
+  // ssh. It is a blocking socket. UNAVAILABLE when the server cannot be reached.
+  virtual absl::StatusOr<UniqueFd> Dial() {
+    return absl::UnimplementedError(
+        "connect to the ssh server: this node is reached in another way");
+  }
+  // Connects, checks the host key, logs in, and leaves. Errors are those of Connect.
+  virtual absl::Status TryLogin() { return OpenSshSession().status(); }
   // Returns an ssh session without an agent.
   virtual absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() {
     return absl::UnimplementedError("open an ssh session: this node is reached in another way");

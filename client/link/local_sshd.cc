@@ -49,7 +49,7 @@ std::string Config(const LocalSshd& sshd, const std::string& authorized_keys) {
                       "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
                       "PermitRootLogin prohibit-password\nPidFile none\nLogLevel ERROR\n"
                       "PrintMotd no\nPrintLastLog no\nUseDNS no\nX11Forwarding no\n"
-                      "AllowTcpForwarding no\nAllowAgentForwarding no\nPermitTunnel no\n"
+                      "AllowTcpForwarding yes\nAllowAgentForwarding no\nPermitTunnel no\n"
                       "Subsystem sftp internal-sftp\n"
                       // bash reads ~/.bashrc for an ssh command unless SHLVL says that it is
                       // nested. pyenv and the like in there can take longer than the rest of a

@@ -147,16 +147,22 @@ absl::Status SshSession::Connect(const SshOptions& options) {
   if (ssh_get_server_publickey(session_, &key) != SSH_OK) {
     return absl::UnavailableError(absl::StrCat("read host key of ", host_));
   }
+  const std::unique_ptr<ssh_key_struct, void (*)(ssh_key_struct*)> owner(key, ssh_key_free);
   unsigned char* hash = nullptr;
   size_t size = 0;
   const int hashed = ssh_get_publickey_hash(key, SSH_PUBLICKEY_HASH_SHA256, &hash, &size);
-  ssh_key_free(key);
   if (hashed != SSH_OK) return absl::UnavailableError(absl::StrCat("hash host key of ", host_));
   char* fingerprint = ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, size);
   const std::string shown = fingerprint != nullptr ? fingerprint : "";
   ssh_string_free_char(fingerprint);
   ssh_clean_pubkey_hash(&hash);
-  return options.check_host_key ? options.check_host_key(shown) : absl::OkStatus();
+  if (options.check_host_key) RETURN_IF_ERROR(options.check_host_key(shown));
+  char* base64 = nullptr;
+  if (options.on_host_key && ssh_pki_export_pubkey_base64(key, &base64) == SSH_OK) {
+    options.on_host_key(absl::StrCat(ssh_key_type_to_char(ssh_key_type(key)), " ", base64));
+    ssh_string_free_char(base64);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> SshSession::TryKeyFile(const std::string& path, std::string& tried) {

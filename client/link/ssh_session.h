@@ -38,6 +38,8 @@ struct SshOptions {
   std::string host_key_algorithms;
   // Checks the server's key, given as "SHA256:<base64>". An error ends the connection.
   std::function<absl::Status(absl::string_view fingerprint)> check_host_key;
+  // Gets the key that passed the check, as known_hosts files have it: "ssh-ed25519 <base64>".
+  std::function<void(const std::string& key)> on_host_key;
   absl::Duration timeout = absl::Seconds(15);
   // True: what is sent is compressed, if the server can do that.
   bool compressed = false;

@@ -51,6 +51,16 @@ class RentedLinks : public LinkFactory {
     return Try<std::unique_ptr<AgentStream>>(
         [&](LinkFactory& links) { return links.RunAgent(arguments); });
   }
+  absl::StatusOr<UniqueFd> Dial() override {
+    return Try<UniqueFd>([](LinkFactory& links) { return links.Dial(); });
+  }
+  absl::Status TryLogin() override {
+    return Try<bool>([](LinkFactory& links) -> absl::StatusOr<bool> {
+             RETURN_IF_ERROR(links.TryLogin());
+             return true;
+           })
+        .status();
+  }
   std::optional<NodePlatform> platform() override { return Links()->platform(); }
   // Opens a session for a machine that has just been rented, or for doctor: both know the address.
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {

@@ -10,6 +10,7 @@
 #include "client/node/make_links.h"
 #include "client/rent/node_terms.h"
 #include "client/runs/context.h"
+#include "client/runs/find_run.h"
 #include "client/runs/run_store.h"
 #include "client/show/show_run.h"
 #include "client/terminal/console.h"
@@ -30,19 +31,19 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   bool all = false;
   std::string pull;
   VerbParser parser(
-      context, "attach RUN [FLAGS]",
+      context, "attach [RUN] [FLAGS]",
       "Shows a run live: the newest screenful, then what comes. When the run ends, its\n"
       "exit code becomes gpuctl's.",
       "Ctrl-C detaches at once and leaves the run running; a second one right after it\n"
       "asks whether to stop the run. A pipe or file gets all of the output, byte for byte.");
-  parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
+  const FlagSet::Flag run = parser.Option("RUN", reference, kRunOrNewestLive);
   parser.Switch("-a,--all", all, "Show all output from its beginning, on a terminal too");
   parser.Switch("--pull", pull,
                 "Bring new checkpoints to ./RUN meanwhile; --pull=N keeps the newest N");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
+  ASSIGN_OR_RETURN(RunRow row, FindRun(context, *store, run, reference));
   if (row.end.has_value()) {
     absl::Status error;
     const absl::StatusOr<Caught> caught = CatchUp(context, *store, row, kAttachPatience, &error);

@@ -23,6 +23,7 @@
 #include "client/rent/node_terms.h"
 #include "client/rent/unused_logins.h"
 #include "client/runs/context.h"
+#include "client/runs/find_run.h"
 #include "client/runs/given_up.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
@@ -474,22 +475,34 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   std::vector<std::string> references;
   bool all = false, yes = false, force = false;
   VerbParser parser(
-      context, "down RUN|INSTANCE... | --all [FLAGS]",
+      context, "down [RUN|INSTANCE...] | --all [FLAGS]",
       "Stops a run's job, with time to save, then gives its rented machine back and\n"
       "waits until the provider says that it is gone. For the providers local and ssh\n"
       "nothing is rented: gpuctl only stops the job.");
   parser.Option("RUN", references,
-                "Name, id, or the beginning of one; a provider's instance id, or PROVIDER/ID\n"
-                "for any instance of the account");
+                "Name, id, or the beginning of one; @last: the newest\n"
+                "run; a provider's instance id, or PROVIDER/ID for\n"
+                "any instance of the account; without it: the newest\n"
+                "live run");
   parser.Switch("--all", all, "All runs that have not ended, and all that is rented");
   parser.Switch("-y,--yes", yes, "Do not ask; a machine with results that are not at home stays");
   parser.Switch("-f,--force", force, "End it also when results are not at home");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
-  if (all != references.empty()) {
+  if (all && !references.empty()) {
     return UsageError("down takes either runs or --all", "gpuctl ps lists the runs");
   }
+  // Where nobody is asked, a name that a script forgot must not end another run's bill.
+  if (!all && references.empty() && (yes || force)) {
+    return UsageError(
+        "down asks nothing with -y or --force, and then takes the names of runs, or --all",
+        "gpuctl ps lists the runs");
+  }
   ASSIGN_OR_RETURN(RunStore * store, context.StoreOrCopy());
+  if (!all && references.empty()) {
+    ASSIGN_OR_RETURN(const RunRow newest, FindNewestLiveRun(context, *store));
+    references.push_back(newest.run_id);
+  }
   Down down(context, *store, yes || force, force);
   ASSIGN_OR_RETURN(Plan plan, down.MakePlan(references, all));
   // End the bills first, so that a user's own machine that does not answer does not delay that.

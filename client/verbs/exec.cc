@@ -11,50 +11,23 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
-#include "client/base/shell_quote.h"
 #include "client/base/wake_pipe.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/programs/node_scripts.h"
+#include "client/reach/open_ssh.h"
+#include "client/reach/run_script.h"
 #include "client/runs/context.h"
-#include "client/spec/job_spec.h"
-#include "client/streams/mirror.h"
+#include "client/runs/find_run.h"
 #include "client/terminal/console.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
-#include "common/job/job_layout.h"
 
 namespace gpuctl {
 namespace {
-
-// Returns the shell command that runs `argv` in the job's work directory with the job's
-// environment. Secrets are not part of it, because they are stored nowhere.
-std::string RemoteCommandLine(const RunRow& row, const gpuctl::v1::JobSpec& spec, int attempt,
-                              const std::string& root, bool limited,
-                              const std::vector<std::string>& argv) {
-  const JobPaths job = RootPaths(root).Job(row.job_id);
-  // Tells a node with limits that the user is in contact; the user's command does not do that.
-  std::string line;
-  if (limited) {
-    line = absl::StrCat(ShellQuote(RootPaths(root).bin_current), "/gpuctl-agent contact --root ",
-                        ShellQuote(root), " --pid $$ </dev/null >/dev/null 2>&1 & ");
-  }
-  absl::StrAppend(&line, "cd ", ShellQuote(job.work), " || exit 126; export");
-  const auto add = [&line](const std::string& name, const std::string& value) {
-    absl::StrAppend(&line, " ", name, "=", ShellQuote(value));
-  };
-  for (const auto& [name, value] : spec.env()) add(name, value);
-  add("GPUCTL_RUN_ID", row.run_id);
-  add("GPUCTL_JOB_ID", row.job_id);
-  add("GPUCTL_ATTEMPT", absl::StrCat(std::max(attempt, 1)));
-  add("GPUCTL_CHECKPOINT_DIR", job.checkpoints);
-  add("GPUCTL_EXEC", "1");  // the job's end leaves the command alone
-  absl::StrAppend(&line, "; exec");
-  for (const std::string& word : argv) absl::StrAppend(&line, " ", ShellQuote(word));
-  return line;
-}
 
 // Reads what is available from `from`; "" at its end.
 std::string ReadSome(int from) {
@@ -146,40 +119,42 @@ absl::Status Relay(const Console& console, int remote) {
 
 absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> args) {
   std::string reference;
+  bool terminal = false;
   VerbParser parser(
-      context, "exec RUN [FLAGS] -- CMD...",
+      context, "exec [RUN] [FLAGS] -- CMD...",
       "Runs a command in the job's work directory, with the job's environment. Input,\n"
       "output and exit code pass through unchanged.",
       "  gpuctl exec amber-fox-3 -- nvidia-smi\n"
-      "  gpuctl exec amber-fox-3 -- tar c outputs > outputs.tar");
-  parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
+      "  gpuctl exec amber-fox-3 -- tar c outputs > outputs.tar\n"
+      "  gpuctl exec -t -- htop");
+  const FlagSet::Flag run = parser.Option("RUN", reference, kRunOrNewestLive);
+  parser.Switch("-t,--tty", terminal,
+                "Give the command a terminal; uses the ssh of this\ncomputer, whose own errors "
+                "have code 255");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (!context.after_dashes.has_value() || context.after_dashes->empty()) {
     return UsageError("exec: no command", "put it behind --: gpuctl exec RUN -- ls -l");
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
-  ASSIGN_OR_RETURN(const StoredSpec stored, ParseStoredSpec(row.spec_json));
+  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, *store, run, reference));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
-  const LifecycleEvent* last = LastStateEvent(lifecycle);
+  ASSIGN_OR_RETURN(RunPlace place, PlaceOf(paths, row));
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
-  std::string root;
-  bool limited = false;
+  if (terminal) {
+    const std::string line = CommandScript(place, *context.after_dashes, CommandStyle::kTerminal);
+    RETURN_IF_ERROR(CheckScriptSize("exec", line));
+    ASSIGN_OR_RETURN(std::vector<std::string> argv, SshCommandFor(context, row, *links));
+    argv.insert(argv.end(), {"-tt", "-o", "LogLevel=ERROR", SshHostOf(row), ShellCommand(line)});
+    return Become(argv);
+  }
   {
     ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
     ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls.Hello());
-    root = node.root();
-    limited = node.has_limits();
+    place.root = node.root();
   }
-  const std::string line = RemoteCommandLine(row, stored.spec, last == nullptr ? 1 : last->attempt,
-                                             root, limited, *context.after_dashes);
-  if (line.size() > kLongestArgument) {
-    return UsageError(absl::StrCat("exec: the command and the job's environment have ", line.size(),
-                                   " bytes; ", kLongestArgument, " fit"),
-                      "put it into a file: gpuctl cp FILE RUN:");
-  }
+  const std::string line = CommandScript(place, *context.after_dashes, CommandStyle::kPipes);
+  RETURN_IF_ERROR(CheckScriptSize("exec", line));
   absl::StatusOr<std::unique_ptr<RemoteCommand>> command = links->RunStreaming(
       line, [&context](absl::string_view text) { context.PrintJobErrorBytes(text); });
   if (!command.ok()) return ExplainLinkError(command.status(), row.target);

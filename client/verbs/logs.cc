@@ -12,6 +12,7 @@
 #include "client/follow/catch_up.h"
 #include "client/node/make_links.h"
 #include "client/runs/context.h"
+#include "client/runs/find_run.h"
 #include "client/runs/output_loss.h"
 #include "client/show/show_run.h"
 #include "client/streams/mirror_reader.h"
@@ -152,11 +153,11 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   std::string reference;
   LogFlags flags;
   bool offline = false;
-  VerbParser parser(context, "logs RUN [FLAGS]",
+  VerbParser parser(context, "logs [RUN] [FLAGS]",
                     "Prints a run's output: its stdout and stderr as they came, byte for byte.",
                     "What is not on this laptop yet is fetched first.\n\n"
                     "  gpuctl logs amber-fox-3 --grep '(?i)error|nan' -n 20 --timestamps");
-  parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
+  const FlagSet::Flag run = parser.Option("RUN", reference, kRunOrNewestLive);
   parser.Switch("-f,--follow", flags.follow, "Go on until the run ends");
   parser.Option("-n,--tail", flags.tail_lines, "Only the last N lines")
       .ShownRange(0, std::numeric_limits<int>::max());
@@ -174,7 +175,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   }
   RETURN_IF_ERROR(CheckLogFlags(flags));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
+  ASSIGN_OR_RETURN(RunRow row, FindRun(context, *store, run, reference));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   Caught caught = Caught::kUp;
   absl::Status error;

@@ -11,6 +11,7 @@
 #include "client/follow/catch_up.h"
 #include "client/metrics/plot.h"
 #include "client/runs/context.h"
+#include "client/runs/find_run.h"
 #include "client/streams/mirror_reader.h"
 #include "client/streams/read_history.h"
 #include "client/terminal/console.h"
@@ -223,10 +224,10 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   std::string tensorboard, plot;
   bool csv = false, offline = false;
   VerbParser parser(
-      context, "metrics RUN... [FLAGS]",
+      context, "metrics [RUN...] [FLAGS]",
       "Shows what runs measured: the newest numbers and the loss curve; several runs\n"
       "share the axes. Scripts that write no metrics are read by their output.");
-  parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
+  parser.Option("RUN", references, kRunOrNewestLive);
   parser.Switch("--csv", csv, "All steps as CSV: loss, time, epoch, rate, speed, GPU");
   parser.Option("--plot", plot, "Draw all runs into this file, FILE.svg");
   parser.Option("--tensorboard", tensorboard, "Write event files for TensorBoard below this DIR");
@@ -241,9 +242,10 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   RunNumbersList runs;
-  for (const std::string& reference : references) {
+  ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, *store, references));
+  for (RunRow& row : rows) {
     auto run = std::make_unique<RunNumbers>();
-    ASSIGN_OR_RETURN(run->row, store->Get(reference));
+    run->row = std::move(row);
     const bool named = std::any_of(runs.begin(), runs.end(), [&run](const auto& other) {
       return other->row.run_id == run->row.run_id;
     });

@@ -11,6 +11,7 @@
 #include "client/results/checkpoint_watch.h"
 #include "client/results/pull_results.h"
 #include "client/runs/context.h"
+#include "client/runs/find_run.h"
 #include "client/spec/result_patterns.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
@@ -110,11 +111,11 @@ absl::Status WatchPull(CommandContext& context, RunStore& store, RunRow& row,
 absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args) {
   PullFlags flags;
   VerbParser parser(
-      context, "pull RUN [PATTERN...] [FLAGS]",
+      context, "pull [RUN [PATTERN...]] [FLAGS]",
       "Brings a run's newest checkpoint and its artifacts home, each file verified.",
       "Patterns are relative to the job's work directory: 'outputs/*.json', '**/*.csv'.\n"
       "A checkpoint appears under its name only when all of it is here and matches.");
-  parser.Option("RUN", flags.reference, "Name, id, or the beginning of one").Required();
+  const FlagSet::Flag run = parser.Option("RUN", flags.reference, kRunOrNewestLive);
   parser.Option("PATTERN", flags.request.patterns, "Files to bring instead");
   parser.Option("--to", flags.request.to, "Directory to bring them to (default ./RUN)");
   parser.Option("--checkpoint", flags.request.checkpoint,
@@ -137,7 +138,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   }
   RETURN_IF_ERROR(NormalizePatterns("pull", PatternsOf::kFiles, flags.request.patterns));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  ASSIGN_OR_RETURN(RunRow row, store->Get(flags.reference));
+  ASSIGN_OR_RETURN(RunRow row, FindRun(context, *store, run, flags.reference));
   flags.request.own_directory = flags.request.to.empty();
   if (flags.request.own_directory) flags.request.to = absl::StrCat("./", row.name);
   if (flags.watch) {

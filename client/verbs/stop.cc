@@ -9,6 +9,7 @@
 #include "client/launch/after_run.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
+#include "client/runs/find_run.h"
 #include "client/runs/given_up.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
@@ -22,21 +23,18 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
   std::vector<std::string> references;
   bool no_wait = false;
   VerbParser parser(
-      context, "stop RUN... [FLAGS]",
+      context, "stop [RUN...] [FLAGS]",
       "Ends a run's job: SIGTERM, its grace to save a checkpoint, then SIGKILL. Waits\n"
       "until it has ended.",
       "To leave a run without ending it, press Ctrl-C in attach.");
-  parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
+  parser.Option("RUN", references, kRunOrNewestLive);
   parser.Switch("--no-wait", no_wait, "Return once the job was told");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   Holdings holdings(context);
-  std::vector<RunRow> rows;
-  for (const std::string& reference : references) {
-    ASSIGN_OR_RETURN(rows.emplace_back(), store->Get(reference));
-  }
+  ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, *store, references));
   std::vector<nlohmann::ordered_json> objects;
   for (RunRow& row : rows) {
     RETURN_IF_ERROR(StopRun(context, *store, row, !no_wait));

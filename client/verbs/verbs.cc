@@ -138,6 +138,8 @@ const std::vector<Verb>& Verbs() {
       {"cp", "Results", "copy a file or folder to or from a run", CmdCp},
       {"sync", "Machine", "send a run what changed in its work directory", CmdSync},
       {"exec", "Machine", "run a command beside a run's job", CmdExec},
+      {"ssh", "Machine", "a shell on a run's machine; ssh gpuctl-RUN", CmdSsh},
+      {"forward", "Machine", "a port of a run's machine, here", CmdForward},
       {"down", "Machine", "stop a run's job, and end its machine's bill", CmdDown},
       {"rm", "Machine", "remove what an ended run left there", CmdRm},
       {"prune", "Machine", "remove what all ended runs left", CmdPrune},

@@ -20,6 +20,7 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
 absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdEval(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdForward(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdExport(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdGenerate(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdInspect(CommandContext& context, std::vector<std::string> args);
@@ -43,6 +44,7 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
 absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdShow(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdSsh(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdTag(CommandContext& context, std::vector<std::string> args);

@@ -14,6 +14,7 @@
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/runs/context.h"
+#include "client/runs/find_run.h"
 #include "client/runs/run_status.h"
 #include "client/streams/mirror.h"
 #include "client/streams/mirror_reader.h"
@@ -79,10 +80,10 @@ absl::StatusOr<int> WaitForRun(CommandContext& context, RunStore& store, RunRow&
 absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
   std::string what_text = "done", timeout_text;
-  VerbParser parser(context, "wait RUN... [FLAGS]",
+  VerbParser parser(context, "wait [RUN...] [FLAGS]",
                     "Waits until the runs have ended. Exits with the first code that is not 0, in\n"
                     "the order of the arguments; 124 when --timeout came first.");
-  parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
+  parser.Option("RUN", references, kRunOrNewestLive);
   parser.Option("--for", what_text, "done, running, or checkpoint (seen in its metrics)");
   parser.Option("--timeout", timeout_text, "Give up after, e.g. 30m");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
@@ -98,10 +99,7 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   Holdings holdings(context);
-  std::vector<RunRow> rows;
-  for (const std::string& reference : references) {
-    ASSIGN_OR_RETURN(rows.emplace_back(), store->Get(reference));
-  }
+  ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, *store, references));
   const absl::Duration begin = context.clock.SinceBoot();
   int code = kExitOk;
   std::vector<nlohmann::ordered_json> objects;

@@ -47,6 +47,8 @@ ELSEWHERE = {
     r"cmake --(build --)?preset dev": ("test", "cmake --"),
     r"ctest --test-dir build/dev -L unit": ("test", "ctest"),
     r"gpuctl completion fish \| source": ("tests/end_to_end/completion.py", "completion fish"),
+    r"gpuctl (ssh|exec -t|forward) amber-fox-3.*": ("tests/end_to_end/reach.py", "forward"),
+    r"(ssh|scp) .*gpuctl-amber-fox-3.*": ("tests/end_to_end/reach.py", "scp"),
     r"gpuctl doctor --self-test": ("tests/end_to_end/self_test.py", "--self-test"),
     r"build/dev/bin/gpuctl doctor": ("tests/end_to_end/documents.py", "doctor"),
     r"deploy/packages\.sh build mac": ("test", "sets+=(mac)"),
@@ -56,10 +58,11 @@ ELSEWHERE = {
     r"sha256sum --ignore-missing -c SHA256SUMS": ("tests/package/release_test.py", "SHA256SUMS"),
 }
 # Commands for which there is no such machine here: nobody runs them.
-NOT_RUN = [r"brew install --formula \./gpuctl\.rb"]
+NOT_RUN = [r"brew install --formula \./gpuctl\.rb",
+           r"(rsync|code) .*gpuctl-amber-fox-3.*"]
 PROGRAMS = {"gpuctl", "sudo", "tar", "export", "brew", "cmake", "ctest", "ssh-keygen", "sha256sum",
             "cd", "./quickstart", "./test", "deploy/packages.sh", "deploy/mac-client",
-            "deploy/release", "build/dev/bin/gpuctl"}
+            "deploy/release", "build/dev/bin/gpuctl", "ssh", "scp", "rsync", "code"}
 TRAIN_PY = """import json, hashlib, os
 for step in range(1, 4):
     print("step %d/3 loss %.4f" % (step, 3 / step), flush=True)
