@@ -155,6 +155,7 @@ const std::vector<Verb>& Verbs() {
       {"login", "Rent", "take a provider's key, check it, keep it", CmdLogin},
       {"node", "Help", "the programs for machines: list them, fetch more", CmdNode},
       {"doctor", "Help", "check this laptop and a machine; name the fix", CmdDoctor},
+      {"run-schema", "Help", "the JSON Schema of the run file, for editors", CmdRunSchema},
       {"completion", "Help", "let the shell complete verbs, flags and names", CmdCompletion},
       {"debug", "Help", "look inside: debug job, debug replay", CmdDebug},
   };
