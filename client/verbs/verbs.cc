@@ -10,6 +10,7 @@
 #include "client/base/simulated_clock.h"
 #include "client/base/suggest.h"
 #include "client/terminal/console.h"
+#include "client/verbs/describe_verbs.h"
 #include "client/verbs/verb.h"
 #include "client/verbs/verbs.h"
 
@@ -160,6 +161,16 @@ const std::vector<Verb>& Verbs() {
       {"debug", "Help", "look inside: debug job, debug replay", CmdDebug},
   };
   return *verbs;
+}
+
+VerbText DescribeVerb(CommandContext& context, const std::string& name) {
+  VerbText text;
+  context.describe = &text;
+  for (const Verb& verb : Verbs()) {
+    if (name == verb.name) (void)verb.run(context, {});
+  }
+  context.describe = nullptr;
+  return text;
 }
 
 int RunCommandLine(int argc, char** argv) {
