@@ -57,7 +57,7 @@ debian_packages() {
       echo debootstrap lintian mandoc ruby zsh fish zstd openssh-client openssh-server qemu-user
       ;;
     test)
-      echo python3 python3-torch python3-numpy python3-jsonschema python3-yaml python3-jinja2 \
+      echo python3 python3-torch python3-numpy python3-jsonschema python3-yaml python3-jinja2 zsh fish \
         openssh-client openssh-server libnss-wrapper strace rsync git curl zstd debootstrap clang-format-14 clang \
         libclang-rt-dev llvm cron
       ;;

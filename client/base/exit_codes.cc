@@ -1,10 +1,11 @@
 #include "client/base/exit_codes.h"
 
-#include <optional>
+#include <vector>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace gpuctl {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 constexpr char kHintPayload[] = "gpuctl/hint";
 constexpr char kExitCodePayload[] = "gpuctl/exit_code";
 constexpr char kCausePayload[] = "gpuctl/cause";
+constexpr char kExcerptPayload[] = "gpuctl/excerpt";
 
 std::string PayloadOf(const absl::Status& status, const char* name) {
   const absl::optional<absl::Cord> payload = status.GetPayload(name);
@@ -72,6 +74,26 @@ absl::Status WithCause(absl::Status status, absl::string_view cause) {
 }
 
 std::string CauseOf(const absl::Status& status) { return PayloadOf(status, kCausePayload); }
+
+absl::Status WithExcerpt(absl::Status status, const Excerpt& excerpt) {
+  if (!status.ok()) {
+    status.SetPayload(kExcerptPayload, absl::Cord(absl::StrCat(excerpt.line, " ", excerpt.column,
+                                                               " ", excerpt.text)));
+  }
+  return status;
+}
+
+std::optional<Excerpt> ExcerptOf(const absl::Status& status) {
+  const std::string payload = PayloadOf(status, kExcerptPayload);
+  const std::vector<std::string> parts = absl::StrSplit(payload, absl::MaxSplits(' ', 2));
+  Excerpt excerpt;
+  if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &excerpt.line) ||
+      !absl::SimpleAtoi(parts[1], &excerpt.column)) {
+    return std::nullopt;
+  }
+  excerpt.text = parts[2];
+  return excerpt;
+}
 
 absl::Status UsageError(absl::string_view message, absl::string_view hint) {
   return WithHint(absl::InvalidArgumentError(message), hint);

@@ -1,9 +1,10 @@
-// The meanings of gpuctl's own exit codes. Three things that an error carries besides its status:
-// the hint for the next command; where the status code does not imply it, the exit code; and where
-// programs act on it, its cause.
+// The meanings of gpuctl's own exit codes. Four things that an error carries besides its status:
+// the hint for the next command; where the status code does not imply it, the exit code; where
+// programs act on it, its cause; and the line of a file that it is about.
 #ifndef GPUCTL_CLIENT_BASE_EXIT_CODES_H_
 #define GPUCTL_CLIENT_BASE_EXIT_CODES_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -46,6 +47,15 @@ ExitCode ExitCodeOf(const absl::Status& status);
 inline constexpr char kNothingToBring[] = "nothing-to-bring";  // the run has no results
 absl::Status WithCause(absl::Status status, absl::string_view cause);
 std::string CauseOf(const absl::Status& status);
+
+// Returns `status` with the line of a file that it is about, for people.
+struct Excerpt {
+  int line = 0;    // its number, from 1
+  int column = 0;  // the byte to point at, from 1
+  std::string text;
+};
+absl::Status WithExcerpt(absl::Status status, const Excerpt& excerpt);
+std::optional<Excerpt> ExcerptOf(const absl::Status& status);
 
 // Returns a usage error: INVALID_ARGUMENT, exit code 2.
 absl::Status UsageError(absl::string_view message, absl::string_view hint);

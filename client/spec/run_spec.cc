@@ -20,6 +20,10 @@
 namespace gpuctl {
 namespace {
 
+// The same as IsVariableName and CheckName, for the schema.
+constexpr char kVariablePattern[] = "^[A-Za-z_][A-Za-z0-9_]*$";
+constexpr char kNamePattern[] = "^([A-Za-z0-9][A-Za-z0-9._-]{0,47})?$";
+
 bool IsVariableName(absl::string_view name) {
   if (name.empty() || absl::ascii_isdigit(static_cast<unsigned char>(name[0]))) return false;
   for (const char c : name) {
@@ -42,326 +46,6 @@ absl::Status SetVariable(absl::string_view name, absl::string_view value, RunSpe
   }
   spec.env[std::string(name)] = std::string(value);
   return absl::OkStatus();
-}
-
-using FieldReader = std::function<absl::Status(const YamlPlace&, const YAML::Node&)>;
-
-// Returns a reader that refuses a field which no provider of this version supports.
-FieldReader Unavailable(const char* why) {
-  return [why](const YamlPlace& place, const YAML::Node& node) {
-    return YamlError(place, node,
-                     absl::StrCat(place.field,
-                                  " is not available for the providers local and ssh in this "
-                                  "version: ",
-                                  why));
-  };
-}
-
-FieldReader String(std::string* out) {
-  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    ASSIGN_OR_RETURN(*out, YamlString(place, node));
-    return absl::OkStatus();
-  };
-}
-
-FieldReader Strings(std::vector<std::string>* out) {
-  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    ASSIGN_OR_RETURN(*out, YamlStrings(place, node));
-    return absl::OkStatus();
-  };
-}
-
-FieldReader Size(int64_t* out) {
-  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    ASSIGN_OR_RETURN(*out, YamlSize(place, node));
-    return absl::OkStatus();
-  };
-}
-
-// Fills an absl::Duration or an optional one.
-template <typename T>
-FieldReader Duration(T* out) {
-  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    ASSIGN_OR_RETURN(*out, YamlDuration(place, node));
-    return absl::OkStatus();
-  };
-}
-
-FieldReader Gpu(RunSpec* spec) {
-  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    ASSIGN_OR_RETURN(const std::vector<std::string> texts, YamlStrings(place, node));
-    spec->gpu.clear();
-    for (size_t i = 0; i < texts.size(); ++i) {
-      absl::StatusOr<GpuRequirement> requirement = ParseGpuRequirement(texts[i]);
-      if (!requirement.ok()) {
-        return YamlError(place, node.IsSequence() ? YAML::Node(node[i]) : node,
-                         requirement.status().message());
-      }
-      spec->gpu.push_back(*std::move(requirement));
-    }
-    return absl::OkStatus();
-  };
-}
-
-FieldReader Providers(RunSpec* spec) {
-  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, YamlStrings(place, node));
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (absl::Status status = CheckProviderName(names[i]); !status.ok()) {
-        return YamlError(place, node.IsSequence() ? YAML::Node(node[i]) : node, status.message());
-      }
-    }
-    if (absl::Status status = CheckProviders(names); !status.ok()) {
-      return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
-    }
-    spec->providers = names;
-    return absl::OkStatus();
-  };
-}
-
-FieldReader Price(std::optional<double>* out) {
-  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    ASSIGN_OR_RETURN(const std::string text, YamlString(place, node));
-    const absl::StatusOr<double> price = ParsePrice(text);
-    if (!price.ok()) {
-      return YamlError(place, node, absl::StrCat(place.field, ": ", price.status().message()));
-    }
-    *out = *price;
-    return absl::OkStatus();
-  };
-}
-
-FieldReader PriceRule(std::string* out) {
-  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    ASSIGN_OR_RETURN(*out, YamlString(place, node));
-    const absl::Status status = CheckPriceRule(*out);
-    if (status.ok()) return status;
-    return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
-  };
-}
-
-FieldReader Bool(bool* out) {
-  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    ASSIGN_OR_RETURN(*out, YamlBool(place, node));
-    return absl::OkStatus();
-  };
-}
-
-absl::Status CheckVolume(const VolumeRequest& volume) {
-  if (volume.name.empty()) {
-    return absl::InvalidArgumentError("no volume is named; gpuctl volumes lists them");
-  }
-  if (volume.path.empty()) return absl::OkStatus();
-  bool good = volume.path.size() > 1 && volume.path.size() <= 256 && volume.path[0] == '/' &&
-              IsSafeRelativePath(volume.path.substr(1));
-  for (const char c : volume.path) {
-    good = good && (absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-                    absl::string_view("/-_.").find(c) != absl::string_view::npos);
-  }
-  if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", volume.path, "\" is no path to mount it at; write an absolute one, like /workspace"));
-}
-
-// Reads a name or id alone, or a mapping with a path.
-FieldReader VolumeField(RunSpec* spec) {
-  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    VolumeRequest volume;
-    if (node.IsMap()) {
-      std::string name, id;
-      RETURN_IF_ERROR(ReadYamlMap(
-          place, node,
-          {{"name", String(&name)}, {"id", String(&id)}, {"path", String(&volume.path)}}));
-      if (!name.empty() && !id.empty()) {
-        return YamlError(place, node, absl::StrCat(place.field, ": give its name or its id"));
-      }
-      volume.name = name.empty() ? id : name;
-    } else {
-      ASSIGN_OR_RETURN(volume.name, YamlString(place, node));
-    }
-    if (absl::Status status = CheckVolume(volume); !status.ok()) {
-      return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
-    }
-    spec->volume = std::move(volume);
-    return absl::OkStatus();
-  };
-}
-
-FieldReader Registry(RunSpec* spec) {
-  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    RegistryRequest registry;
-    RETURN_IF_ERROR(ReadYamlMap(place, node,
-                                {{"server", String(&registry.server)},
-                                 {"username", String(&registry.username)},
-                                 {"password", String(&registry.password)}}));
-    if (absl::Status status = CheckRegistryRequest(registry); !status.ok()) {
-      return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
-    }
-    spec->registry = std::move(registry);
-    return absl::OkStatus();
-  };
-}
-
-FieldReader Resources(RunSpec* spec) {
-  return [spec](const YamlPlace& place, const YAML::Node& node) {
-    return ReadYamlMap(place, node,
-                       {{"gpu", Gpu(spec)},
-                        {"provider", Providers(spec)},
-                        {"disk", Size(&spec->disk_bytes)},
-                        {"max_price", Price(&spec->max_price_usd_per_hour)},
-                        {"on_price_rise", PriceRule(&spec->on_price_rise)},
-                        {"spot", Bool(&spec->spot)},
-                        {"region", Strings(&spec->regions)},
-                        {"image", String(&spec->image)},
-                        {"registry", Registry(spec)},
-                        {"volume", VolumeField(spec)}});
-  };
-}
-
-FieldReader Environment(RunSpec* spec) {
-  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    ASSIGN_OR_RETURN(const auto values, YamlStringMap(place, node));
-    for (const auto& [key, value] : values) {
-      if (absl::Status status = SetVariable(key, value, *spec); !status.ok()) {
-        return YamlError(place, node, status.message());
-      }
-    }
-    return absl::OkStatus();
-  };
-}
-
-absl::Status SetData(const std::string& local, const std::string& path, RunSpec& spec) {
-  if (local.empty() || !IsSafeRelativePath(path)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "data: \"", path, "\" is no path below the work directory; write DIRECTORY: PATH"));
-  }
-  for (const auto& [other, taken] : spec.data) {
-    if (other != local && (taken == path || absl::StartsWith(taken, absl::StrCat(path, "/")) ||
-                           absl::StartsWith(path, absl::StrCat(taken, "/")))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("data: ", other, " and ", local, " cannot both go to ", path));
-    }
-  }
-  spec.data[local] = path;
-  return absl::OkStatus();
-}
-
-FieldReader Data(RunSpec* spec) {
-  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    ASSIGN_OR_RETURN(const auto values, YamlStringMap(place, node));
-    for (const auto& [local, path] : values) {
-      if (absl::Status status = SetData(local, path, *spec); !status.ok()) {
-        return YamlError(place, node, status.message());
-      }
-    }
-    return absl::OkStatus();
-  };
-}
-
-// Returns an error with the place of the first setting that the trainer would refuse.
-absl::Status CheckTrainerMap(const YamlPlace& place, const YAML::Node& node) {
-  const auto check = [&place](const YAML::Node& key, const std::string& section,
-                              const nlohmann::json& values) {
-    nlohmann::json settings;
-    settings[section] = values;
-    const absl::Status status = CheckTrainerKeys(settings);
-    return status.ok() ? status : YamlError(place, key, status.message());
-  };
-  for (const auto& section : node) {
-    const std::string name = section.first.Scalar();
-    if (name == "build") continue;
-    const bool keys = section.second.IsMap();
-    nlohmann::json values = nlohmann::json::object();
-    if (!keys) {
-      ASSIGN_OR_RETURN(values, YamlToJson(place, section.second));
-    }
-    RETURN_IF_ERROR(check(section.first, name, values));
-    if (!keys) continue;
-    for (const auto& setting : section.second) {
-      nlohmann::json value;
-      ASSIGN_OR_RETURN(value[setting.first.Scalar()], YamlToJson(place, setting.second));
-      RETURN_IF_ERROR(check(setting.first, name, value));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// `build` is gpuctl's; the trainer gets the other settings.
-FieldReader Trainer(RunSpec* spec) {
-  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    if (!node.IsMap()) return YamlError(place, node, "trainer must be a mapping of its settings");
-    ASSIGN_OR_RETURN(nlohmann::json json, YamlToJson(place, node));
-    if (const YAML::Node build = node["build"]; build.IsDefined()) {
-      const absl::StatusOr<TrainerBuild> parsed =
-          ParseTrainerBuild(build.IsScalar() ? build.Scalar() : "");
-      if (!parsed.ok()) return YamlError(place, build, parsed.status().message());
-      spec->trainer_build = *parsed;
-      json.erase("build");
-    }
-    RETURN_IF_ERROR(CheckTrainerMap(place, node));
-    spec->trainer_json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    return absl::OkStatus();
-  };
-}
-
-FieldReader Limits(RunSpec* spec) {
-  return [spec](const YamlPlace& place, const YAML::Node& node) {
-    return ReadYamlMap(place, node,
-                       {{"time", Duration(&spec->time_limit)},
-                        {"cost", Price(&spec->cost_limit_usd)},
-                        {"idle", Duration(&spec->idle_limit)},
-                        {"salvage", Duration(&spec->salvage)},
-                        {"lease", Duration(&spec->contact_limit)}});
-  };
-}
-
-FieldReader Retry(RunSpec* spec) {
-  return [spec](const YamlPlace& place, const YAML::Node& node) {
-    const FieldReader max = [spec](const YamlPlace& at, const YAML::Node& value) -> absl::Status {
-      ASSIGN_OR_RETURN(const int64_t retries, YamlInt(at, value, 0, 1000));
-      spec->max_retries = static_cast<int>(retries);
-      return absl::OkStatus();
-    };
-    return ReadYamlMap(place, node,
-                       {{"max", max},
-                        {"on", Strings(&spec->retry_on)},
-                        {"backoff", Duration(&spec->retry_backoff)}});
-  };
-}
-
-// True when a line "---" has anything but comments and directives before it.
-bool HasSecondDocument(absl::string_view yaml) {
-  bool content = false;
-  for (const absl::string_view line : absl::StrSplit(yaml, '\n')) {
-    const bool marker = absl::StartsWith(line, "---") &&
-                        (line.size() == 3 || line[3] == ' ' || line[3] == '\t' || line[3] == '\r');
-    if (marker && content) return true;
-    const absl::string_view text = absl::StripAsciiWhitespace(line);
-    if (marker || (!text.empty() && text[0] != '#' && line[0] != '%')) content = true;
-  }
-  return false;
-}
-
-absl::Status ReadRunSpec(const YamlPlace& place, const YAML::Node& root, RunSpec* spec) {
-  if (!root.IsDefined() || root.IsNull()) {
-    return absl::InvalidArgumentError(absl::StrCat(place.file, ": the run file is empty"));
-  }
-  return ReadYamlMap(place, root,
-                     {{"name", String(&spec->name)},
-                      {"resources", Resources(spec)},
-                      {"workdir", String(&spec->workdir)},
-                      {"env", Environment(spec)},
-                      {"secrets", Strings(&spec->secrets)},
-                      {"run", String(&spec->run)},
-                      {"trainer", Trainer(spec)},
-                      {"checkpoints", Strings(&spec->checkpoints)},
-                      {"artifacts", Strings(&spec->artifacts)},
-                      {"limits", Limits(spec)},
-                      {"grace", Duration(&spec->grace)},
-                      {"output_limit", Size(&spec->output_limit_bytes)},
-                      {"retry", Retry(spec)},
-                      {"data", Data(spec)},
-                      {"setup", Unavailable("put it at the beginning of run")}});
 }
 
 absl::Status CheckName(absl::string_view name) {
@@ -393,11 +77,430 @@ absl::Status CheckRetryCondition(const std::string& condition) {
                    "; use lost, failed, preempted or exit:CODE"));
 }
 
+absl::Status CheckSecretName(const std::string& secret) {
+  if (IsVariableName(secret)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("secrets: \"", secret, "\" cannot name a variable; give names, never values"));
+}
+
+std::vector<std::string> ProviderNames() {
+  std::vector<std::string> names = {"local", "ssh"};
+  for (const std::string& market : MarketNames()) names.push_back(market);
+  return names;
+}
+
+using Schema = nlohmann::ordered_json;
+
+// The schemas of a scalar: YAML tells numbers and truth values from text, and a run file need not.
+Schema ScalarSchema() { return {{"type", {"string", "number", "boolean"}}}; }
+Schema PatternSchema(const char* pattern) {
+  Schema schema = ScalarSchema();
+  schema["pattern"] = pattern;
+  return schema;
+}
+Schema ListSchema(const Schema& item) {
+  return {{"anyOf", {item, {{"type", "array"}, {"items", item}}}}};
+}
+Schema MapSchema(const char* names) {
+  return {{"type", "object"},
+          {"propertyNames", {{"pattern", names}}},
+          {"additionalProperties", ScalarSchema()}};
+}
+Schema VariableSchema() { return PatternSchema(kVariablePattern); }
+
+// Returns a type that refuses a field which no provider of this version supports.
+YamlType Unavailable(const char* why) {
+  return {[why](const YamlPlace& place, const YAML::Node& node) {
+            return YamlError(place, node,
+                             absl::StrCat(place.field,
+                                          " is not available for the providers local and ssh in "
+                                          "this version: ",
+                                          why));
+          },
+          false};
+}
+
+// The type of a text that `check` accepts.
+YamlType Text(std::string* out, std::function<absl::Status(const std::string&)> check,
+              Schema schema) {
+  return {[out, check](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(*out, YamlString(place, node));
+            const absl::Status status = check(*out);
+            return status.ok() ? status : YamlError(place, node, status.message());
+          },
+          std::move(schema)};
+}
+
+YamlType String(std::string* out) {
+  return Text(
+      out, [](const std::string&) { return absl::OkStatus(); }, ScalarSchema());
+}
+
+// The type of a list of texts that `check` accepts one by one.
+YamlType Texts(std::vector<std::string>* out, std::function<absl::Status(const std::string&)> check,
+               const Schema& item) {
+  return {[out, check](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(*out, YamlStrings(place, node));
+            for (size_t i = 0; i < out->size(); ++i) {
+              const absl::Status status = check((*out)[i]);
+              if (status.ok()) continue;
+              return YamlError(place, node.IsSequence() ? YAML::Node(node[i]) : node,
+                               status.message());
+            }
+            return absl::OkStatus();
+          },
+          ListSchema(item)};
+}
+
+YamlType Strings(std::vector<std::string>* out) {
+  return Texts(
+      out, [](const std::string&) { return absl::OkStatus(); }, ScalarSchema());
+}
+
+YamlType Size(int64_t* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(*out, YamlSize(place, node));
+            return absl::OkStatus();
+          },
+          {{"type", {"string", "number"}},
+           {"minimum", 0},
+           {"pattern", "^\\s*[0-9.]+\\s*([KMGTPkmgtp]?B?|[KMGTPkmgtp]iB?)\\s*$"}}};
+}
+
+// Fills an absl::Duration or an optional one.
+template <typename T>
+YamlType Duration(T* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(*out, YamlDuration(place, node));
+            return absl::OkStatus();
+          },
+          {{"type", "string"}, {"pattern", "^\\s*([0-9.]+(ms|s|m|min|h|d|w))+\\s*$"}}};
+}
+
+YamlType Gpu(RunSpec* spec) {
+  return {[spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(const std::vector<std::string> texts, YamlStrings(place, node));
+            spec->gpu.clear();
+            for (size_t i = 0; i < texts.size(); ++i) {
+              absl::StatusOr<GpuRequirement> requirement = ParseGpuRequirement(texts[i]);
+              if (!requirement.ok()) {
+                return YamlError(place, node.IsSequence() ? YAML::Node(node[i]) : node,
+                                 requirement.status().message());
+              }
+              spec->gpu.push_back(*std::move(requirement));
+            }
+            return absl::OkStatus();
+          },
+          ListSchema(ScalarSchema())};
+}
+
+YamlType Providers(RunSpec* spec) {
+  return {[spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(const std::vector<std::string> names, YamlStrings(place, node));
+            for (size_t i = 0; i < names.size(); ++i) {
+              if (absl::Status status = CheckProviderName(names[i]); !status.ok()) {
+                return YamlError(place, node.IsSequence() ? YAML::Node(node[i]) : node,
+                                 status.message());
+              }
+            }
+            if (absl::Status status = CheckProviders(names); !status.ok()) {
+              return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
+            }
+            spec->providers = names;
+            return absl::OkStatus();
+          },
+          ListSchema({{"enum", ProviderNames()}})};
+}
+
+YamlType Price(std::optional<double>* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(const std::string text, YamlString(place, node));
+            const absl::StatusOr<double> price = ParsePrice(text);
+            if (!price.ok()) {
+              return YamlError(place, node,
+                               absl::StrCat(place.field, ": ", price.status().message()));
+            }
+            *out = *price;
+            return absl::OkStatus();
+          },
+          {{"type", {"number", "string"}},
+           {"exclusiveMinimum", 0},
+           {"exclusiveMaximum", 1e6},
+           {"pattern", "^\\s*[$]?[0-9.]+\\s*$"}}};
+}
+
+YamlType PriceRule(std::string* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(*out, YamlString(place, node));
+            const absl::Status status = CheckPriceRule(*out);
+            if (status.ok()) return status;
+            return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
+          },
+          {{"enum", kPriceRules}}};
+}
+
+YamlType Bool(bool* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(*out, YamlBool(place, node));
+            return absl::OkStatus();
+          },
+          {{"type", "boolean"}}};
+}
+
+YamlType Int(int* out, int low, int high) {
+  return {[out, low, high](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(const int64_t value, YamlInt(place, node, low, high));
+            *out = static_cast<int>(value);
+            return absl::OkStatus();
+          },
+          {{"type", "integer"}, {"minimum", low}, {"maximum", high}}};
+}
+
+absl::Status CheckVolume(const VolumeRequest& volume) {
+  if (volume.name.empty()) {
+    return absl::InvalidArgumentError("no volume is named; gpuctl volumes lists them");
+  }
+  if (volume.path.empty()) return absl::OkStatus();
+  bool good = volume.path.size() > 1 && volume.path.size() <= 256 && volume.path[0] == '/' &&
+              IsSafeRelativePath(volume.path.substr(1));
+  for (const char c : volume.path) {
+    good = good && (absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                    absl::string_view("/-_.").find(c) != absl::string_view::npos);
+  }
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", volume.path, "\" is no path to mount it at; write an absolute one, like /workspace"));
+}
+
+// The fields of a volume, or of a registry, fill an object that is checked as a whole.
+std::vector<YamlField> VolumeFields(std::string* name, std::string* id, std::string* path) {
+  return {{"name", String(name), "name at the provider"},
+          {"id", String(id), "id at the provider, instead of the name"},
+          {"path", String(path), "where it is mounted; default: the provider's own"}};
+}
+
+std::vector<YamlField> RegistryFields(RegistryRequest* registry) {
+  return {{"server", String(&registry->server), "default: that of the image"},
+          {"username", String(&registry->username), "as the registry knows it"},
+          {"password", String(&registry->password), "the name of a secret, never its value"}};
+}
+
+// A name or id alone, or a mapping with a path.
+YamlType Volume(RunSpec* spec) {
+  const auto read = [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    VolumeRequest volume;
+    if (node.IsMap()) {
+      std::string name, id;
+      RETURN_IF_ERROR(ReadYamlMap(place, node, VolumeFields(&name, &id, &volume.path)));
+      if (!name.empty() && !id.empty()) {
+        return YamlError(place, node, absl::StrCat(place.field, ": give its name or its id"));
+      }
+      volume.name = name.empty() ? id : name;
+    } else {
+      ASSIGN_OR_RETURN(volume.name, YamlString(place, node));
+    }
+    if (absl::Status status = CheckVolume(volume); !status.ok()) {
+      return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
+    }
+    spec->volume = std::move(volume);
+    return absl::OkStatus();
+  };
+  std::string unused;
+  return {read,
+          {{"anyOf", {ScalarSchema(), YamlMapSchema(VolumeFields(&unused, &unused, &unused))}}}};
+}
+
+YamlType Registry(RunSpec* spec) {
+  const auto read = [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    RegistryRequest registry;
+    RETURN_IF_ERROR(ReadYamlMap(place, node, RegistryFields(&registry)));
+    if (absl::Status status = CheckRegistryRequest(registry); !status.ok()) {
+      return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
+    }
+    spec->registry = std::move(registry);
+    return absl::OkStatus();
+  };
+  return {read, YamlMapSchema(RegistryFields(&spec->registry))};
+}
+
+YamlType Resources(RunSpec* spec) {
+  return YamlMapOf(
+      {{"gpu", Gpu(spec), "model:count or a range of memory, like 24GB..80GB; best first"},
+       {"provider", Providers(spec), "where to look for a machine; default: all with a key"},
+       {"disk", Size(&spec->disk_bytes), "free space that the machine must have"},
+       {"max_price", Price(&spec->max_price_usd_per_hour), "USD per hour of the whole machine"},
+       {"on_price_rise", PriceRule(&spec->on_price_rise), "the answer of gpuctl keep"},
+       {"spot", Bool(&spec->spot), "cheaper, but can be taken away"},
+       {"region", Strings(&spec->regions), "where the machine may be, like US or EU"},
+       {"image", String(&spec->image), "container image, where the provider takes one"},
+       {"registry", Registry(spec), "the login for a private image"},
+       {"volume", Volume(spec), "storage of yours that the machine mounts"}});
+}
+
+YamlType Environment(RunSpec* spec) {
+  return {[spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(const auto values, YamlStringMap(place, node));
+            for (const auto& [key, value] : values) {
+              if (absl::Status status = SetVariable(key, value, *spec); !status.ok()) {
+                return YamlError(place, node, status.message());
+              }
+            }
+            return absl::OkStatus();
+          },
+          MapSchema(kVariablePattern)};
+}
+
+absl::Status SetData(const std::string& local, const std::string& path, RunSpec& spec) {
+  if (local.empty() || !IsSafeRelativePath(path)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data: \"", path, "\" is no path below the work directory; write DIRECTORY: PATH"));
+  }
+  for (const auto& [other, taken] : spec.data) {
+    if (other != local && (taken == path || absl::StartsWith(taken, absl::StrCat(path, "/")) ||
+                           absl::StartsWith(path, absl::StrCat(taken, "/")))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("data: ", other, " and ", local, " cannot both go to ", path));
+    }
+  }
+  spec.data[local] = path;
+  return absl::OkStatus();
+}
+
+YamlType Data(RunSpec* spec) {
+  return {[spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(const auto values, YamlStringMap(place, node));
+            for (const auto& [local, path] : values) {
+              if (absl::Status status = SetData(local, path, *spec); !status.ok()) {
+                return YamlError(place, node, status.message());
+              }
+            }
+            return absl::OkStatus();
+          },
+          MapSchema(".")};
+}
+
+// Returns an error with the place of the first setting that the trainer would refuse.
+absl::Status CheckTrainerMap(const YamlPlace& place, const YAML::Node& node) {
+  const auto check = [&place](const YAML::Node& key, const std::string& section,
+                              const nlohmann::json& values) {
+    nlohmann::json settings;
+    settings[section] = values;
+    const absl::Status status = CheckTrainerKeys(settings);
+    return status.ok() ? status : YamlError(place, key, status.message());
+  };
+  for (const auto& section : node) {
+    const std::string name = section.first.Scalar();
+    if (name == "build") continue;
+    const bool keys = section.second.IsMap();
+    nlohmann::json values = nlohmann::json::object();
+    if (!keys) {
+      ASSIGN_OR_RETURN(values, YamlToJson(place, section.second));
+    }
+    RETURN_IF_ERROR(check(section.first, name, values));
+    if (!keys) continue;
+    for (const auto& setting : section.second) {
+      nlohmann::json value;
+      ASSIGN_OR_RETURN(value[setting.first.Scalar()], YamlToJson(place, setting.second));
+      RETURN_IF_ERROR(check(setting.first, name, value));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// `build` is gpuctl's; the trainer gets the other settings.
+YamlType Trainer(RunSpec* spec) {
+  Schema sections = TrainerSettingsSchema();
+  sections["build"] = {{"enum", Schema::array()},
+                       {"description", "where the trainer for another machine comes from"}};
+  for (const TrainerBuild build : {TrainerBuild::kAuto, TrainerBuild::kNode, TrainerBuild::kKit}) {
+    sections["build"]["enum"].push_back(std::string(TrainerBuildName(build)));
+  }
+  const auto read = [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    if (!node.IsMap()) return YamlError(place, node, "trainer must be a mapping of its settings");
+    ASSIGN_OR_RETURN(nlohmann::json json, YamlToJson(place, node));
+    if (const YAML::Node build = node["build"]; build.IsDefined()) {
+      const absl::StatusOr<TrainerBuild> parsed =
+          ParseTrainerBuild(build.IsScalar() ? build.Scalar() : "");
+      if (!parsed.ok()) return YamlError(place, build, parsed.status().message());
+      spec->trainer_build = *parsed;
+      json.erase("build");
+    }
+    RETURN_IF_ERROR(CheckTrainerMap(place, node));
+    spec->trainer_json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return absl::OkStatus();
+  };
+  return {
+      read,
+      {{"type", "object"}, {"additionalProperties", false}, {"properties", std::move(sections)}}};
+}
+
+YamlType Limits(RunSpec* spec) {
+  return YamlMapOf(
+      {{"time", Duration(&spec->time_limit), "of running"},
+       {"cost", Price(&spec->cost_limit_usd), "USD in all; default: the price of time and salvage"},
+       {"idle", Duration(&spec->idle_limit), "how long a machine waits after its job"},
+       {"salvage", Duration(&spec->salvage), "how long results that are not home are kept"},
+       {"lease", Duration(&spec->contact_limit), "without contact, while no job runs"}});
+}
+
+YamlType Retry(RunSpec* spec) {
+  return YamlMapOf(
+      {{"max", Int(&spec->max_retries, 0, 1000), "attempts after the first one"},
+       {"on",
+        Texts(&spec->retry_on, CheckRetryCondition,
+              PatternSchema("^(lost|failed|preempted|exit:[0-9]+)$")),
+        "lost, failed, preempted or exit:CODE"},
+       {"backoff", Duration(&spec->retry_backoff), "pause before the second attempt"}});
+}
+
+// True when a line "---" has anything but comments and directives before it.
+bool HasSecondDocument(absl::string_view yaml) {
+  bool content = false;
+  for (const absl::string_view line : absl::StrSplit(yaml, '\n')) {
+    const bool marker = absl::StartsWith(line, "---") &&
+                        (line.size() == 3 || line[3] == ' ' || line[3] == '\t' || line[3] == '\r');
+    if (marker && content) return true;
+    const absl::string_view text = absl::StripAsciiWhitespace(line);
+    if (marker || (!text.empty() && text[0] != '#' && line[0] != '%')) content = true;
+  }
+  return false;
+}
+
+// The whole run file. This table is all that knows its fields.
+std::vector<YamlField> RunFields(RunSpec* spec) {
+  return {
+      {"name", Text(&spec->name, CheckName, PatternSchema(kNamePattern)),
+       "of the run, with a number behind it; default: a readable one is made"},
+      {"resources", Resources(spec), "the machine"},
+      {"workdir", String(&spec->workdir), "directory that is sent, relative to this file"},
+      {"env", Environment(spec), "the job's environment"},
+      {"secrets", Texts(&spec->secrets, CheckSecretName, VariableSchema()),
+       "names of variables; their values come from elsewhere"},
+      {"run", String(&spec->run), "the job: a script for bash -eo pipefail"},
+      {"trainer", Trainer(spec), "instead of run: settings of the built-in trainer"},
+      {"checkpoints", Strings(&spec->checkpoints), "patterns of a script's checkpoints"},
+      {"artifacts", Strings(&spec->artifacts), "patterns of files that come home"},
+      {"limits", Limits(spec), "what ends the job or the machine"},
+      {"grace", Duration(&spec->grace), "from SIGTERM to SIGKILL"},
+      {"output_limit", Size(&spec->output_limit_bytes), "the oldest output beyond it is removed"},
+      {"retry", Retry(spec), "when the job is started again"},
+      {"data", Data(spec), "more directories: here -> path in the work directory"},
+      {"setup", Unavailable("put it at the beginning of run"), ""}};
+}
+
+absl::Status ReadRunSpec(const YamlPlace& place, const YAML::Node& root, RunSpec* spec) {
+  if (!root.IsDefined() || root.IsNull()) {
+    return absl::InvalidArgumentError(absl::StrCat(place.file, ": the run file is empty"));
+  }
+  return ReadYamlMap(place, root, RunFields(spec));
+}
+
 }  // namespace
 
 absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view file) {
   RunSpec spec;
   const YamlPlace place{std::string(file), ""};
+  absl::Status status;
   // yaml-cpp reports errors by exception; they end here.
   try {
     // Avoids YAML::LoadAll, which makes documents without end from some malformed text.
@@ -405,15 +508,22 @@ absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view f
       return absl::InvalidArgumentError(
           absl::StrCat(file, ": holds several documents; one file describes one run"));
     }
-    RETURN_IF_ERROR(ReadRunSpec(place, YAML::Load(std::string(yaml)), &spec));
+    status = ReadRunSpec(place, YAML::Load(std::string(yaml)), &spec);
   } catch (const YAML::Exception& error) {
-    if (error.mark.is_null()) {
-      return absl::InvalidArgumentError(absl::StrCat(file, ": ", error.msg));
-    }
-    return absl::InvalidArgumentError(
-        absl::StrCat(file, ":", error.mark.line + 1, ":", error.mark.column + 1, ": ", error.msg));
+    status = YamlErrorAt(place.file, error.mark, error.msg);
   }
+  if (!status.ok()) return WithYamlLine(std::move(status), yaml);
   return spec;
+}
+
+nlohmann::ordered_json RunFileSchema() {
+  RunSpec spec;
+  Schema schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                   {"title", "gpuctl run file"}};
+  schema.update(YamlMapSchema(RunFields(&spec)));
+  // A command behind -- stands for both.
+  schema["not"] = {{"required", {"run", "trainer"}}};
+  return schema;
 }
 
 absl::Status CheckRunSpec(const RunSpec& spec) {
@@ -437,10 +547,7 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
     RETURN_IF_ERROR(CheckRetryCondition(condition));
   }
   for (const std::string& secret : spec.secrets) {
-    if (!IsVariableName(secret)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "secrets: \"", secret, "\" cannot name a variable; give names, never values"));
-    }
+    RETURN_IF_ERROR(CheckSecretName(secret));
     if (spec.env.count(secret) != 0) {
       return absl::InvalidArgumentError(
           absl::StrCat(secret, " is both in env and in secrets; give one"));
@@ -460,8 +567,7 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
 }
 
 absl::Status CheckProviderName(absl::string_view provider) {
-  std::vector<std::string> names = {"local", "ssh"};
-  for (const std::string& market : MarketNames()) names.push_back(market);
+  const std::vector<std::string> names = ProviderNames();
   if (std::find(names.begin(), names.end(), provider) != names.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("unknown provider \"", provider, "\"",
                                                  DidYouMean(provider, names), "; there are ",

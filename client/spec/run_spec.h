@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -82,9 +83,13 @@ struct RunSpec {
 };
 
 // Reads a run file. INVALID_ARGUMENT names `file`, line, column, the cause and, for a misspelled
-// field, the nearest valid one. Fields that this version does not support are errors, never
-// ignored.
+// field, the nearest valid one; for another tool's field ours. It has the line as its excerpt.
+// Fields that this version does not support are errors, never ignored.
 absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view file);
+
+// Returns the JSON Schema of run files, made of the table that reads them. What needs several
+// fields, or knowledge of GPUs and paths, it leaves to ParseRunSpec and CheckRunSpec.
+nlohmann::ordered_json RunFileSchema();
 
 // Checks what needs several fields: exactly one of run, command, trainer; settings that the trainer
 // accepts; a usable name; known retry conditions. Returns INVALID_ARGUMENT.

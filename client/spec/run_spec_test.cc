@@ -3,7 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/base/exit_codes.h"
+#include "client/spec/foreign_words.h"
 
 namespace gpuctl {
 namespace {
@@ -350,6 +357,81 @@ TEST(RunSpecFlagsTest, ChangeSingleSettings) {
   EXPECT_FALSE(SetTrainerOption("train.steps", spec).ok());
   EXPECT_FALSE(SetTrainerOption(".=1", spec).ok());
   EXPECT_FALSE(SetTrainerOption("a=[", spec).ok());
+}
+
+std::string ExcerptOfError(absl::string_view yaml) {
+  const absl::StatusOr<RunSpec> spec = ParseRunSpec(yaml, "run.yaml");
+  const std::optional<Excerpt> excerpt = ExcerptOf(spec.status());
+  if (!excerpt.has_value()) return "";
+  return absl::StrCat(excerpt->line, ":", excerpt->column, ":", excerpt->text);
+}
+
+TEST(ParseRunSpecTest, ErrorsHaveTheLineThatTheyAreAbout) {
+  EXPECT_EQ(ExcerptOfError("name: x\nresources:\n  gpus: H100\n"), "3:3:  gpus: H100");
+  EXPECT_EQ(ExcerptOfError("name: x\r\nlimits: {time: 6}\r\n"), "2:16:limits: {time: 6}");
+  EXPECT_EQ(ExcerptOfError("run: [a\nb: c"), "2:2:b: c");
+  EXPECT_EQ(ExcerptOfError("retry: {on: [lost, never]}"), "1:20:retry: {on: [lost, never]}");
+  EXPECT_EQ(ExcerptOfError("name: a b"), "1:7:name: a b");
+  EXPECT_EQ(ExcerptOfError(""), "");
+}
+
+// A line of the run file goes to logs of CI systems, too.
+TEST(ParseRunSpecTest, NoExcerptShowsWhatMayBeASecret) {
+  for (const char* yaml :
+       {"secrets: [hunter-2]", "env: {A-B: hunter2}", "env:\n  A-B: hunter2",
+        "resources: {registry: {username: me, word: hunter2}}",
+        "resources:\n  registry:\n    user: hunter2", "gpus: 1 # password hunter2",
+        "x: {HF_TOKEN: hunter2}", "env: {API_KEY: hunter2, API_KEY: hunter2}"}) {
+    EXPECT_NE(ErrorOf(yaml), "") << yaml;
+    EXPECT_EQ(ExcerptOfError(yaml), "") << yaml;
+  }
+}
+
+TEST(ParseRunSpecTest, WordsOfOtherToolsAreNamedWithOurs) {
+  EXPECT_THAT(ErrorOf("resources: {accelerators: A100:8}"),
+              HasSubstr("\"resources.accelerators\"; it is resources.gpu here, like gpu: A100"));
+  EXPECT_THAT(ErrorOf("resources: {use_spot: true}"), HasSubstr("it is resources.spot here"));
+  EXPECT_THAT(ErrorOf("file_mounts: {/data: s3://x}"), HasSubstr("it is data here"));
+  EXPECT_THAT(ErrorOf("num_nodes: 2"), HasSubstr("no such field here: one run uses one machine"));
+  EXPECT_THAT(ErrorOf("gpu: H100"), HasSubstr("it is resources.gpu here"));
+  EXPECT_THAT(ErrorOf("resources: {gpus: H100}"), HasSubstr("did you mean \"gpu\""));
+}
+
+// Each of our fields that the words name exists, and no word is one of our fields at its place.
+TEST(ForeignWordsTest, NameFieldsThatThereAre) {
+  const nlohmann::ordered_json schema = RunFileSchema();
+  for (const ForeignWord& word : ForeignWords()) {
+    EXPECT_FALSE(schema["properties"].contains(word.word)) << word.word;
+    if (*word.ours == '\0') continue;
+    const nlohmann::ordered_json* at = &schema;
+    for (const absl::string_view part : absl::StrSplit(word.ours, '.')) {
+      ASSERT_TRUE(at->contains("properties")) << word.ours;
+      ASSERT_TRUE((*at)["properties"].contains(std::string(part))) << word.ours;
+      at = &(*at)["properties"][std::string(part)];
+    }
+  }
+}
+
+TEST(RunFileSchemaTest, EveryFieldIsDescribed) {
+  const nlohmann::ordered_json schema = RunFileSchema();
+  EXPECT_EQ(schema["properties"]["setup"], false);
+  EXPECT_EQ(schema["properties"]["retry"]["properties"]["max"]["maximum"], 1000);
+  EXPECT_EQ(schema["properties"]["trainer"]["properties"]["train"]["properties"]["steps"]["type"],
+            "integer");
+  int fields = 0;
+  const std::function<void(const nlohmann::ordered_json&)> visit = [&](const auto& object) {
+    if (!object.is_object() || !object.contains("properties")) return;
+    for (const auto& [name, field] : object["properties"].items()) {
+      ++fields;
+      if (field.is_boolean()) continue;
+      EXPECT_NE(field.value("description", ""), "") << name;
+      visit(field);
+    }
+  };
+  for (const auto& [name, field] : schema["properties"].items()) {
+    if (name != "trainer") visit({{"properties", {{name, field}}}});
+  }
+  EXPECT_GT(fields, 30);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,30 @@ absl::Status Try(Check check) {
   return absl::OkStatus();
 }
 
+const std::vector<std::string>& RowMasks() {
+  static const auto* const masks = new std::vector<std::string>{"assistant", "last", "all"};
+  return *masks;
+}
+
+nlohmann::ordered_json SchemaOf(const trainer::Field& field) {
+  nlohmann::ordered_json schema;
+  if (std::holds_alternative<bool*>(field.slot)) {
+    schema["type"] = "boolean";
+  } else if (std::holds_alternative<std::string*>(field.slot)) {
+    schema["type"] = "string";
+    if (!field.choices.empty()) schema["enum"] = field.choices;
+  } else if (std::holds_alternative<std::vector<std::string>*>(field.slot)) {
+    schema["type"] = {"array", "string"};
+    schema["items"]["type"] = "string";
+  } else {
+    schema["type"] = std::holds_alternative<int64_t*>(field.slot) ? "integer" : "number";
+    schema["minimum"] = field.low;
+    schema["maximum"] = field.high;
+  }
+  schema["description"] = field.help;
+  return schema;
+}
+
 absl::Status TakeText(const char* key, nlohmann::json& section, std::string& text) {
   const auto found = section.find(key);
   if (found == section.end()) return absl::OkStatus();
@@ -50,7 +75,7 @@ absl::StatusOr<RowSettings> TakeRowSettings(nlohmann::json& settings) {
   nlohmann::json& section = settings["data"];
   RETURN_IF_ERROR(TakeText("template", section, rows.template_file));
   RETURN_IF_ERROR(TakeText("mask", section, rows.mask));
-  const std::vector<std::string> masks = {"assistant", "last", "all"};
+  const std::vector<std::string>& masks = RowMasks();
   if (rows.mask.empty() || std::find(masks.begin(), masks.end(), rows.mask) != masks.end()) {
     return rows;
   }
@@ -74,6 +99,23 @@ absl::Status CheckTrainerSettings(absl::string_view trainer_json) {
   if (!status.ok() || data) return status;
   return absl::InvalidArgumentError(
       "trainer: data.paths is empty; name what to train on, relative to the work directory");
+}
+
+nlohmann::ordered_json TrainerSettingsSchema() {
+  trainer::Config config;
+  nlohmann::ordered_json sections = nlohmann::ordered_json::object();
+  for (const trainer::Section& section : trainer::Sections(config)) {
+    nlohmann::ordered_json fields = nlohmann::ordered_json::object();
+    for (const trainer::Field& field : section.fields) fields[field.key] = SchemaOf(field);
+    if (section.key == "data") {
+      fields["template"] = {{"type", "string"},
+                            {"description", "file with a chat template in place of the model's"}};
+      fields["mask"] = {{"enum", RowMasks()}, {"description", "what of a row is learned"}};
+    }
+    sections[section.key] = {
+        {"type", "object"}, {"additionalProperties", false}, {"properties", std::move(fields)}};
+  }
+  return sections;
 }
 
 }  // namespace gpuctl

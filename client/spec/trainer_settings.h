@@ -29,6 +29,9 @@ absl::Status CheckTrainerKeys(const nlohmann::json& settings);
 // data. Opens no file.
 absl::Status CheckTrainerSettings(absl::string_view trainer_json);
 
+// Returns the JSON Schema of the settings' sections, from the trainer's own table.
+nlohmann::ordered_json TrainerSettingsSchema();
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_SPEC_TRAINER_SETTINGS_H_

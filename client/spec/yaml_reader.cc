@@ -1,12 +1,19 @@
 #include "client/spec/yaml_reader.h"
 
+#include <optional>
 #include <set>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/suggest.h"
+#include "client/spec/foreign_words.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -86,11 +93,41 @@ absl::Status ToJson(const YamlPlace& place, const YAML::Node& node, int depth, i
 
 }  // namespace
 
+absl::Status YamlErrorAt(const std::string& file, const YAML::Mark& mark,
+                         absl::string_view message) {
+  if (mark.is_null()) return absl::InvalidArgumentError(absl::StrCat(file, ": ", message));
+  // WithYamlLine adds the text.
+  return WithExcerpt(absl::InvalidArgumentError(absl::StrCat(file, ":", mark.line + 1, ":",
+                                                             mark.column + 1, ": ", message)),
+                     {mark.line + 1, mark.column + 1, ""});
+}
+
 absl::Status YamlError(const YamlPlace& place, const YAML::Node& node, absl::string_view message) {
-  const YAML::Mark mark = node.Mark();
-  if (mark.is_null()) return absl::InvalidArgumentError(absl::StrCat(place.file, ": ", message));
-  return absl::InvalidArgumentError(
-      absl::StrCat(place.file, ":", mark.line + 1, ":", mark.column + 1, ": ", message));
+  absl::Status status = YamlErrorAt(place.file, node.Mark(), message);
+  // Somebody may have written the secret itself there.
+  for (const absl::string_view field : {"secrets", "env", "resources.registry"}) {
+    if (absl::StartsWith(place.field, field)) return absl::InvalidArgumentError(status.message());
+  }
+  return status;
+}
+
+absl::Status WithYamlLine(absl::Status status, absl::string_view text) {
+  std::optional<Excerpt> excerpt = ExcerptOf(status);
+  if (!excerpt.has_value()) return status;
+  const absl::Status plain = absl::InvalidArgumentError(status.message());
+  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  if (static_cast<size_t>(excerpt->line) > lines.size()) return plain;
+  absl::string_view line = lines[static_cast<size_t>(excerpt->line) - 1];
+  absl::ConsumeSuffix(&line, "\r");
+  if (absl::StripAsciiWhitespace(line).empty()) return plain;
+  const std::string lower = absl::AsciiStrToLower(line);
+  for (const absl::string_view word : {"password", "secret", "token", "_key"}) {
+    if (absl::StrContains(lower, word)) return plain;
+  }
+  // The place is behind the end where something is missing.
+  if (static_cast<size_t>(excerpt->column) > line.size() + 1) return plain;
+  excerpt->text = std::string(line);
+  return WithExcerpt(std::move(status), *excerpt);
 }
 
 absl::StatusOr<std::string> YamlString(const YamlPlace& place, const YAML::Node& node) {
@@ -194,15 +231,34 @@ absl::Status ReadYamlMap(const YamlPlace& place, const YAML::Node& node,
       if (key == field.name) found = &field;
     }
     if (found == nullptr) {
-      return YamlError(place, entry.first,
-                       absl::StrCat("unknown field \"", full, "\"", DidYouMean(key, names)));
+      const std::string near = DidYouMean(key, names), ours = OursFor(key);
+      const std::string help = near.empty() && !ours.empty() ? absl::StrCat("; ", ours) : near;
+      return YamlError(place, entry.first, absl::StrCat("unknown field \"", full, "\"", help));
     }
     if (!seen.insert(key).second) {
       return YamlError(place, entry.first, absl::StrCat("field \"", full, "\" is given twice"));
     }
-    RETURN_IF_ERROR(found->read(YamlPlace{place.file, full}, entry.second));
+    RETURN_IF_ERROR(found->type.read(YamlPlace{place.file, full}, entry.second));
   }
   return absl::OkStatus();
+}
+
+nlohmann::ordered_json YamlMapSchema(const std::vector<YamlField>& fields) {
+  nlohmann::ordered_json properties = nlohmann::ordered_json::object();
+  for (const YamlField& field : fields) {
+    nlohmann::ordered_json schema = field.type.schema;
+    if (schema.is_object()) schema["description"] = field.about;
+    properties[field.name] = std::move(schema);
+  }
+  return {{"type", "object"}, {"additionalProperties", false}, {"properties", properties}};
+}
+
+YamlType YamlMapOf(std::vector<YamlField> fields) {
+  nlohmann::ordered_json schema = YamlMapSchema(fields);
+  return {[fields = std::move(fields)](const YamlPlace& place, const YAML::Node& node) {
+            return ReadYamlMap(place, node, fields);
+          },
+          std::move(schema)};
 }
 
 }  // namespace gpuctl

@@ -44,14 +44,31 @@ absl::StatusOr<std::map<std::string, std::string>> YamlStringMap(const YamlPlace
 // these. Refuses more than 100,000 values or 32 levels, which aliases can produce.
 absl::StatusOr<nlohmann::json> YamlToJson(const YamlPlace& place, const YAML::Node& node);
 
-// One known field of a mapping. `read` gets its value.
+// What a value may be: how it is read, and the same as JSON Schema.
+struct YamlType {
+  std::function<absl::Status(const YamlPlace& place, const YAML::Node& node)> read;
+  nlohmann::ordered_json schema;
+};
+
+// One known field of a mapping.
 struct YamlField {
   const char* name;
-  std::function<absl::Status(const YamlPlace& place, const YAML::Node& node)> read;
+  YamlType type;
+  const char* about;  // one line
 };
 // Reads a mapping field by field; unknown, repeated and non-scalar keys are errors.
 absl::Status ReadYamlMap(const YamlPlace& place, const YAML::Node& node,
                          const std::vector<YamlField>& fields);
+// Returns the schema of such a mapping.
+nlohmann::ordered_json YamlMapSchema(const std::vector<YamlField>& fields);
+YamlType YamlMapOf(std::vector<YamlField> fields);
+
+// Returns `status`, an error from the functions above about a file with this text, with the line
+// that it is about. Leaves out a line that may have a secret in it.
+absl::Status WithYamlLine(absl::Status status, absl::string_view text);
+// Returns an error as YamlError does, for a place that yaml-cpp names.
+absl::Status YamlErrorAt(const std::string& file, const YAML::Mark& mark,
+                         absl::string_view message);
 
 }  // namespace gpuctl
 

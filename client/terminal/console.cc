@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -19,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
+#include "client/terminal/line_assembler.h"
 #include "client/terminal/safe_text.h"
 #include "client/terminal/write_or_wake.h"
 
@@ -188,6 +190,26 @@ void Console::PrintJsonList(const std::string& key, const std::vector<Json>& obj
   WriteText(STDOUT_FILENO, text);
 }
 
+std::vector<std::string> ExcerptLines(const Excerpt& excerpt) {
+  constexpr size_t kBefore = 50, kBehind = 50;
+  absl::string_view text = excerpt.text;
+  const size_t at = std::min(static_cast<size_t>(std::max(excerpt.column - 1, 0)), text.size());
+  // Of a long line only what is around the place. No character is cut.
+  const auto inside = [&text](size_t i) { return i < text.size() && (text[i] & 0xC0) == 0x80; };
+  size_t begin = at > kBefore ? at - kBefore : 0;
+  while (begin < at && inside(begin)) ++begin;
+  size_t end = std::min(text.size(), at + kBehind);
+  while (end < text.size() && inside(end)) ++end;
+  const std::string before =
+      absl::StrCat(begin > 0 ? "..." : "", MakeSafe(text.substr(begin, at - begin)));
+  const std::string behind =
+      absl::StrCat(MakeSafe(text.substr(at, end - at)), end < text.size() ? "..." : "");
+  const std::string number = absl::StrCat("  ", excerpt.line, " | ");
+  return {absl::StrCat(number, before, behind),
+          absl::StrCat(std::string(number.size() - 2, ' '), "| ",
+                       std::string(static_cast<size_t>(DisplayWidth(before)), ' '), "^")};
+}
+
 void Console::PrintError(const absl::Status& status) const {
   const std::string hint = HintOf(status);
   if (json()) {
@@ -201,6 +223,9 @@ void Console::PrintError(const absl::Status& status) const {
     return PrintJson({{"error", error}});
   }
   Say(status.message());
+  if (const std::optional<Excerpt> excerpt = ExcerptOf(status); excerpt.has_value()) {
+    for (const std::string& line : ExcerptLines(*excerpt)) Note(line);
+  }
   if (!hint.empty()) Hint(hint);
 }
 

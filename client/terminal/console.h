@@ -16,6 +16,7 @@
 
 namespace gpuctl {
 
+struct Excerpt;
 struct VerbText;
 
 constexpr int kJsonSchemaVersion = 1;
@@ -99,6 +100,9 @@ class Console {
   // Where a verb says what it takes, instead of doing anything; null: it does its work.
   VerbText* describe = nullptr;
 };
+
+// Returns the lines that show an excerpt: the file's line, made safe, and a caret below its place.
+std::vector<std::string> ExcerptLines(const Excerpt& excerpt);
 
 // Returns the line that Console::Say prints, made safe, without newline: for the log above a panel.
 std::string SaidLine(absl::string_view line);

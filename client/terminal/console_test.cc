@@ -182,5 +182,35 @@ TEST(ConsoleTest, WhatIsSaidAboveAPanelIsSafe) {
   EXPECT_EQ(SaidLine(kHostile), std::string("gpuctl: ") + kShown);
 }
 
+TEST(ExcerptTest, ACaretStandsBelowThePlace) {
+  const std::vector<std::string> lines = ExcerptLines({12, 3, "  gpus: H100"});
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0], "  12 |   gpus: H100");
+  EXPECT_EQ(lines[1], "     |   ^");
+}
+
+TEST(ExcerptTest, OfALongLineOnlyWhatIsAround) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "ä";  // two bytes each
+  text += "X" + text;
+  const std::vector<std::string> lines = ExcerptLines({1, 201, text});
+  EXPECT_LT(lines[0].size(), 130u);
+  EXPECT_EQ(lines[0].find("\\x"), std::string::npos);  // no character was cut
+  EXPECT_EQ(lines[1], "    |    " + std::string(25, ' ') + "^");
+}
+
+TEST(ExcerptTest, IsSafeAndMayBeBehindTheEnd) {
+  const std::vector<std::string> lines = ExcerptLines({1, 999, std::string("\x1b[2J\tx")});
+  EXPECT_EQ(lines[0], "  1 | \\x1b[2J\\tx");
+  EXPECT_EQ(lines[1], "    |           ^");
+}
+
+TEST(ExcerptTest, IsPrintedBetweenTheErrorAndItsHint) {
+  const absl::Status error = WithExcerpt(UsageError("bad", "mend it"), {2, 1, "x: y"});
+  Console console;
+  EXPECT_EQ(Capture([&] { console.PrintError(error); }).err,
+            "gpuctl: bad\n  2 | x: y\n    | ^\nHINT: mend it\n");
+}
+
 }  // namespace
 }  // namespace gpuctl

@@ -11,6 +11,7 @@
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/safe_text.h"
 #include "client/verbs/complete_words.h"
+#include "client/verbs/describe_verbs.h"
 #include "client/verbs/verb.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -162,15 +163,7 @@ std::vector<Completion> RunNames(CommandContext& context, bool live_only) {
 int PrintWords(CommandContext& context) {
   CompletionSource source;
   for (const Verb& verb : Verbs()) source.verbs.push_back({verb.name, verb.summary});
-  source.describe = [&context](const std::string& name) {
-    VerbText text;
-    context.describe = &text;
-    for (const Verb& verb : Verbs()) {
-      if (name == verb.name) (void)verb.run(context, {});
-    }
-    context.describe = nullptr;
-    return text;
-  };
+  source.describe = [&context](const std::string& name) { return DescribeVerb(context, name); };
   source.runs = [&context](bool live_only) { return RunNames(context, live_only); };
   const std::vector<std::string> words = context.after_dashes.value_or(std::vector<std::string>());
   context.after_dashes.reset();

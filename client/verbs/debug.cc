@@ -17,9 +17,13 @@
 #include "client/terminal/console.h"
 #include "client/terminal/table.h"
 #include "client/trainer/trainer_kit.h"
+#include "client/verbs/describe_verbs.h"
+#include "client/verbs/man_page.h"
+#include "client/verbs/verb.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {
@@ -102,25 +106,43 @@ absl::StatusOr<int> DebugTrainerKit(CommandContext& context, const std::string& 
   return kExitOk;
 }
 
+absl::StatusOr<int> DebugManPages(CommandContext& context, const std::string& directory) {
+  std::vector<ManVerb> verbs;
+  for (const Verb& verb : Verbs()) {
+    verbs.push_back({verb.name, verb.group, verb.summary, DescribeVerb(context, verb.name)});
+  }
+  RETURN_IF_ERROR(MakeDirectories(directory, 0755));
+  RETURN_IF_ERROR(
+      WriteFileAtomic(JoinPath(directory, "gpuctl.1"), ManOverview(verbs, GPUCTL_VERSION), 0644));
+  for (const ManVerb& verb : verbs) {
+    RETURN_IF_ERROR(WriteFileAtomic(JoinPath(directory, absl::StrCat("gpuctl-", verb.name, ".1")),
+                                    ManPageOf(verb, GPUCTL_VERSION), 0644));
+  }
+  context.Say(absl::StrCat(directory, ": ", verbs.size() + 1, " pages"));
+  return kExitOk;
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> args) {
   std::string what, reference;
   VerbParser parser(
-      context, "debug job|replay|trainer-kit RUN|DIR [FLAGS]",
+      context, "debug job|replay|trainer-kit|man-pages RUN|DIR [FLAGS]",
       "job          the state of a run's job and what it is derived from, by the node and\n"
       "             by the copy here\n"
       "replay       shows the copy here as attach would, without any link\n"
-      "trainer-kit  puts into the new directory DIR what trainer: sends to other machines");
-  parser.Option("WHAT", what, "job, replay or trainer-kit").Required();
+      "trainer-kit  puts into the new directory DIR what trainer: sends to other machines\n"
+      "man-pages    puts into the directory DIR a manual page for each verb");
+  parser.Option("WHAT", what, "job, replay, trainer-kit or man-pages").Required();
   parser.Option("RUN", reference, "Run: name, id, or the beginning of one; or DIR").Required();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (what == "job") return DebugJob(context, reference);
   if (what == "replay") return DebugReplay(context, reference);
   if (what == "trainer-kit") return DebugTrainerKit(context, reference);
+  if (what == "man-pages") return DebugManPages(context, reference);
   return UsageError(absl::StrCat("debug: unknown view \"", what, "\"",
-                                 DidYouMean(what, {"job", "replay", "trainer-kit"})),
+                                 DidYouMean(what, {"job", "replay", "trainer-kit", "man-pages"})),
                     "gpuctl debug job RUN, or gpuctl debug replay RUN");
 }
 

@@ -210,8 +210,8 @@ absl::Status ReadNumbers(CommandContext& context, RunStore& store, bool offline,
   if (!everything) return absl::OkStatus();
   RETURN_IF_ERROR(ReadHistory(mirror, run.row.heard_ms, run.history));
   if (run.history.thinned()) {
-    context.Say(absl::StrCat(run.row.name, " has more steps than are shown: of each ",
-                             "few, one was taken"));
+    context.Say(
+        absl::StrCat(run.row.name, " has very many steps: evenly chosen ones stand for all"));
   }
   run.gpus = std::make_unique<GpuHistory>(run.history);
   return ReadGpuHistory(mirror, *run.gpus);

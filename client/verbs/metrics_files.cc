@@ -1,6 +1,9 @@
 #include "client/verbs/metrics_files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <functional>
 #include <optional>
@@ -21,7 +24,6 @@
 namespace gpuctl {
 namespace {
 
-constexpr int64_t kMaxEventFileBytes = int64_t{1} << 30;
 constexpr mode_t kFileMode = 0644;
 constexpr mode_t kDirectoryMode = 0755;
 
@@ -48,16 +50,30 @@ std::vector<PlotPoint> UtilizationOf(const GpuHistory& gpus) {
   return points;
 }
 
-// Appends to a file that has the beginning of `bytes`, else replaces it.
+// Appends to a file that has the beginning of `bytes`, else replaces it. Two gpuctl may do so at
+// once: the file's lock is held from the look to the write.
 absl::Status BringUpToDate(const std::string& path, const std::string& bytes) {
-  const absl::StatusOr<std::string> old = ReadFileToString(path, kMaxEventFileBytes);
-  if (old.ok() && *old == bytes) return absl::OkStatus();
-  if (!old.ok() || !absl::StartsWith(bytes, *old)) {
+  const UniqueFd file(file_ops::Open(path, O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info {};
+  if (!file.valid() || fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
+      info.st_size > static_cast<int64_t>(bytes.size())) {
     return WriteFileAtomic(path, bytes, kFileMode);
   }
-  const UniqueFd file(file_ops::Open(path, O_WRONLY | O_APPEND | O_NOFOLLOW));
-  if (!file.valid()) return WriteFileAtomic(path, bytes, kFileMode);
-  return WriteAll(file.get(), absl::string_view(bytes).substr(old->size()), path);
+  (void)flock(file.get(), LOCK_EX);
+  std::string old(bytes.size(), '\0');
+  size_t size = 0;
+  ssize_t got = 0;
+  while (size < old.size() && (got = pread(file.get(), old.data() + size, old.size() - size,
+                                           static_cast<off_t>(size))) > 0) {
+    size += static_cast<size_t>(got);
+  }
+  old.resize(size);
+  // A longer file cannot be told from what was read of it.
+  const bool longer = fstat(file.get(), &info) != 0 || info.st_size != static_cast<int64_t>(size);
+  if (got < 0 || longer || !absl::StartsWith(bytes, old)) {
+    return WriteFileAtomic(path, bytes, kFileMode);
+  }
+  return WriteAll(file.get(), absl::string_view(bytes).substr(size), path);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "client/base/simulated_clock.h"
 #include "client/base/suggest.h"
 #include "client/terminal/console.h"
+#include "client/verbs/describe_verbs.h"
 #include "client/verbs/verb.h"
 #include "client/verbs/verbs.h"
 
@@ -161,10 +162,21 @@ const std::vector<Verb>& Verbs() {
       {"login", "Rent", "take a provider's key, check it, keep it", CmdLogin},
       {"node", "Help", "the programs for machines: list them, fetch more", CmdNode},
       {"doctor", "Help", "check this laptop and a machine; name the fix", CmdDoctor},
+      {"run-schema", "Help", "the JSON Schema of the run file, for editors", CmdRunSchema},
       {"completion", "Help", "let the shell complete verbs, flags and names", CmdCompletion},
       {"debug", "Help", "look inside: debug job, debug replay", CmdDebug},
   };
   return *verbs;
+}
+
+VerbText DescribeVerb(CommandContext& context, const std::string& name) {
+  VerbText text;
+  context.describe = &text;
+  for (const Verb& verb : Verbs()) {
+    if (name == verb.name) (void)verb.run(context, {});
+  }
+  context.describe = nullptr;
+  return text;
 }
 
 int RunCommandLine(int argc, char** argv) {

@@ -43,6 +43,7 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
 absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdRunSchema(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdShow(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdSsh(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args);

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""gpuctl completion in real shells: what a person gets who presses the tab key.
+"""gpuctl completion in real shells, and the manual pages: what the verbs say of themselves.
 
   completion.py GPUCTL FAKE_JOB [TEST...]
 
-zsh and fish are tried where they are installed (deploy/packages.sh package).
+zsh and fish are tried where they are installed.
 """
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -194,6 +195,32 @@ def test_fish(l):
     assert in_fish(l, "gpuctl launch --provider ru") == ["runpod"]
     assert any("elk file.yaml" in text for text in in_fish(l, "gpuctl launch elk"))
     assert any("exact.svg" in text for text in in_fish(l, "gpuctl metrics --plot=ex"))
+
+
+def test_man_pages(l):
+    """The manual pages have what --help has, and their readers have no complaint."""
+    setup(l)
+    l.run("debug", "man-pages", "man")
+    verbs = re.findall(r"^  ([a-z-]+) +", l.run("--help").stdout.decode(), re.MULTILINE)
+    pages = sorted(os.listdir(l.work + "/man"))
+    assert pages == sorted(["gpuctl.1"] + ["gpuctl-%s.1" % verb for verb in verbs]), pages
+    for verb in verbs:
+        with open(l.work + "/man/gpuctl-%s.1" % verb, encoding="utf-8") as file:
+            page = file.read()
+        for flag in re.findall(r"--[a-z-]+(?=[ ,\n])", l.run(verb, "--help").stdout.decode()):
+            assert flag.replace("-", "\\-") in page, (verb, flag)
+    for reader in (["mandoc", "-T", "lint", "-W", "warning"],
+                   ["groff", "-man", "-ww", "-Tutf8", "-z"]):
+        if shutil.which(reader[0]) is None:
+            print("%s is not installed: not tried" % reader[0])
+            continue
+        done = subprocess.run(reader + ["man/" + page for page in pages], cwd=l.work,
+                              capture_output=True, timeout=DEADLINE_S)
+        # No page has a date: it would be that of the build.
+        said = [line for line in (done.stdout + done.stderr).decode().splitlines()
+                if "missing date" not in line]
+        assert said == [], said[:5]
+    shutil.rmtree(l.work + "/man")
 
 
 def test_errors(l):

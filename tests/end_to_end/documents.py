@@ -46,6 +46,7 @@ ELSEWHERE = {
     r"deploy/packages\.sh build trainer test": ("test", "deploy/packages.sh"),
     r"cmake --(build --)?preset dev": ("test", "cmake --"),
     r"ctest --test-dir build/dev -L unit": ("test", "ctest"),
+    r"gpuctl run-schema > run\.schema\.json": ("tests/end_to_end/run_schema.py", "run-schema"),
     r"gpuctl completion fish \| source": ("tests/end_to_end/completion.py", "completion fish"),
     r"gpuctl (ssh|exec -t|forward) amber-fox-3.*": ("tests/end_to_end/reach.py", "forward"),
     r"(ssh|scp) .*gpuctl-amber-fox-3.*": ("tests/end_to_end/reach.py", "scp"),
@@ -199,7 +200,7 @@ def test_every_command_is_run(_):
 
 def test_verbs_and_flags_of_the_text_exist(w):
     helps = {}
-    verbs = set(re.findall(r"^  ([a-z-]+) {2,}", w.run("--help").stdout.decode(), re.MULTILINE))
+    verbs = set(re.findall(r"^  ([a-z-]+) +", w.run("--help").stdout.decode(), re.MULTILINE))
     assert len(verbs) > 20, verbs
     checked = 0
     for page in PAGES + TRAINER_PAGES + ["CHANGELOG.md", "deploy/README.md"]:

@@ -148,6 +148,18 @@ def test_event_files(l):
     assert b"HINT: tensorboard --logdir logs" in done.stderr, done.stderr
     with open(path, "rb") as file:
         assert file.read() == content and os.stat(path).st_ino == inode
+    # Many at once write it once.
+    os.truncate(path, len(content) - 100)
+    many = [l.start("metrics", "ev", "--offline", "--tensorboard", "logs") for _ in range(6)]
+    assert [process.wait(timeout=60) for process in many] == [0] * 6
+    with open(path, "rb") as file:
+        assert file.read() == content
+    # What is no file is replaced, too, and nothing waits for its other end.
+    os.remove(path)
+    os.mkfifo(path)
+    l.run("metrics", "ev", "--offline", "--tensorboard", "logs")
+    with open(path, "rb") as file:
+        assert file.read() == content
     # One with other content is replaced, and a link is not followed.
     os.remove(path)
     with open(l.work + "/mine", "wb") as file:
