@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/market/holdings.h"
 #include "client/metrics/progress.h"
 #include "client/runs/context.h"

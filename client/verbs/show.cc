@@ -70,8 +70,8 @@ void AddSource(const RunRecord& record, Page& page) {
   page.Add("no diff", source.diff_missing);
   if (source.left_out_count > 0) {
     page.Add("not in it",
-             absl::StrCat(source.left_out_count == 1 ? "" : "files, such as ",
-                          FirstFew(source.left_out), ": secret, large and new, or not sent"));
+             absl::StrCat(source.left_out_count,
+                          " secret, large and new, or not sent: ", FirstFew(source.left_out)));
   }
   page.Add("workdir", record.row.workdir);
   page.Add("content", record.content.substr(0, 12));

@@ -115,6 +115,20 @@ def test_two_runs_are_compared(l):
     assert b"no run \"nobody\"" in done.stderr, done.stderr
 
 
+def test_a_resumed_run_keeps_its_tags_and_has_a_record_of_its_own(l):
+    root = repository(l, "resumed")
+    l.run("launch", "--workdir", root, "--name", "resumed", "--tag", "long", "--note", "go on",
+          "--", "sh", "-c", "exit 3", code=3)
+    write(os.path.join(root, "train.py"), b"print('repaired')\n")
+    l.run("resume", "resumed-1", "--anew", code=3)
+    first, second = l.json("show", "resumed-1"), l.json("show", "resumed-2")
+    assert second["resumed_from"] == first["run_id"], second
+    assert (second["tags"], second["note"]) == (["long"], "go on"), second
+    assert first["git"]["clean"] is True and second["git"]["changed"] == 1, (first, second)
+    assert b"repaired" in l.run("show", "resumed-2", "--diff").stdout
+    assert "resumed      resumed-1\n" in l.run("show", "resumed-2").stdout.decode()
+
+
 def test_tags_find_runs_again(l):
     for count in (1, 2, 3):
         l.run("launch", "--no-workdir", "--name", "swept", "--tag", "sweep", "--tag",
