@@ -45,7 +45,8 @@ CREATE TABLE runs (
 -- Apart, because lists never need them and they are larger than all the rest.
 CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT NOT NULL,
   launch TEXT NOT NULL DEFAULT '', resumed_from TEXT NOT NULL DEFAULT '',
-  note TEXT NOT NULL DEFAULT '', source TEXT NOT NULL DEFAULT '', diff TEXT NOT NULL DEFAULT ''
+  note TEXT NOT NULL DEFAULT '', packages TEXT NOT NULL DEFAULT '',
+  source TEXT NOT NULL DEFAULT '', diff TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 CREATE INDEX runs_created ON runs (created_ms);
 CREATE INDEX runs_target ON runs (target_name, created_ms);
@@ -77,6 +78,7 @@ constexpr char kAddLiveIndex[] =
 constexpr char kAddTags[] = R"sql(
 ALTER TABLE runs ADD COLUMN tags TEXT NOT NULL DEFAULT '';
 ALTER TABLE specs ADD COLUMN note TEXT NOT NULL DEFAULT '';
+ALTER TABLE specs ADD COLUMN packages TEXT NOT NULL DEFAULT '';
 ALTER TABLE specs ADD COLUMN source TEXT NOT NULL DEFAULT '';
 ALTER TABLE specs ADD COLUMN diff TEXT NOT NULL DEFAULT '';
 )sql";
@@ -506,6 +508,14 @@ absl::Status RunStore::SetNote(absl::string_view run_id, absl::string_view note)
       .Run();
 }
 
+absl::Status RunStore::SetPackages(absl::string_view run_id, absl::string_view packages) {
+  return SqliteStatement(database_, "UPDATE specs SET packages = ? WHERE run_id = ?",
+                         "record the packages")
+      .Bind(packages)
+      .Bind(run_id)
+      .Run();
+}
+
 absl::Status RunStore::Delete(absl::string_view run_id) {
   for (const char* sql :
        {"DELETE FROM runs WHERE run_id = ?", "DELETE FROM specs WHERE run_id = ?"}) {
@@ -606,11 +616,12 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
 
 absl::StatusOr<RunRow> RunStore::Get(absl::string_view reference) {
   ASSIGN_OR_RETURN(const std::string run_id, Resolve(reference));
-  SqliteStatement select(database_,
-                         "SELECT " GPUCTL_RUN_COLUMNS
-                         ", spec, patterns, launch, resumed_from, note, source FROM runs JOIN "
-                         "specs USING (run_id) WHERE run_id = ?",
-                         "read the run");
+  SqliteStatement select(
+      database_,
+      "SELECT " GPUCTL_RUN_COLUMNS
+      ", spec, patterns, launch, resumed_from, note, source, packages FROM runs JOIN "
+      "specs USING (run_id) WHERE run_id = ?",
+      "read the run");
   ASSIGN_OR_RETURN(const bool found, select.Bind(run_id).Step());
   if (!found) return absl::NotFoundError(absl::StrCat("run ", run_id, " is gone"));
   TargetCache cache;
@@ -626,6 +637,7 @@ absl::StatusOr<RunRow> RunStore::Get(absl::string_view reference) {
   row.resumed_from = select.Text(kRunColumns + 3);
   row.note = select.Text(kRunColumns + 4);
   row.source_json = select.Text(kRunColumns + 5);
+  row.packages = select.Text(kRunColumns + 6);
   return row;
 }
 

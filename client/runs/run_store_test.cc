@@ -254,6 +254,8 @@ TEST_F(RunStoreTest, KeepsTheSourceTheTagsAndTheNote) {
   EXPECT_EQ(*store_->SourceDiff(other.run_id), "");
   EXPECT_TRUE(store_->Get(other.run_id)->tags.empty());
   ASSERT_TRUE(store_->SetNote(row.run_id, "").ok());
+  ASSERT_TRUE(store_->SetPackages(row.run_id, "python==3.11.2\ntorch==2.6.0").ok());
+  EXPECT_EQ(store_->Get(row.run_id)->packages, "python==3.11.2\ntorch==2.6.0");
   EXPECT_EQ(store_->Get(row.run_id)->note, "");
   EXPECT_EQ(store_->SetNote(row.run_id, std::string(4097, 'x')).code(),
             absl::StatusCode::kInvalidArgument);
@@ -328,7 +330,8 @@ TEST_F(RunStoreTest, AnOlderGpuctlAndThisOneUseOneDatabase) {
   ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(database,
                          "ALTER TABLE runs DROP COLUMN tags; ALTER TABLE specs DROP COLUMN note;"
-                         "ALTER TABLE specs DROP COLUMN source; ALTER TABLE specs DROP COLUMN diff",
+                         "ALTER TABLE specs DROP COLUMN source; ALTER TABLE specs DROP COLUMN diff;"
+                         "ALTER TABLE specs DROP COLUMN packages",
                          nullptr, nullptr, nullptr),
             SQLITE_OK);
   std::vector<std::thread> openers;

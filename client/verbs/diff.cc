@@ -63,6 +63,11 @@ absl::StatusOr<Side> ReadSide(CommandContext& context, Holdings& holdings, RunSt
   return side;
 }
 
+void AddPackages(Side& side) {
+  const std::vector<RecordField> packages = PackageFieldsOf(side.record.row);
+  side.fields.insert(side.fields.end(), packages.begin(), packages.end());
+}
+
 void PrintDifferences(CommandContext& context, const Side& first, const Side& second,
                       const std::vector<Difference>& differences) {
   const std::string& before = first.record.row.name;
@@ -146,7 +151,8 @@ absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> ar
   VerbParser parser(
       context, "diff RUN OTHER [FLAGS]",
       "Shows how two runs differ: what was asked for, the commit and the content of the\n"
-      "work directory, the machine, and how they went.");
+      "work directory, the machine, and how they went. Packages are compared where gpuctl\n"
+      "show RUN --packages has recorded those of both.");
   parser.Option("RUN", first_name, "Name, id, or the beginning of one").Required();
   parser.Option("OTHER", second_name, "The run to compare it with").Required();
   parser.Switch("--patch", patch,
@@ -160,8 +166,12 @@ absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> ar
   ASSIGN_OR_RETURN(const RunRow first_row, store->Get(first_name));
   ASSIGN_OR_RETURN(const RunRow second_row, store->Get(second_name));
   Holdings holdings(context);
-  ASSIGN_OR_RETURN(const Side first, ReadSide(context, holdings, *store, first_row));
-  ASSIGN_OR_RETURN(const Side second, ReadSide(context, holdings, *store, second_row));
+  ASSIGN_OR_RETURN(Side first, ReadSide(context, holdings, *store, first_row));
+  ASSIGN_OR_RETURN(Side second, ReadSide(context, holdings, *store, second_row));
+  if (!first_row.packages.empty() && !second_row.packages.empty()) {
+    AddPackages(first);
+    AddPackages(second);
+  }
   if (patch) {
     RETURN_IF_ERROR(PrintPatch(context, first, second));
     return kExitOk;

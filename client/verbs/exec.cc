@@ -20,6 +20,7 @@
 #include "client/spec/job_spec.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/console.h"
+#include "client/verbs/job_shell.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -34,24 +35,13 @@ namespace {
 std::string RemoteCommandLine(const RunRow& row, const gpuctl::v1::JobSpec& spec, int attempt,
                               const std::string& root, bool limited,
                               const std::vector<std::string>& argv) {
-  const JobPaths job = RootPaths(root).Job(row.job_id);
   // Tells a node with limits that the user is in contact; the user's command does not do that.
   std::string line;
   if (limited) {
     line = absl::StrCat(ShellQuote(RootPaths(root).bin_current), "/gpuctl-agent contact --root ",
                         ShellQuote(root), " --pid $$ </dev/null >/dev/null 2>&1 & ");
   }
-  absl::StrAppend(&line, "cd ", ShellQuote(job.work), " || exit 126; export");
-  const auto add = [&line](const std::string& name, const std::string& value) {
-    absl::StrAppend(&line, " ", name, "=", ShellQuote(value));
-  };
-  for (const auto& [name, value] : spec.env()) add(name, value);
-  add("GPUCTL_RUN_ID", row.run_id);
-  add("GPUCTL_JOB_ID", row.job_id);
-  add("GPUCTL_ATTEMPT", absl::StrCat(std::max(attempt, 1)));
-  add("GPUCTL_CHECKPOINT_DIR", job.checkpoints);
-  add("GPUCTL_EXEC", "1");  // the job's end leaves the command alone
-  absl::StrAppend(&line, "; exec");
+  absl::StrAppend(&line, EnterJob(row, spec, attempt, root), "exec");
   for (const std::string& word : argv) absl::StrAppend(&line, " ", ShellQuote(word));
   return line;
 }

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/base/quantity.h"
 #include "client/home/checkpoint_keep.h"
 #include "client/market/lease_view.h"
@@ -130,6 +132,16 @@ std::string DriverOf(const RunRecord& record) {
     if (!gpu.driver_version.empty()) versions.insert(gpu.driver_version);
   }
   return absl::StrJoin(versions, ", ");
+}
+
+std::vector<RecordField> PackageFieldsOf(const RunRow& row) {
+  std::vector<RecordField> fields;
+  for (const absl::string_view line : absl::StrSplit(row.packages, '\n', absl::SkipEmpty())) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(line, absl::MaxSplits(absl::string_view("=="), 1));
+    fields.push_back({absl::StrCat("package.", parts.first), parts.second, parts.second});
+  }
+  return fields;
 }
 
 int64_t TookMs(const RunRecord& record, int64_t now_ms) {

@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import stat
 import subprocess
+import sys
 import time
 
 from runs import DEADLINE_S, Terminal, held_job, open_gate, run_tests
@@ -163,6 +164,49 @@ def test_several_tag_one_run_at_once(l):
     assert l.json("show", "crowded")["tags"] == ["t%d" % count for count in range(8)]
 
 
+def test_packages_are_asked_for_and_recorded(l):
+    root = repository(l, "packaged")
+    # What a job makes itself: an environment without pip.
+    site = "lib/python%d.%d/site-packages" % sys.version_info[:2]
+    script = ("mkdir -p .venv/bin .venv/%s; ln -s $(readlink -f %s) .venv/bin/python; "
+              "printf 'home = %s\\ninclude-system-site-packages = false\\n' > .venv/pyvenv.cfg; "
+              "for one in torch-2.6.0 Numpy-$VERSION; do mkdir .venv/%s/$one.dist-info; "
+              "printf 'Metadata-Version: 2.1\\nName: %%s\\nVersion: %%s\\n' ${one%%-*} ${one#*-} "
+              "> .venv/%s/$one.dist-info/METADATA; done; echo 'print(1/0)' > importlib.py" % (
+                  site, sys.executable, os.path.dirname(os.path.realpath(sys.executable)), site,
+                  site))
+    for count, version in ((1, "1.26"), (2, "2.0")):
+        l.run("launch", "--workdir", root, "--name", "packaged", "-e", "VERSION=" + version, "--run",
+              script)
+        packages = l.run("show", "packaged-%d" % count, "--packages").stdout.decode().splitlines()
+        assert packages == ["python==%d.%d.%d" % sys.version_info[:3], "Numpy==" + version,
+                            "torch==2.6.0"], packages
+    found = {one["field"]: (one["before"], one["after"])
+             for one in l.json("diff", "packaged-1", "packaged-2")["differences"]}
+    assert found["package.Numpy"] == ("1.26", "2.0") and "package.torch" not in found, found
+    assert "packages     3 of Python" in l.run("show", "packaged-1").stdout.decode()
+    # Recorded, they outlive the machine's copy.
+    l.run("rm", "-f", "packaged-1")
+    assert b"torch==2.6.0" in l.run("show", "packaged-1", "--packages").stdout
+    l.run("launch", "--no-workdir", "--name", "plain", "--", "true")
+    l.run("rm", "-f", "plain-1")
+    done = l.run("show", "plain", "--packages", code=None)
+    assert done.returncode != 0 and b"is gone" in done.stderr and b"HINT" in done.stderr, done
+
+
+def test_an_answer_about_packages_that_is_something_else(l):
+    for name, script in (("hostile-python", "printf 'a==1\\n\\033[31mb==2\\n'"),
+                         ("endless-python", "yes a==1"), ("silent-python", "exit 0"),
+                         ("failing-python", "exit 3")):
+        l.run("launch", "--no-workdir", "--name", name, "--run",
+              "mkdir -p .venv/bin; cat > .venv/bin/python <<'END'\n#!/bin/sh\n%s\nEND\n"
+              "chmod +x .venv/bin/python" % script)
+        done = l.run("show", name, "--packages", code=None)
+        assert done.returncode == 1 and done.stdout == b"" and b"HINT" in done.stderr, done
+        assert b"\x1b" not in done.stderr, done
+        assert l.json("show", name)["packages"] is None
+
+
 def test_logs_prints_chosen_lines(l):
     l.run("launch", "--no-workdir", "--name", "chatty", "--", "bash", "-c",
           "for i in 1 2 3; do echo step $i; echo noise; "
@@ -249,7 +293,7 @@ def test_a_database_of_an_older_gpuctl(l):
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     with sqlite3.connect(path) as database:
         database.execute("ALTER TABLE runs DROP COLUMN tags")
-        for column in ("note", "source", "diff"):
+        for column in ("note", "packages", "source", "diff"):
             database.execute("ALTER TABLE specs DROP COLUMN %s" % column)
         database.execute("UPDATE specs SET launch = '' WHERE run_id = "
                          "(SELECT run_id FROM runs WHERE name = 'aged-1')")
