@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/run_program.h"
+#include "client/ignore/git_config.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
 #include "client/terminal/console.h"
@@ -111,7 +112,7 @@ absl::StatusOr<ProgramEnd> CompareIn(const std::string& git, const std::string& 
 
 // Returns how the two kept diffs differ, as `git diff` of two files shows it.
 absl::StatusOr<std::string> DiffOfDiffs(const Side& first, const Side& second) {
-  const std::string git = FindInPath("git");
+  const std::string git = GitEnvironment::FromProcess().git;
   if (git.empty()) {
     return WithHint(absl::FailedPreconditionError("compare the diffs: git is not installed"),
                     "gpuctl show RUN --diff prints each");

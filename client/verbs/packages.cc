@@ -1,7 +1,6 @@
 #include "client/verbs/packages.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,13 +45,16 @@ for name in sorted(found, key=str.lower):
     print("%s==%s" % (name, found[name]))
 )python";
 
-// Returns the shell text that lists them; 127: there is no Python.
+// Returns the shell text that lists them; 127: there is no Python. A Python that hangs is killed
+// when stdin ends, as it does when this gpuctl gives up or dies.
 std::string ListingCommand() {
   return absl::StrCat(
-      "exec 2>/dev/null; for python in .venv/bin/python venv/bin/python "
+      "exec 3<&0 2>/dev/null; for python in .venv/bin/python venv/bin/python "
       "\"$VIRTUAL_ENV/bin/python\" \"$CONDA_PREFIX/bin/python\" \"$(command -v python)\" "
-      "\"$(command -v python3)\"; do if [ -x \"$python\" ]; then exec \"$python\" -c ",
-      ShellQuote(kListPackages), "; fi; done; exit 127");
+      "\"$(command -v python3)\"; do [ -x \"$python\" ] || continue; \"$python\" -c ",
+      ShellQuote(kListPackages),
+      " </dev/null 3<&- & python=$!; { cat <&3; kill -9 $python; } >/dev/null & cat=$!; "
+      "wait $python; code=$?; kill $cat; exit $code; done; exit 127");
 }
 
 // Reads what the command prints to its end.
@@ -121,7 +123,6 @@ absl::StatusOr<std::vector<std::string>> AskForPackages(CommandContext& context,
   }
   const absl::StatusOr<std::unique_ptr<RemoteCommand>> command = links->Run(line);
   if (!command.ok()) return ExplainLinkError(command.status(), row.target);
-  shutdown((*command)->fd(), SHUT_WR);
   const absl::StatusOr<std::string> answer = ReadAnswer(context, (*command)->fd());
   if (!answer.ok()) return Explain(row, answer.status());
   const absl::StatusOr<int> code = (*command)->Wait();

@@ -149,6 +149,11 @@ TEST_F(RecordsTest, AScriptOfSeveralLinesIsShownAsSuch) {
   Add("script", absl::Hours(1), launch);
   ASSERT_OK(Run(CmdShow, {"script"}));
   EXPECT_THAT(shown_, HasSubstr("script\n  set -e\n  python train.py \\x1b[31m\n"));
+  launch.spec.run.clear();
+  launch.spec.trainer_json = "{\"optimizer\":{\"lr\":0.001}}";
+  Add("trained", absl::Hours(1), launch);
+  ASSERT_OK(Run(CmdShow, {"trained"}));
+  EXPECT_THAT(shown_, HasSubstr("trainer      {\"optimizer\":{\"lr\":0.001}}"));
 }
 
 TEST_F(RecordsTest, DiffNamesWhatDiffersAndHidesSecrets) {

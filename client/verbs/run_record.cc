@@ -91,6 +91,10 @@ absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdi
   record.mirror = paths.MirrorDir(row.run_id);
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(record.mirror));
   record.status = DeriveStatus(row, lifecycle);
+  // The copy of the run may be gone.
+  if (record.status.over && record.status.started_ms == 0) {
+    record.status.started_ms = row.accepted_ms;
+  }
   absl::StatusOr<LaunchRecord> launch = ParseLaunchRecord(row.launch_json);
   if (launch.ok()) record.launch = *std::move(launch);
   record.spec = SpecOf(row.launch_json);

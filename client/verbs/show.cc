@@ -175,6 +175,10 @@ void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record
                           end.source == EndSource::kJob ? ", the job's own" : ", gpuctl's"));
   }
   page.Add("command", CommandText(record));
+  if (const auto trainer = record.spec.find("trainer");
+      trainer != record.spec.end() && trainer->is_object()) {
+    page.Add("trainer", trainer->dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
   page.Add("tags", absl::StrJoin(row.tags, " "));
   page.Add("note", row.note);
   if (record.launch.has_value()) page.Add("like", NameOf(store, record.launch->like));

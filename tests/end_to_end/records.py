@@ -14,7 +14,7 @@ import sys
 import time
 
 from runs import DEADLINE_S, Terminal, held_job, open_gate, run_tests
-from sync import write
+from sync import read_bytes, write
 
 
 def git(where, *args):
@@ -205,6 +205,24 @@ def test_an_answer_about_packages_that_is_something_else(l):
         assert done.returncode == 1 and done.stdout == b"" and b"HINT" in done.stderr, done
         assert b"\x1b" not in done.stderr, done
         assert l.json("show", name)["packages"] is None
+
+
+def test_a_python_that_hangs_ends_with_the_question(l):
+    pid = os.path.join(l.dir, "hanging.pid")
+    l.run("launch", "--no-workdir", "--name", "hanging", "--run",
+          "mkdir -p .venv/bin; printf '#!/bin/sh\\necho $$ > %s\\nexec sleep 600\\n' "
+          "> .venv/bin/python; chmod +x .venv/bin/python" % pid)
+    asking = l.start("show", "hanging", "--packages")
+    end = time.monotonic() + DEADLINE_S
+    while not os.path.exists(pid) or not read_bytes(pid):
+        assert time.monotonic() < end and asking.poll() is None, asking.communicate()
+        time.sleep(0.02)
+    asking.kill()
+    asking.communicate()
+    hanging = int(read_bytes(pid))
+    while os.path.exists("/proc/%d" % hanging):
+        assert time.monotonic() < end, "it lives on"
+        time.sleep(0.02)
 
 
 def test_logs_prints_chosen_lines(l):
