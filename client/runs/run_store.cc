@@ -66,6 +66,7 @@ PRAGMA user_version = 2;
 // column works with it there, and records ends without a cause.
 constexpr char kHasEndCause[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'end_cause'";
 // Query for the newest addition without its own version; where it is, the others are.
+constexpr char kHasPackages[] = "SELECT 1 FROM pragma_table_info('specs') WHERE name = 'packages'";
 constexpr char kHasTags[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'tags'";
 // Removes the end of a run; the conditions that it must fulfil follow.
 constexpr char kUndoEnd[] =
@@ -78,10 +79,10 @@ constexpr char kAddLiveIndex[] =
 constexpr char kAddTags[] = R"sql(
 ALTER TABLE runs ADD COLUMN tags TEXT NOT NULL DEFAULT '';
 ALTER TABLE specs ADD COLUMN note TEXT NOT NULL DEFAULT '';
-ALTER TABLE specs ADD COLUMN packages TEXT NOT NULL DEFAULT '';
 ALTER TABLE specs ADD COLUMN source TEXT NOT NULL DEFAULT '';
 ALTER TABLE specs ADD COLUMN diff TEXT NOT NULL DEFAULT '';
 )sql";
+constexpr char kAddPackages[] = "ALTER TABLE specs ADD COLUMN packages TEXT NOT NULL DEFAULT ''";
 constexpr size_t kMostTags = 32;
 constexpr size_t kLongestTag = 64;
 constexpr size_t kLongestNote = 4096;
@@ -272,7 +273,7 @@ RunStore::~RunStore() { sqlite3_close(database_); }
 
 absl::Status RunStore::Migrate() {
   ASSIGN_OR_RETURN(int64_t found, EnsureSchema(database_, kSchema));
-  ASSIGN_OR_RETURN(const bool has_additions, Finds(kHasTags));
+  ASSIGN_OR_RETURN(const bool has_additions, Finds(kHasPackages));
   if (found == 1 || (found == kSchemaVersion && !has_additions)) {
     RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock"));
     const absl::Status status = Upgrade();
@@ -299,7 +300,9 @@ absl::Status RunStore::Upgrade() {
   if (!has_causes) RETURN_IF_ERROR(SqliteExecute(database_, kAddEndCause, kDoing));
   RETURN_IF_ERROR(SqliteExecute(database_, kAddLiveIndex, kDoing));
   ASSIGN_OR_RETURN(const bool has_tags, Finds(kHasTags));
-  return has_tags ? absl::OkStatus() : SqliteExecute(database_, kAddTags, kDoing);
+  if (!has_tags) RETURN_IF_ERROR(SqliteExecute(database_, kAddTags, kDoing));
+  ASSIGN_OR_RETURN(const bool has_packages, Finds(kHasPackages));
+  return has_packages ? absl::OkStatus() : SqliteExecute(database_, kAddPackages, kDoing);
 }
 
 absl::StatusOr<std::string> RunStore::ClientId() {

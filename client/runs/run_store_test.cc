@@ -322,6 +322,23 @@ TEST_F(RunStoreTest, TagsOfSeveralWritersAreAllKept) {
   EXPECT_EQ(store_->Get(row.run_id)->tags.size(), 8u);
 }
 
+TEST_F(RunStoreTest, AGpuctlThatDidNotKnowPackagesMadeTheDatabase) {
+  RunRow old = Row("old");
+  old.tags = {"kept"};
+  ASSERT_TRUE(store_->Insert(old).ok());
+  store_.reset();
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(
+      sqlite3_exec(database, "ALTER TABLE specs DROP COLUMN packages", nullptr, nullptr, nullptr),
+      SQLITE_OK);
+  sqlite3_close(database);
+  store_ = *RunStore::Open(path_);
+  EXPECT_EQ(store_->Get("old")->tags, old.tags);
+  EXPECT_EQ(store_->Get("old")->packages, "");
+  EXPECT_TRUE(store_->SetPackages(old.run_id, "a==1").ok());
+}
+
 TEST_F(RunStoreTest, AnOlderGpuctlAndThisOneUseOneDatabase) {
   RunRow old = Row("old");
   ASSERT_TRUE(store_->Insert(old).ok());
