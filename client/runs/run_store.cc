@@ -45,7 +45,8 @@ CREATE TABLE runs (
 -- Apart, because lists never need them and they are larger than all the rest.
 CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT NOT NULL,
   launch TEXT NOT NULL DEFAULT '', resumed_from TEXT NOT NULL DEFAULT '',
-  note TEXT NOT NULL DEFAULT '', source TEXT NOT NULL DEFAULT '', diff TEXT NOT NULL DEFAULT ''
+  note TEXT NOT NULL DEFAULT '', packages TEXT NOT NULL DEFAULT '',
+  source TEXT NOT NULL DEFAULT '', diff TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 CREATE INDEX runs_created ON runs (created_ms);
 CREATE INDEX runs_target ON runs (target_name, created_ms);
@@ -65,6 +66,7 @@ PRAGMA user_version = 2;
 // column works with it there, and records ends without a cause.
 constexpr char kHasEndCause[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'end_cause'";
 // Query for the newest addition without its own version; where it is, the others are.
+constexpr char kHasPackages[] = "SELECT 1 FROM pragma_table_info('specs') WHERE name = 'packages'";
 constexpr char kHasTags[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'tags'";
 // Removes the end of a run; the conditions that it must fulfil follow.
 constexpr char kUndoEnd[] =
@@ -80,6 +82,7 @@ ALTER TABLE specs ADD COLUMN note TEXT NOT NULL DEFAULT '';
 ALTER TABLE specs ADD COLUMN source TEXT NOT NULL DEFAULT '';
 ALTER TABLE specs ADD COLUMN diff TEXT NOT NULL DEFAULT '';
 )sql";
+constexpr char kAddPackages[] = "ALTER TABLE specs ADD COLUMN packages TEXT NOT NULL DEFAULT ''";
 constexpr size_t kMostTags = 32;
 constexpr size_t kLongestTag = 64;
 constexpr size_t kLongestNote = 4096;
@@ -270,7 +273,7 @@ RunStore::~RunStore() { sqlite3_close(database_); }
 
 absl::Status RunStore::Migrate() {
   ASSIGN_OR_RETURN(int64_t found, EnsureSchema(database_, kSchema));
-  ASSIGN_OR_RETURN(const bool has_additions, Finds(kHasTags));
+  ASSIGN_OR_RETURN(const bool has_additions, Finds(kHasPackages));
   if (found == 1 || (found == kSchemaVersion && !has_additions)) {
     RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock"));
     const absl::Status status = Upgrade();
@@ -297,7 +300,9 @@ absl::Status RunStore::Upgrade() {
   if (!has_causes) RETURN_IF_ERROR(SqliteExecute(database_, kAddEndCause, kDoing));
   RETURN_IF_ERROR(SqliteExecute(database_, kAddLiveIndex, kDoing));
   ASSIGN_OR_RETURN(const bool has_tags, Finds(kHasTags));
-  return has_tags ? absl::OkStatus() : SqliteExecute(database_, kAddTags, kDoing);
+  if (!has_tags) RETURN_IF_ERROR(SqliteExecute(database_, kAddTags, kDoing));
+  ASSIGN_OR_RETURN(const bool has_packages, Finds(kHasPackages));
+  return has_packages ? absl::OkStatus() : SqliteExecute(database_, kAddPackages, kDoing);
 }
 
 absl::StatusOr<std::string> RunStore::ClientId() {
@@ -506,6 +511,14 @@ absl::Status RunStore::SetNote(absl::string_view run_id, absl::string_view note)
       .Run();
 }
 
+absl::Status RunStore::SetPackages(absl::string_view run_id, absl::string_view packages) {
+  return SqliteStatement(database_, "UPDATE specs SET packages = ? WHERE run_id = ?",
+                         "record the packages")
+      .Bind(packages)
+      .Bind(run_id)
+      .Run();
+}
+
 absl::Status RunStore::Delete(absl::string_view run_id) {
   for (const char* sql :
        {"DELETE FROM runs WHERE run_id = ?", "DELETE FROM specs WHERE run_id = ?"}) {
@@ -606,11 +619,12 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
 
 absl::StatusOr<RunRow> RunStore::Get(absl::string_view reference) {
   ASSIGN_OR_RETURN(const std::string run_id, Resolve(reference));
-  SqliteStatement select(database_,
-                         "SELECT " GPUCTL_RUN_COLUMNS
-                         ", spec, patterns, launch, resumed_from, note, source FROM runs JOIN "
-                         "specs USING (run_id) WHERE run_id = ?",
-                         "read the run");
+  SqliteStatement select(
+      database_,
+      "SELECT " GPUCTL_RUN_COLUMNS
+      ", spec, patterns, launch, resumed_from, note, source, packages FROM runs JOIN "
+      "specs USING (run_id) WHERE run_id = ?",
+      "read the run");
   ASSIGN_OR_RETURN(const bool found, select.Bind(run_id).Step());
   if (!found) return absl::NotFoundError(absl::StrCat("run ", run_id, " is gone"));
   TargetCache cache;
@@ -626,6 +640,7 @@ absl::StatusOr<RunRow> RunStore::Get(absl::string_view reference) {
   row.resumed_from = select.Text(kRunColumns + 3);
   row.note = select.Text(kRunColumns + 4);
   row.source_json = select.Text(kRunColumns + 5);
+  row.packages = select.Text(kRunColumns + 6);
   return row;
 }
 

@@ -34,6 +34,7 @@ struct RunRow {
   std::string source_diff;   // only for Insert; SourceDiff returns it
   std::vector<std::string> tags;  // sorted, each once
   std::string note;               // the user's; only Get fills it
+  std::string packages;           // of its Python, a line each; "": not asked; only Get fills it
   std::string command;            // one line for people
   std::string workdir;            // as an absolute path on the laptop
   int64_t output_segment_bytes = 0;
@@ -103,6 +104,7 @@ class RunStore {
                                                       const std::vector<std::string>& add,
                                                       const std::vector<std::string>& remove);
   absl::Status SetNote(absl::string_view run_id, absl::string_view note);
+  absl::Status SetPackages(absl::string_view run_id, absl::string_view packages);
   absl::Status Delete(absl::string_view run_id);
 
   // Lists runs, newest first; `live_only` without those that ended. A `limit` of 0 means none.

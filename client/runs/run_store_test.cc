@@ -254,6 +254,8 @@ TEST_F(RunStoreTest, KeepsTheSourceTheTagsAndTheNote) {
   EXPECT_EQ(*store_->SourceDiff(other.run_id), "");
   EXPECT_TRUE(store_->Get(other.run_id)->tags.empty());
   ASSERT_TRUE(store_->SetNote(row.run_id, "").ok());
+  ASSERT_TRUE(store_->SetPackages(row.run_id, "python==3.11.2\ntorch==2.6.0").ok());
+  EXPECT_EQ(store_->Get(row.run_id)->packages, "python==3.11.2\ntorch==2.6.0");
   EXPECT_EQ(store_->Get(row.run_id)->note, "");
   EXPECT_EQ(store_->SetNote(row.run_id, std::string(4097, 'x')).code(),
             absl::StatusCode::kInvalidArgument);
@@ -320,6 +322,23 @@ TEST_F(RunStoreTest, TagsOfSeveralWritersAreAllKept) {
   EXPECT_EQ(store_->Get(row.run_id)->tags.size(), 8u);
 }
 
+TEST_F(RunStoreTest, AGpuctlThatDidNotKnowPackagesMadeTheDatabase) {
+  RunRow old = Row("old");
+  old.tags = {"kept"};
+  ASSERT_TRUE(store_->Insert(old).ok());
+  store_.reset();
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(
+      sqlite3_exec(database, "ALTER TABLE specs DROP COLUMN packages", nullptr, nullptr, nullptr),
+      SQLITE_OK);
+  sqlite3_close(database);
+  store_ = *RunStore::Open(path_);
+  EXPECT_EQ(store_->Get("old")->tags, old.tags);
+  EXPECT_EQ(store_->Get("old")->packages, "");
+  EXPECT_TRUE(store_->SetPackages(old.run_id, "a==1").ok());
+}
+
 TEST_F(RunStoreTest, AnOlderGpuctlAndThisOneUseOneDatabase) {
   RunRow old = Row("old");
   ASSERT_TRUE(store_->Insert(old).ok());
@@ -328,7 +347,8 @@ TEST_F(RunStoreTest, AnOlderGpuctlAndThisOneUseOneDatabase) {
   ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(database,
                          "ALTER TABLE runs DROP COLUMN tags; ALTER TABLE specs DROP COLUMN note;"
-                         "ALTER TABLE specs DROP COLUMN source; ALTER TABLE specs DROP COLUMN diff",
+                         "ALTER TABLE specs DROP COLUMN source; ALTER TABLE specs DROP COLUMN diff;"
+                         "ALTER TABLE specs DROP COLUMN packages",
                          nullptr, nullptr, nullptr),
             SQLITE_OK);
   std::vector<std::thread> openers;

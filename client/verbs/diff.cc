@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/run_program.h"
+#include "client/ignore/git_config.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
 #include "client/terminal/console.h"
@@ -63,6 +64,11 @@ absl::StatusOr<Side> ReadSide(CommandContext& context, Holdings& holdings, RunSt
   return side;
 }
 
+void AddPackages(Side& side) {
+  const std::vector<RecordField> packages = PackageFieldsOf(side.record.row);
+  side.fields.insert(side.fields.end(), packages.begin(), packages.end());
+}
+
 void PrintDifferences(CommandContext& context, const Side& first, const Side& second,
                       const std::vector<Difference>& differences) {
   const std::string& before = first.record.row.name;
@@ -106,7 +112,7 @@ absl::StatusOr<ProgramEnd> CompareIn(const std::string& git, const std::string& 
 
 // Returns how the two kept diffs differ, as `git diff` of two files shows it.
 absl::StatusOr<std::string> DiffOfDiffs(const Side& first, const Side& second) {
-  const std::string git = FindInPath("git");
+  const std::string git = GitEnvironment::FromProcess().git;
   if (git.empty()) {
     return WithHint(absl::FailedPreconditionError("compare the diffs: git is not installed"),
                     "gpuctl show RUN --diff prints each");
@@ -146,7 +152,8 @@ absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> ar
   VerbParser parser(
       context, "diff RUN OTHER [FLAGS]",
       "Shows how two runs differ: what was asked for, the commit and the content of the\n"
-      "work directory, the machine, and how they went.");
+      "work directory, the machine, and how they went. Packages are compared where gpuctl\n"
+      "show RUN --packages has recorded those of both.");
   parser.Option("RUN", first_name, "Name, id, or the beginning of one").Required();
   parser.Option("OTHER", second_name, "The run to compare it with").Required();
   parser.Switch("--patch", patch,
@@ -160,8 +167,12 @@ absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> ar
   ASSIGN_OR_RETURN(const RunRow first_row, store->Get(first_name));
   ASSIGN_OR_RETURN(const RunRow second_row, store->Get(second_name));
   Holdings holdings(context);
-  ASSIGN_OR_RETURN(const Side first, ReadSide(context, holdings, *store, first_row));
-  ASSIGN_OR_RETURN(const Side second, ReadSide(context, holdings, *store, second_row));
+  ASSIGN_OR_RETURN(Side first, ReadSide(context, holdings, *store, first_row));
+  ASSIGN_OR_RETURN(Side second, ReadSide(context, holdings, *store, second_row));
+  if (!first_row.packages.empty() && !second_row.packages.empty()) {
+    AddPackages(first);
+    AddPackages(second);
+  }
   if (patch) {
     RETURN_IF_ERROR(PrintPatch(context, first, second));
     return kExitOk;

@@ -11,6 +11,7 @@
 #include "client/base/exit_codes.h"
 #include "client/runs/source_record.h"
 #include "client/spec/launch_record.h"
+#include "client/verbs/packages.h"
 #include "client/verbs/run_record.h"
 #include "client/verbs/verbs.h"
 #include "common/base/clock.h"
@@ -148,6 +149,11 @@ TEST_F(RecordsTest, AScriptOfSeveralLinesIsShownAsSuch) {
   Add("script", absl::Hours(1), launch);
   ASSERT_OK(Run(CmdShow, {"script"}));
   EXPECT_THAT(shown_, HasSubstr("script\n  set -e\n  python train.py \\x1b[31m\n"));
+  launch.spec.run.clear();
+  launch.spec.trainer_json = "{\"optimizer\":{\"lr\":0.001}}";
+  Add("trained", absl::Hours(1), launch);
+  ASSERT_OK(Run(CmdShow, {"trained"}));
+  EXPECT_THAT(shown_, HasSubstr("trainer      {\"optimizer\":{\"lr\":0.001}}"));
 }
 
 TEST_F(RecordsTest, DiffNamesWhatDiffersAndHidesSecrets) {
@@ -223,6 +229,34 @@ TEST_F(RecordsTest, BadInputIsAUsageErrorAndChangesNothing) {
       {"--limit", "0"}, {"-a", "--live"}, {"-q", "--json"}, {"--limit", "-3"},   {"--limit", "x"}};
   for (const std::vector<std::string>& args : bad_lists) {
     EXPECT_EQ(ExitCodeOf(Run(CmdPs, args).status()), kExitUsage) << args[0] << args[1];
+  }
+}
+
+TEST_F(RecordsTest, PackagesThatAreRecordedAreShownAndCompared) {
+  const RunRow one = Add("one", absl::Hours(1), Launch()),
+               two = Add("two", absl::Hours(1), Launch());
+  ASSERT_OK(store().SetPackages(one.run_id, "python==3.11.2\ntorch==2.5.1\nold==1"));
+  EXPECT_THAT(Json(CmdDiff, {"one", "two"})["differences"].dump(), Not(HasSubstr("package")));
+  ASSERT_OK(store().SetPackages(two.run_id, "python==3.11.2\ntorch==2.6.0"));
+  const std::string differences = Json(CmdDiff, {"one", "two"})["differences"].dump();
+  EXPECT_THAT(differences, AllOf(HasSubstr("package.torch"), HasSubstr("package.old"),
+                                 Not(HasSubstr("package.python"))));
+  ASSERT_OK(Run(CmdShow, {"two", "--packages"}));
+  EXPECT_EQ(shown_, "python==3.11.2\ntorch==2.6.0\n");
+  EXPECT_FALSE(world_.known("me@box:22"));
+  EXPECT_EQ(ExitCodeOf(Run(CmdShow, {"two", "--packages", "--diff"}).status()), kExitUsage);
+}
+
+TEST(ParsePackagesTest, TakesNothingThatIsNoListOfPackages) {
+  EXPECT_EQ(ParsePackages("a==1\r\n\nb.c==2+cpu").value(),
+            (std::vector<std::string>{"a==1", "b.c==2+cpu"}));
+  std::string many;
+  for (int i = 0; i < 5001; ++i) absl::StrAppend(&many, "a", i, "==1\n");
+  for (const std::string& text :
+       {std::string(), std::string("a=1"), std::string("==1"), std::string("a b==1"),
+        std::string("\x1b[31ma==1"), std::string("a==1\0", 5), std::string(300, 'a') + "==1", many,
+        std::string("Traceback (most recent call last):\na==1")}) {
+    EXPECT_FALSE(ParsePackages(text).ok()) << text.substr(0, 40);
   }
 }
 

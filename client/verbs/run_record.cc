@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/base/quantity.h"
 #include "client/home/checkpoint_keep.h"
 #include "client/market/lease_view.h"
@@ -89,6 +91,10 @@ absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdi
   record.mirror = paths.MirrorDir(row.run_id);
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(record.mirror));
   record.status = DeriveStatus(row, lifecycle);
+  // The copy of the run may be gone.
+  if (record.status.over && record.status.started_ms == 0) {
+    record.status.started_ms = row.accepted_ms;
+  }
   absl::StatusOr<LaunchRecord> launch = ParseLaunchRecord(row.launch_json);
   if (launch.ok()) record.launch = *std::move(launch);
   record.spec = SpecOf(row.launch_json);
@@ -130,6 +136,16 @@ std::string DriverOf(const RunRecord& record) {
     if (!gpu.driver_version.empty()) versions.insert(gpu.driver_version);
   }
   return absl::StrJoin(versions, ", ");
+}
+
+std::vector<RecordField> PackageFieldsOf(const RunRow& row) {
+  std::vector<RecordField> fields;
+  for (const absl::string_view line : absl::StrSplit(row.packages, '\n', absl::SkipEmpty())) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(line, absl::MaxSplits(absl::string_view("=="), 1));
+    fields.push_back({absl::StrCat("package.", parts.first), parts.second, parts.second});
+  }
+  return fields;
 }
 
 int64_t TookMs(const RunRecord& record, int64_t now_ms) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/market/holdings.h"
 #include "client/metrics/progress.h"
 #include "client/runs/context.h"
@@ -60,6 +61,8 @@ struct RecordField {
 };
 // Returns all fields in which runs can differ, what was asked for first.
 std::vector<RecordField> FieldsOf(const RunRecord& record, const std::string& diff, int64_t now_ms);
+// Returns a field for each package of the run's Python; none when they are not recorded.
+std::vector<RecordField> PackageFieldsOf(const RunRow& row);
 
 }  // namespace gpuctl
 

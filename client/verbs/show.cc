@@ -15,6 +15,7 @@
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
 #include "client/terminal/table.h"
+#include "client/verbs/packages.h"
 #include "client/verbs/ps_money.h"
 #include "client/verbs/run_record.h"
 #include "client/verbs/verb_parser.h"
@@ -70,8 +71,8 @@ void AddSource(const RunRecord& record, Page& page) {
   page.Add("no diff", source.diff_missing);
   if (source.left_out_count > 0) {
     page.Add("not in it",
-             absl::StrCat(source.left_out_count == 1 ? "" : "files, such as ",
-                          FirstFew(source.left_out), ": secret, large and new, or not sent"));
+             absl::StrCat(source.left_out_count,
+                          " secret, large and new, or not sent: ", FirstFew(source.left_out)));
   }
   page.Add("workdir", record.row.workdir);
   page.Add("content", record.content.substr(0, 12));
@@ -159,6 +160,10 @@ std::string NameOf(RunStore& store, const std::string& run_id) {
   return row.ok() ? row->name : run_id;
 }
 
+std::vector<std::string> PackagesOf(const RunRow& row) {
+  return absl::StrSplit(row.packages, '\n', absl::SkipEmpty());
+}
+
 void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record) {
   const RunRow& row = record.row;
   Page page;
@@ -170,6 +175,10 @@ void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record
                           end.source == EndSource::kJob ? ", the job's own" : ", gpuctl's"));
   }
   page.Add("command", CommandText(record));
+  if (const auto trainer = record.spec.find("trainer");
+      trainer != record.spec.end() && trainer->is_object()) {
+    page.Add("trainer", trainer->dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
   page.Add("tags", absl::StrJoin(row.tags, " "));
   page.Add("note", row.note);
   if (record.launch.has_value()) page.Add("like", NameOf(store, record.launch->like));
@@ -185,6 +194,10 @@ void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record
   AddLimits(record, page);
   AddSpec(record, page);
   AddProgress(record, page);
+  if (const auto packages = PackagesOf(row); !packages.empty()) {
+    page.Add("packages", absl::StrCat(packages.size(), " of Python are recorded; gpuctl show ",
+                                      row.name, " --packages prints them"));
+  }
   page.Add("files here", record.mirror);
   if (row.accepted_ms > 0) page.Add("files there", record.on_node);
   context.PrintTable(page.rows());
@@ -243,6 +256,7 @@ Json RecordToJson(CommandContext& context, const RunRecord& record) {
   run["content"] = text(record.content);
   run["git"] = SourceToJson(record.source);
   run["spec"] = SpecToJson(record);
+  run["packages"] = row.packages.empty() ? Json() : Json(PackagesOf(row));
   run["gpus"] = GpusToJson(record);
   run["checkpoint_step"] = record.checkpoint_step < 0 ? Json() : Json(record.checkpoint_step);
   run["checkpoints"] = CheckpointsToJson(record);
@@ -253,6 +267,28 @@ Json RecordToJson(CommandContext& context, const RunRecord& record) {
                   {"lifecycle", mirror.lifecycle},
                   {"on_node", row.accepted_ms > 0 ? Json(record.on_node) : Json()}};
   return run;
+}
+
+// Prints the packages of the job's Python. While the run lives they may change, so that its machine
+// is asked again.
+absl::Status PrintPackages(CommandContext& context, RunStore& store, const RunRow& row) {
+  std::vector<std::string> packages = PackagesOf(row);
+  if (packages.empty() || !row.end.has_value()) {
+    const absl::StatusOr<std::vector<std::string>> asked = AskForPackages(context, row);
+    if (!asked.ok() && packages.empty()) return asked.status();
+    if (asked.ok()) {
+      packages = *asked;
+      RETURN_IF_ERROR(store.SetPackages(row.run_id, absl::StrJoin(packages, "\n")));
+    } else {
+      context.Say(absl::StrCat(asked.status().message(), "; these were recorded before"));
+    }
+  }
+  if (context.json()) {
+    context.PrintJson({{"run_id", row.run_id}, {"name", row.name}, {"packages", packages}});
+  } else {
+    context.PrintLines(packages);
+  }
+  return absl::OkStatus();
 }
 
 // Prints the diff as git made it, for `git apply`; on a terminal made safe.
@@ -283,20 +319,28 @@ absl::Status PrintDiff(CommandContext& context, RunStore& store, const RunRow& r
 
 absl::StatusOr<int> CmdShow(CommandContext& context, std::vector<std::string> args) {
   std::string reference;
-  bool diff = false;
+  bool diff = false, packages = false;
   VerbParser parser(
       context, "show RUN [FLAGS]",
       "Shows what is recorded of a run on this laptop: command, git commit and changes,\n"
       "machine, GPU, price, limits, end, cost, checkpoints, and where its files are. Asks\n"
-      "no machine. Values of secrets are not recorded; those of variables whose names look\n"
+      "no machine without --packages. Values of secrets are not recorded; those of variables whose "
+      "names look\n"
       "like a secret's are not shown.",
       "gpuctl show amber-fox-3 --diff | git apply    the changes of that run");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
   parser.Switch("--diff", diff, "Print how the work directory differed from its commit");
+  parser.Switch("--packages", packages,
+                "Print the packages of the job's Python; asks its machine, and records the answer");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
+  if (diff && packages) return UsageError("--diff and --packages are two texts", "name one");
+  if (packages) {
+    RETURN_IF_ERROR(PrintPackages(context, *store, row));
+    return kExitOk;
+  }
   if (diff) {
     RETURN_IF_ERROR(PrintDiff(context, *store, row));
     return kExitOk;

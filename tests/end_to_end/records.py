@@ -10,10 +10,11 @@ import signal
 import sqlite3
 import stat
 import subprocess
+import sys
 import time
 
 from runs import DEADLINE_S, Terminal, held_job, open_gate, run_tests
-from sync import write
+from sync import read_bytes, write
 
 
 def git(where, *args):
@@ -115,6 +116,20 @@ def test_two_runs_are_compared(l):
     assert b"no run \"nobody\"" in done.stderr, done.stderr
 
 
+def test_a_resumed_run_keeps_its_tags_and_has_a_record_of_its_own(l):
+    root = repository(l, "resumed")
+    l.run("launch", "--workdir", root, "--name", "resumed", "--tag", "long", "--note", "go on",
+          "--", "sh", "-c", "exit 3", code=3)
+    write(os.path.join(root, "train.py"), b"print('repaired')\n")
+    l.run("resume", "resumed-1", "--anew", code=3)
+    first, second = l.json("show", "resumed-1"), l.json("show", "resumed-2")
+    assert second["resumed_from"] == first["run_id"], second
+    assert (second["tags"], second["note"]) == (["long"], "go on"), second
+    assert first["git"]["clean"] is True and second["git"]["changed"] == 1, (first, second)
+    assert b"repaired" in l.run("show", "resumed-2", "--diff").stdout
+    assert "resumed      resumed-1\n" in l.run("show", "resumed-2").stdout.decode()
+
+
 def test_tags_find_runs_again(l):
     for count in (1, 2, 3):
         l.run("launch", "--no-workdir", "--name", "swept", "--tag", "sweep", "--tag",
@@ -147,6 +162,67 @@ def test_several_tag_one_run_at_once(l):
         _, err = tagger.communicate(timeout=DEADLINE_S)
         assert tagger.returncode == 0, err
     assert l.json("show", "crowded")["tags"] == ["t%d" % count for count in range(8)]
+
+
+def test_packages_are_asked_for_and_recorded(l):
+    root = repository(l, "packaged")
+    # What a job makes itself: an environment without pip.
+    site = "lib/python%d.%d/site-packages" % sys.version_info[:2]
+    script = ("mkdir -p .venv/bin .venv/%s; ln -s $(readlink -f %s) .venv/bin/python; "
+              "printf 'home = %s\\ninclude-system-site-packages = false\\n' > .venv/pyvenv.cfg; "
+              "for one in torch-2.6.0 Numpy-$VERSION; do mkdir .venv/%s/$one.dist-info; "
+              "printf 'Metadata-Version: 2.1\\nName: %%s\\nVersion: %%s\\n' ${one%%-*} ${one#*-} "
+              "> .venv/%s/$one.dist-info/METADATA; done; echo 'print(1/0)' > importlib.py" % (
+                  site, sys.executable, os.path.dirname(os.path.realpath(sys.executable)), site,
+                  site))
+    for count, version in ((1, "1.26"), (2, "2.0")):
+        l.run("launch", "--workdir", root, "--name", "packaged", "-e", "VERSION=" + version, "--run",
+              script)
+        packages = l.run("show", "packaged-%d" % count, "--packages").stdout.decode().splitlines()
+        assert packages == ["python==%d.%d.%d" % sys.version_info[:3], "Numpy==" + version,
+                            "torch==2.6.0"], packages
+    found = {one["field"]: (one["before"], one["after"])
+             for one in l.json("diff", "packaged-1", "packaged-2")["differences"]}
+    assert found["package.Numpy"] == ("1.26", "2.0") and "package.torch" not in found, found
+    assert "packages     3 of Python" in l.run("show", "packaged-1").stdout.decode()
+    # Recorded, they outlive the machine's copy.
+    l.run("rm", "-f", "packaged-1")
+    assert b"torch==2.6.0" in l.run("show", "packaged-1", "--packages").stdout
+    l.run("launch", "--no-workdir", "--name", "plain", "--", "true")
+    l.run("rm", "-f", "plain-1")
+    done = l.run("show", "plain", "--packages", code=None)
+    assert done.returncode != 0 and b"is gone" in done.stderr and b"HINT" in done.stderr, done
+
+
+def test_an_answer_about_packages_that_is_something_else(l):
+    for name, script in (("hostile-python", "printf 'a==1\\n\\033[31mb==2\\n'"),
+                         ("endless-python", "yes a==1"), ("silent-python", "exit 0"),
+                         ("failing-python", "exit 3")):
+        l.run("launch", "--no-workdir", "--name", name, "--run",
+              "mkdir -p .venv/bin; cat > .venv/bin/python <<'END'\n#!/bin/sh\n%s\nEND\n"
+              "chmod +x .venv/bin/python" % script)
+        done = l.run("show", name, "--packages", code=None)
+        assert done.returncode == 1 and done.stdout == b"" and b"HINT" in done.stderr, done
+        assert b"\x1b" not in done.stderr, done
+        assert l.json("show", name)["packages"] is None
+
+
+def test_a_python_that_hangs_ends_with_the_question(l):
+    pid = os.path.join(l.dir, "hanging.pid")
+    l.run("launch", "--no-workdir", "--name", "hanging", "--run",
+          "mkdir -p .venv/bin; printf '#!/bin/sh\\necho $$ > %s\\nexec sleep 600\\n' "
+          "> .venv/bin/python; chmod +x .venv/bin/python" % pid)
+    asking = l.start("show", "hanging", "--packages")
+    end = time.monotonic() + DEADLINE_S
+    while not os.path.exists(pid) or not read_bytes(pid):
+        assert time.monotonic() < end and asking.poll() is None, asking.communicate()
+        time.sleep(0.02)
+    asking.kill()
+    asking.communicate()
+    hanging = int(read_bytes(pid))
+    while os.path.exists("/proc/%d" % hanging):
+        assert time.monotonic() < end, "it lives on"
+        time.sleep(0.02)
 
 
 def test_logs_prints_chosen_lines(l):
@@ -235,7 +311,7 @@ def test_a_database_of_an_older_gpuctl(l):
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     with sqlite3.connect(path) as database:
         database.execute("ALTER TABLE runs DROP COLUMN tags")
-        for column in ("note", "source", "diff"):
+        for column in ("note", "packages", "source", "diff"):
             database.execute("ALTER TABLE specs DROP COLUMN %s" % column)
         database.execute("UPDATE specs SET launch = '' WHERE run_id = "
                          "(SELECT run_id FROM runs WHERE name = 'aged-1')")
