@@ -152,7 +152,7 @@ TEST_F(ReachTest, AScriptHasTheJobsPlaceAndEnvironment) {
     ASSERT_TRUE(said.ok()) << said.status();
     EXPECT_EQ(*said, absl::StrCat(work, "|$HOME 'x'\n|2|", place.root, "/jobs/j-1/ckpt|"));
   }
-  const auto stays = run(StayScript(place, "MARK 1"));
+  const auto stays = run(StayScript(place.root, "MARK 1"));
   ASSERT_TRUE(stays.ok());
   EXPECT_EQ(*stays, "\nMARK 1\n");
   EXPECT_TRUE(CheckScriptSize("x", std::string(100, 'x')).ok());

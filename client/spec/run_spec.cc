@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/base/port_pair.h"
 #include "client/base/quantity.h"
 #include "client/base/suggest.h"
 #include "client/spec/trainer_settings.h"
@@ -68,6 +69,14 @@ FieldReader Strings(std::vector<std::string>* out) {
   return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(*out, YamlStrings(place, node));
     return absl::OkStatus();
+  };
+}
+
+FieldReader Ports(std::vector<std::string>* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(*out, YamlStrings(place, node));
+    const absl::Status status = ParsePortPairs(*out).status();
+    return status.ok() ? status : YamlError(place, node, status.message());
   };
 }
 
@@ -356,6 +365,7 @@ absl::Status ReadRunSpec(const YamlPlace& place, const YAML::Node& root, RunSpec
                       {"trainer", Trainer(spec)},
                       {"checkpoints", Strings(&spec->checkpoints)},
                       {"artifacts", Strings(&spec->artifacts)},
+                      {"ports", Ports(&spec->ports)},
                       {"limits", Limits(spec)},
                       {"grace", Duration(&spec->grace)},
                       {"output_limit", Size(&spec->output_limit_bytes)},
@@ -433,6 +443,7 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
     return absl::InvalidArgumentError(
         "on_price_rise: accept needs max_price, the most that is accepted");
   }
+  RETURN_IF_ERROR(Annotate(ParsePortPairs(spec.ports).status(), "ports"));
   for (const std::string& condition : spec.retry_on) {
     RETURN_IF_ERROR(CheckRetryCondition(condition));
   }

@@ -301,6 +301,52 @@ def test_forward_goes_on_after_a_broken_link(l):
         stop(l, "cut-1")
 
 
+def test_ports_of_the_run_file(l):
+    with ssh_server(l) as (port, folder, _):
+        # The server's own port, told by the system, becomes that of the run file.
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            there = probe.getsockname()[1]
+        write(os.path.join(l.work, "ports.yaml"),
+              "name: filed-1\nports: [%d]\nrun: exec python3 -c \"$CODE\"\n" % there)
+        child = l.start("launch", "ports.yaml", "--no-workdir", *node(l, port, folder), "-e",
+                        "CODE=" + ECHO.replace('("127.0.0.1", 0)', '("127.0.0.1", %d)' % there))
+        here = shown_port(child.stderr, there)
+        eventually(lambda: os.path.exists(os.path.join(work_of(l, "filed-1"), "port")), "it serves")
+        assert ask(here, 12) == 12
+        # A second terminal has a port of its own.
+        other = l.start("attach", "filed-1")
+        second = shown_port(other.stderr, there)
+        assert second != here and ask(second, 3) == 3
+        for each, number in ((child, here), (other, second)):
+            each.send_signal(signal.SIGINT)
+            assert each.wait(timeout=DEADLINE_S) == 0
+            assert gone(number)
+        # With a link of its own; detached, nothing is forwarded.
+        t = Terminal(l, "attach", "filed-1")
+        t.until(b"http://127.0.0.1:")
+        t.type(b"\x03")
+        assert t.finish() == 0
+        stop(l, "filed-1")
+        eventually(lambda: not processes_with(b"ssh\0--stdio"), "its ssh ends")
+        done = l.run("launch", "--forward", "x", "--", "true", code=2)
+        assert b"ports: \"x\" is no port" in done.stderr, done.stderr
+        # A port that is taken does not disturb the run.
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            number = taken.getsockname()[1]
+            done = l.run("launch", "--no-workdir", "--forward", "1:%d" % number, "--", "sh", "-c",
+                         "echo hello; sleep 2; exit 3", code=3)
+        assert done.stdout == b"hello\n" and b"are not forwarded" in done.stderr, done
+
+
+def shown_port(lines, there):
+    for line in lines:
+        found = re.search(rb"port %d there: http://127\.0\.0\.1:(\d+)" % there, line)
+        if found:
+            return int(found.group(1))
+    raise AssertionError("it ended without a port")
+
+
 def test_forward_refuses_what_is_no_port(l):
     l.run("launch", "--no-workdir", "--name", "port-1", "--", "true")
     for words in (["port-1"], ["port-1", "0"], ["port-1", "65536"], ["port-1", "6006:x"], [],
