@@ -20,7 +20,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(3);
+constexpr absl::Duration kPatience = absl::Seconds(1);
 
 void TellReady(const CommandContext& context, const RunRow& row,
                const std::vector<PortPair>& ready) {

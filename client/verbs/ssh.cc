@@ -77,7 +77,7 @@ absl::StatusOr<int> Setup(CommandContext& context, bool yes) {
         "ssh --setup: HOME is not set, so there is no ~/.ssh/config");
   }
   const std::string config = JoinPath(home, ".ssh/config");
-  bool there = HasLine(config, line);
+  bool there = HasLineInFront(config, line);
   if (!there && !yes && context.CanAsk() && !context.json()) {
     ASSIGN_OR_RETURN(
         yes, context.AskYesNo(absl::StrCat("Put the line \"", line, "\" in front of ", config, "?"),
