@@ -55,6 +55,7 @@ class Child {
     spawn.stdin_fd = in.first.get();
     spawn.stdout_fd = out.second.get();
     spawn.stderr_fd = err.second.get();
+    spawn.env = {kLifeline};
     spawn.new_session = true;  // a Ctrl-C at gpuctl's terminal must not reach it
     ASSIGN_OR_RETURN(const pid_t pid, Spawn(spawn));
     return std::unique_ptr<Child>(

@@ -37,6 +37,7 @@ struct SshFlags {
 
 // Is ssh's way to the machine: ProxyCommand.
 absl::StatusOr<int> Stdio(CommandContext& context, const std::string& reference) {
+  FollowLifeline();
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));

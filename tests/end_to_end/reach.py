@@ -367,9 +367,13 @@ def test_a_killed_forward_leaves_nothing(l):
     there = echo_run(l, "dead-1")
     with Forward(l, "dead-1", str(there)) as forward:
         here = forward.port()
-        forward.child.kill()
-        forward.child.wait()
-        eventually(lambda: gone(here), "the port is free")
+        # A browser's connection stays open.
+        with socket.create_connection(("127.0.0.1", here), DEADLINE_S) as peer:
+            peer.sendall(b"5\n")
+            time.sleep(0.2)
+            forward.child.kill()
+            forward.child.wait()
+            eventually(lambda: gone(here), "the port is free")
     eventually(lambda: not processes_with(b"ssh\0--stdio"), "its ssh ends")
     stop(l, "dead-1")
 
