@@ -73,6 +73,7 @@ absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
   if (!flags.workdir.empty()) spec.workdir = flags.workdir;
   if (!flags.checkpoints.empty()) spec.checkpoints = flags.checkpoints;
   if (!flags.artifacts.empty()) spec.artifacts = flags.artifacts;
+  if (!flags.forward.empty()) spec.ports = flags.forward;
   if (!flags.retry_on.empty()) spec.retry_on = flags.retry_on;
   if (flags.retry_max >= 0) spec.max_retries = flags.retry_max;
   for (const std::string& secret : flags.secrets) {
@@ -180,6 +181,7 @@ void AddLaunchFlags(FlagSet& set, LaunchFlags& flags) {
       .Group("Job");
   set.Option("--checkpoints", flags.checkpoints, "Pattern of a script's checkpoints").Group("Job");
   set.Option("--artifacts", flags.artifacts, "Pattern of files to bring home").Group("Job");
+  set.Option("--forward", flags.forward, "PORT[:LOCALPORT] there; here meanwhile").Group("Job");
   AddLimits(set, flags);
   set.Option("--output-limit", flags.output_limit, "Most output kept, e.g. 4GiB").Group("Limits");
   set.Option("--retry-max", flags.retry_max, "Attempts after the first")

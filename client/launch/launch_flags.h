@@ -20,7 +20,8 @@ struct LaunchFlags {
   std::string run_file;
   std::string name, run, workdir, time, grace, output_limit, retry_backoff;
   std::string cost, idle, salvage, lease;
-  std::vector<std::string> data, env, secrets, checkpoints, artifacts, retry_on, trainer, include;
+  std::vector<std::string> data, env, secrets, checkpoints, artifacts, forward, retry_on, trainer,
+      include;
   std::vector<std::string> leave_out;  // of a run that is resumed: LaunchRecord's
   std::vector<std::string> tags;
   std::string note;

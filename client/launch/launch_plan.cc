@@ -321,6 +321,7 @@ void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint
   row.workdir = plan.workdir.has_value() ? plan.workdir->path : "";
   row.checkpoint_patterns = plan.spec.checkpoints;
   row.artifact_patterns = plan.spec.artifacts;
+  row.ports = plan.spec.ports;
   row.output_segment_bytes = OutputShape(plan.job).segment_bytes;
   row.created_ms = context.NowMs();
   row.tags = flags.tags;

@@ -1,11 +1,13 @@
 #include "client/reach/open_ssh.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 #include <thread>
 
@@ -70,6 +72,17 @@ absl::Status Become(const std::vector<std::string>& argv) {
   const int error = errno;
   signal(SIGPIPE, SIG_IGN);
   return ErrnoStatus(error, absl::StrCat("start ", argv[0]));
+}
+
+void FollowLifeline() {
+  const char* lifeline = std::getenv("GPUCTL_LIFELINE");
+  if (lifeline == nullptr || absl::string_view(lifeline) != "stderr") return;
+  std::thread([] {
+    pollfd reader{STDERR_FILENO, 0, 0};
+    while (poll(&reader, 1, -1) < 0 && errno == EINTR) {
+    }
+    _exit(kExitFailed);
+  }).detach();
 }
 
 absl::Status RelayStdio(UniqueFd socket) {

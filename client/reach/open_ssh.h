@@ -27,6 +27,12 @@ std::string ForwardArgument(const PortPair& pair);
 // Replaces this process by the program. Returns only with an error.
 absl::Status Become(const std::vector<std::string>& argv);
 
+// In the environment of an ssh whose way to the machine shall end with the reader of its stderr: a
+// killed gpuctl must leave no ssh behind that goes on forwarding.
+inline constexpr char kLifeline[] = "GPUCTL_LIFELINE=stderr";
+// Ends this process when its environment has kLifeline and nobody reads its stderr any more.
+void FollowLifeline();
+
 // Copies stdin to the socket and the socket to stdout, until the socket ends or stdout is gone.
 // Does not wait for the end of stdin: the process must end soon.
 absl::Status RelayStdio(UniqueFd socket);

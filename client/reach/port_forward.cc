@@ -21,6 +21,7 @@
 #include "client/programs/node_scripts.h"
 #include "client/reach/local_port.h"
 #include "client/reach/open_ssh.h"
+#include "client/reach/run_script.h"
 #include "common/base/backoff.h"
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
@@ -54,6 +55,7 @@ class Child {
     spawn.stdin_fd = in.first.get();
     spawn.stdout_fd = out.second.get();
     spawn.stderr_fd = err.second.get();
+    spawn.env = {kLifeline};
     spawn.new_session = true;  // a Ctrl-C at gpuctl's terminal must not reach it
     ASSIGN_OR_RETURN(const pid_t pid, Spawn(spawn));
     return std::unique_ptr<Child>(
@@ -104,13 +106,8 @@ bool SamePorts(const std::vector<PortPair>& pairs) {
 
 std::string LocalUrl(const PortPair& pair) { return absl::StrCat("http://127.0.0.1:", pair.local); }
 
-PortForward::PortForward(CommandContext& context, RunRow row, RunPlace place,
-                         std::vector<PortPair> pairs)
-    : context_(context),
-      row_(std::move(row)),
-      place_(std::move(place)),
-      asked_(std::move(pairs)),
-      worker_(context.clock) {}
+PortForward::PortForward(CommandContext& context, RunRow row, std::vector<PortPair> pairs)
+    : context_(context), row_(std::move(row)), asked_(std::move(pairs)), worker_(context.clock) {}
 
 PortForward::~PortForward() { (void)Cancel(absl::ZeroDuration()); }
 
@@ -182,7 +179,7 @@ absl::Status PortForward::ForwardOnce(bool& worked) {
   argv.insert(argv.end(), {"-T", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes", "-o",
                            "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"});
   for (const PortPair& pair : pairs_) argv.insert(argv.end(), {"-L", ForwardArgument(pair)});
-  argv.insert(argv.end(), {SshHostOf(row_), ShellCommand(StayScript(place_, kMark))});
+  argv.insert(argv.end(), {SshHostOf(row_), ShellCommand(StayScript(row_.target.root, kMark))});
   return Serve(std::move(argv), worked);
 }
 

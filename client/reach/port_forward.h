@@ -12,7 +12,6 @@
 #include "client/base/port_pair.h"
 #include "client/base/wake_pipe.h"
 #include "client/base/worker.h"
-#include "client/reach/run_script.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 #include "common/base/mutex.h"
@@ -21,8 +20,7 @@ namespace gpuctl {
 
 class PortForward {
  public:
-  // `row` is a whole one, as RunStore::Get returns it, and `place` is the run's.
-  PortForward(CommandContext& context, RunRow row, RunPlace place, std::vector<PortPair> pairs);
+  PortForward(CommandContext& context, RunRow row, std::vector<PortPair> pairs);
   // Cancels and waits for the thread, which may be inside a connection attempt.
   ~PortForward();
 
@@ -63,7 +61,6 @@ class PortForward {
 
   CommandContext& context_;
   const RunRow row_;
-  const RunPlace place_;
   const std::vector<PortPair> asked_;
 
   // Used by the thread only.

@@ -17,8 +17,8 @@ namespace {
 
 // Returns the beginning of a script: it sets `r` to the root, and tells a node with limits of the
 // contact. The user's command does not do that.
-std::string Arrive(const RunPlace& place) {
-  return absl::StrCat("r=", RootWord(place.root),
+std::string Arrive(const std::string& root) {
+  return absl::StrCat("r=", RootWord(root),
                       "; if [ -e \"$r/limits.json\" ]; then "
                       "\"$r/bin/current/gpuctl-agent\" contact --root \"$r\" --pid $$ "
                       "</dev/null >/dev/null 2>&1 & fi; ");
@@ -53,8 +53,8 @@ absl::StatusOr<RunPlace> PlaceOf(const ClientPaths& paths, const RunRow& row) {
 
 std::string CommandScript(const RunPlace& place, const std::vector<std::string>& argv,
                           CommandStyle style) {
-  std::string line =
-      absl::StrCat(Arrive(place), "cd ", JobWord(place, "work"), " || exit 126; ", Export(place));
+  std::string line = absl::StrCat(Arrive(place.root), "cd ", JobWord(place, "work"),
+                                  " || exit 126; ", Export(place));
   // The script survives the Ctrl-C that the command gets from the same terminal.
   absl::StrAppend(&line, style == CommandStyle::kPipes ? "exec" : "trap : INT QUIT;");
   for (const std::string& word : argv) absl::StrAppend(&line, " ", ShellQuote(word));
@@ -63,7 +63,7 @@ std::string CommandScript(const RunPlace& place, const std::vector<std::string>&
 }
 
 std::string ShellScript(const RunPlace& place, bool terminal) {
-  return absl::StrCat(Arrive(place), "cd ", JobWord(place, "work"),
+  return absl::StrCat(Arrive(place.root), "cd ", JobWord(place, "work"),
                       " 2>/dev/null || echo \"gpuctl: the run's directory is not there any more; "
                       "this is $PWD\" >&2; ",
                       Export(place), "exec \"${SHELL:-/bin/sh}\"", terminal ? " -l" : "");
@@ -76,8 +76,8 @@ absl::Status CheckScriptSize(absl::string_view verb, const std::string& script) 
                     "put it into a file: gpuctl cp FILE RUN:");
 }
 
-std::string StayScript(const RunPlace& place, absl::string_view mark) {
-  return absl::StrCat(Arrive(place), "echo; echo ", ShellQuote(mark), "; cat > /dev/null");
+std::string StayScript(const std::string& root, absl::string_view mark) {
+  return absl::StrCat(Arrive(root), "echo; echo ", ShellQuote(mark), "; cat > /dev/null");
 }
 
 }  // namespace gpuctl

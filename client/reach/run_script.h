@@ -47,8 +47,8 @@ std::string ShellScript(const RunPlace& place, bool terminal);
 // INVALID_ARGUMENT (usage) when a script of `verb` is too long for one argument of a program.
 absl::Status CheckScriptSize(absl::string_view verb, const std::string& script);
 
-// Returns a script that prints a line `mark` and stays until its stdin ends.
-std::string StayScript(const RunPlace& place, absl::string_view mark);
+// Returns a script that prints a line `mark` and stays until its stdin ends; `root` is the node's.
+std::string StayScript(const std::string& root, absl::string_view mark);
 
 }  // namespace gpuctl
 

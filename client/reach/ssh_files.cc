@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
@@ -44,6 +46,18 @@ absl::Status CheckPath(absl::string_view path) {
   return absl::OkStatus();
 }
 
+// A market's answer has the user's name, so it may be anything.
+absl::Status CheckUser(absl::string_view user) {
+  bool good = !user.empty() && user.size() <= 64 && user[0] != '-';
+  for (const char c : user) {
+    good = good && (absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                    absl::string_view("._-@+").find(c) != absl::string_view::npos);
+  }
+  if (good) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("write ssh's configuration: it cannot hold the user name \"", user, "\""));
+}
+
 absl::StatusOr<std::string> Quoted(const std::string& path) {
   RETURN_IF_ERROR(CheckPath(path));
   return absl::StrCat("\"", path, "\"");
@@ -72,6 +86,20 @@ absl::StatusOr<std::string> OwnCommand(absl::string_view flag) {
   return absl::StrCat(line, ShellQuote(program), " ssh ", flag);
 }
 
+// True for a line after which the next lines are for some hosts only.
+bool IsBlockBegin(absl::string_view line) {
+  for (const char* word : {"host", "match"}) {
+    const absl::string_view first = line.substr(0, line.find_first_of(" \t=\""));
+    if (absl::EqualsIgnoreCase(first, word)) return true;
+  }
+  return false;
+}
+
+bool IsSymlink(const std::string& path) {
+  struct stat file {};
+  return lstat(path.c_str(), &file) == 0 && S_ISLNK(file.st_mode);
+}
+
 }  // namespace
 
 bool IsSshWord(absl::string_view word) {
@@ -93,6 +121,7 @@ absl::StatusOr<std::string> SshHostBlock(const ClientPaths& paths, absl::string_
     return absl::InvalidArgumentError(
         absl::StrCat("\"", word, "\" cannot be a host's name for ssh"));
   }
+  RETURN_IF_ERROR(CheckUser(user));
   const bool local = target.provider == "local", users_own = target.provider == "ssh";
   std::vector<std::string> identities = target.identity_files;
   if (local) identities = {JoinPath(paths.state_dir, "ssh/local/client_key")};
@@ -100,9 +129,8 @@ absl::StatusOr<std::string> SshHostBlock(const ClientPaths& paths, absl::string_
                    Quoted(HostKeyFile(JoinPath(paths.state_dir, kKnownHostsDir), target.name)));
   ASSIGN_OR_RETURN(const std::string proxy, OwnCommand("--stdio"));
   std::string text = absl::StrCat(
-      "Host ", kSshHostPrefix, word, "\n  User \"", user, "\"\n  ProxyCommand ", proxy, " ",
-      row.run_id, "\n  HostKeyAlias ", KnownHostAlias(target.name), "\n  UserKnownHostsFile ",
-      known_hosts,
+      "Host ", kSshHostPrefix, word, "\n  User ", user, "\n  ProxyCommand ", proxy, " ", row.run_id,
+      "\n  HostKeyAlias ", KnownHostAlias(target.name), "\n  UserKnownHostsFile ", known_hosts,
       "\n  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  UpdateHostKeys no\n"
       "  CheckHostIP no\n  ServerAliveInterval 15\n  ServerAliveCountMax 4\n");
   for (const std::string& file : identities) {
@@ -168,17 +196,19 @@ absl::StatusOr<std::string> SshIncludeLine(const ClientPaths& paths) {
   return plain ? absl::StrCat("Include ", file) : absl::StrCat("Include \"", file, "\"");
 }
 
-bool HasLine(const std::string& path, absl::string_view line) {
+bool HasLineInFront(const std::string& path, absl::string_view line) {
   const absl::StatusOr<std::string> text = ReadFileToString(path, kMaxConfigBytes);
   if (!text.ok()) return false;
   for (const absl::string_view there : absl::StrSplit(*text, '\n')) {
-    if (absl::StripAsciiWhitespace(there) == line) return true;
+    const absl::string_view stripped = absl::StripAsciiWhitespace(there);
+    if (stripped == line) return true;
+    if (IsBlockBegin(stripped)) return false;
   }
   return false;
 }
 
 absl::StatusOr<bool> AddLineInFront(const std::string& path, const std::string& line) {
-  if (HasLine(path, line)) return false;
+  if (HasLineInFront(path, line)) return false;
   std::string target = path, before;
   mode_t mode = 0600;
   const std::unique_ptr<char, void (*)(void*)> real(realpath(path.c_str(), nullptr), free);
@@ -187,6 +217,9 @@ absl::StatusOr<bool> AddLineInFront(const std::string& path, const std::string& 
     struct stat file {};
     if (stat(target.c_str(), &file) == 0) mode = file.st_mode & 0777;
     ASSIGN_OR_RETURN(before, ReadFileToString(target, kMaxConfigBytes));
+  } else if (errno != ENOENT || IsSymlink(path)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("read ", path, ": it cannot be opened, or is a symlink to nothing"));
   } else {
     RETURN_IF_ERROR(MakeDirectories(DirName(path)));
   }

@@ -39,10 +39,10 @@ absl::Status WriteSshIncludeFile(const ClientPaths& paths);
 absl::StatusOr<std::string> SshIncludeLine(const ClientPaths& paths);
 
 // Puts `line` in front of the file `path`, the user's own; it makes the file where there is none,
-// and keeps its mode and its place behind a symlink. Returns false when the line stood there.
+// and keeps its mode and its place behind a symlink. Returns false when HasLineInFront.
 absl::StatusOr<bool> AddLineInFront(const std::string& path, const std::string& line);
-// True when the file has the line, perhaps with blanks around it.
-bool HasLine(const std::string& path, absl::string_view line);
+// True when the file has the line where it counts for all hosts: before every Host and Match.
+bool HasLineInFront(const std::string& path, absl::string_view line);
 
 // True when the known_hosts file of `node` has the key that is pinned.
 bool KnowsPinnedKey(const ClientPaths& paths, const std::string& node);

@@ -83,6 +83,11 @@ TEST_F(ReachTest, RefusesNamesAndPathsThatSshCouldMisread) {
     EXPECT_TRUE(absl::IsFailedPrecondition(WriteSshIncludeFile(paths))) << odd;
     EXPECT_FALSE(SshIncludeLine(paths).ok()) << odd;
   }
+  for (const char* user : {"root\"", "a\nProxyCommand touch x", "a b", "-l", "a$b", "a%h"}) {
+    RunRow row = row_;
+    row.target.user = user;
+    EXPECT_FALSE(SshHostBlock(paths_, "a", row).ok()) << user;
+  }
   // A blank is a common one.
   paths_.state_dir = JoinPath(dir_, "my state");
   const auto path = WriteSshHost(paths_, "a", row_);
@@ -123,17 +128,24 @@ TEST_F(ReachTest, ALineIsPutInFrontOnce) {
   auto added = AddLineInFront(path, "Include x");
   ASSERT_TRUE(added.ok() && *added) << added.status();
   EXPECT_EQ(*ReadFileToString(path), "Include x\n");
-  EXPECT_TRUE(HasLine(path, "Include x"));
-  EXPECT_FALSE(HasLine(path, "Include"));
+  EXPECT_TRUE(HasLineInFront(path, "Include x"));
+  EXPECT_FALSE(HasLineInFront(path, "Include"));
   added = AddLineInFront(path, "Include x");
   EXPECT_TRUE(added.ok() && !*added);
   ASSERT_TRUE(WriteFileAtomic(path, "Host a\n  Include x\n", 0644).ok());
-  EXPECT_TRUE(HasLine(path, "Include x"));
+  // There it counts for one host only.
+  EXPECT_FALSE(HasLineInFront(path, "Include x"));
   ASSERT_TRUE(AddLineInFront(path, "Include y").ok());
   EXPECT_EQ(*ReadFileToString(path), "Include y\n\nHost a\n  Include x\n");
   struct stat file {};
   ASSERT_EQ(stat(path.c_str(), &file), 0);
   EXPECT_EQ(file.st_mode & 0777, 0644u);
+  ASSERT_TRUE(WriteFileAtomic(path, "# mine\nPort 7\n  Include x\nMATCH all\n", 0644).ok());
+  EXPECT_TRUE(HasLineInFront(path, "Include x"));
+  const std::string dangling = JoinPath(dir_, "dangling");
+  ASSERT_EQ(symlink("nowhere", dangling.c_str()), 0);
+  EXPECT_FALSE(AddLineInFront(dangling, "Include x").ok());
+  EXPECT_FALSE(AddLineInFront(dir_, "Include x").ok());
 }
 
 TEST_F(ReachTest, AScriptHasTheJobsPlaceAndEnvironment) {
@@ -152,7 +164,7 @@ TEST_F(ReachTest, AScriptHasTheJobsPlaceAndEnvironment) {
     ASSERT_TRUE(said.ok()) << said.status();
     EXPECT_EQ(*said, absl::StrCat(work, "|$HOME 'x'\n|2|", place.root, "/jobs/j-1/ckpt|"));
   }
-  const auto stays = run(StayScript(place, "MARK 1"));
+  const auto stays = run(StayScript(place.root, "MARK 1"));
   ASSERT_TRUE(stays.ok());
   EXPECT_EQ(*stays, "\nMARK 1\n");
   EXPECT_TRUE(CheckScriptSize("x", std::string(100, 'x')).ok());

@@ -337,7 +337,8 @@ absl::StatusOr<int64_t> RunStore::NextNumber(const std::string& base) {
 absl::Status RunStore::Insert(RunRow& row) {
   const std::string wanted = row.name;
   const nlohmann::json patterns = {{"checkpoints", row.checkpoint_patterns},
-                                   {"artifacts", row.artifact_patterns}};
+                                   {"artifacts", row.artifact_patterns},
+                                   {"ports", row.ports}};
   // This comes first, so that a run never exists without it.
   RETURN_IF_ERROR(SqliteStatement(database_,
                                   "INSERT INTO specs (run_id, spec, patterns, launch, "
@@ -635,6 +636,7 @@ absl::StatusOr<RunRow> RunStore::Get(absl::string_view reference) {
   if (patterns.is_object()) {
     row.checkpoint_patterns = StringsField(patterns, "checkpoints");
     row.artifact_patterns = StringsField(patterns, "artifacts");
+    row.ports = StringsField(patterns, "ports");
   }
   row.launch_json = select.Text(kRunColumns + 2);
   row.resumed_from = select.Text(kRunColumns + 3);

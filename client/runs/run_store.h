@@ -26,8 +26,9 @@ struct RunRow {
   std::string job_id;
   std::string node_id;                           // of the node that accepted it; "" until one has
   std::string spec_json;                         // JobSpec as protobuf JSON; only Get fills it
-  std::vector<std::string> checkpoint_patterns;  // only Get fills these two
+  std::vector<std::string> checkpoint_patterns;  // only Get fills these three
   std::vector<std::string> artifact_patterns;
+  std::vector<std::string> ports;
   std::string launch_json;   // of its launch (client/spec/launch_record.h); only Get fills it
   std::string resumed_from;  // id of the run that it goes on from; only Get fills it
   std::string source_json;   // client/runs/source_record.h, without the diff; only Get fills it

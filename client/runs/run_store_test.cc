@@ -41,6 +41,7 @@ class RunStoreTest : public ::testing::Test {
     row.target.identity_files = {"/keys/a"};
     row.spec_json = "{}";
     row.artifact_patterns = {"out/*"};
+    row.ports = {"6006", "80:8080"};
     row.output_segment_bytes = 1024;
     row.created_ms = 1000;
     return row;
@@ -83,6 +84,7 @@ TEST_F(RunStoreTest, KeepsWhatItIsGiven) {
   EXPECT_EQ(found->step, 10);
   EXPECT_EQ(found->loss, 1.5);
   EXPECT_EQ(found->artifact_patterns, row.artifact_patterns);
+  EXPECT_EQ(found->ports, row.ports);
   ASSERT_TRUE(found->end.has_value());
   EXPECT_EQ(found->end->exit_code, 3);  // the first end stays
   EXPECT_TRUE(store_->List(/*live_only=*/true)->empty());

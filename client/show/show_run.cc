@@ -25,6 +25,7 @@
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/reach/port_forward.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/show/run_view.h"
@@ -90,6 +91,9 @@ class Show {
   bool Finished();
   absl::Status BeginPull();
   void OnPullNews();
+  absl::Status BeginForward();
+  void OnForwardNews();
+  void EndForward();
   void AwaitPull();
   absl::StatusOr<int> Conclude();
   absl::StatusOr<int> Detach();
@@ -110,6 +114,8 @@ class Show {
   std::unique_ptr<FollowSession> session_;
   std::unique_ptr<RunView> view_;
   std::unique_ptr<CheckpointWatch> pull_;
+  std::unique_ptr<PortForward> forward_;
+  bool forward_over_ = false;  // it ended by itself, which was told
   std::unique_ptr<StopCall> stop_call_;
   FollowNews news_;
   Holdings holdings_;
@@ -294,6 +300,35 @@ void Show::AwaitPull() {
   if (interrupted && !pull_->Cancel(kPatience)) stuck_ = true;
 }
 
+// Forwards the run's ports once the node has the job.
+absl::Status Show::BeginForward() {
+  const bool accepted = news_.accepted || row_.accepted_ms > 0;
+  if (forward_ != nullptr || row_.ports.empty() || !accepted || session_ == nullptr ||
+      options_.plain || options_.until_running) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(std::vector<PortPair> pairs, ParsePortPairs(row_.ports));
+  forward_ = std::make_unique<PortForward>(context_, row_, std::move(pairs));
+  return forward_->Start();
+}
+
+void Show::OnForwardNews() {
+  if (forward_ == nullptr || forward_over_) return;
+  const PortForward::News news = forward_->Take();
+  for (const PortPair& pair : news.ready) {
+    view_->AddNotice(absl::StrCat("port ", pair.port, " there: ", LocalUrl(pair)));
+  }
+  for (const std::string& notice : news.notices) view_->AddNotice(notice);
+  if (!news.done) return;
+  // The run goes on without them.
+  forward_over_ = true;
+  view_->AddNotice(absl::StrCat("its ports are not forwarded: ", news.result.message()));
+}
+
+void Show::EndForward() {
+  if (forward_ != nullptr && !forward_->Cancel(kPatience)) stuck_ = true;
+}
+
 bool Show::Finished() {
   if (session_ == nullptr) return true;
   return news_.done;
@@ -305,6 +340,8 @@ absl::StatusOr<int> Show::Run() {
     OnNews();
     RETURN_IF_ERROR(BeginPull());
     OnPullNews();
+    RETURN_IF_ERROR(BeginForward());
+    OnForwardNews();
     const bool finished = Finished();
     const absl::StatusOr<bool> more = view_->Update(LinkState(), signals_->fd());
     if (absl::IsUnavailable(more.status())) {
@@ -322,6 +359,7 @@ absl::StatusOr<int> Show::Run() {
 }
 
 void Show::Leave() {
+  EndForward();
   if (pull_ != nullptr && !pull_->Cancel(kPatience)) stuck_ = true;
   if (session_ != nullptr && !session_->Finish(kPatience)) stuck_ = true;
 }
@@ -333,6 +371,7 @@ absl::StatusOr<int> Show::Conclude() {
   const bool had_session = session_ != nullptr;
   stuck_ = had_session && !session_->Finish(kPatience);
   if (had_session) start_answer_ = session_->start_answer();
+  EndForward();
   const bool session_stuck = stuck_;
   if (!stuck_) session_.reset();
   if (had_session) {

@@ -56,8 +56,7 @@ const std::vector<ForeignWord>& ForeignWords() {
       {"num_nodes", "", "one run uses one machine, with all GPUs that gpu names"},
       {"nodes", "", "one run uses one machine, with all GPUs that gpu names"},
       {"cpus", "", "gpuctl rents by GPU: resources.gpu"},
-      {"memory", "", "gpuctl rents by GPU: resources.gpu, also gpu: 24GB..80GB"},
-      {"ports", "", "nothing of a run is open to the network"}};
+      {"memory", "", "gpuctl rents by GPU: resources.gpu, also gpu: 24GB..80GB"}};
   return *words;
 }
 

@@ -31,6 +31,7 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit("trainer", spec.trainer_json);
   visit("checkpoints", spec.checkpoints);
   visit("artifacts", spec.artifacts);
+  visit("ports", spec.ports);
   visit("time_ms", spec.time_limit);
   visit("grace_ms", spec.grace);
   visit("cost_usd", spec.cost_limit_usd);

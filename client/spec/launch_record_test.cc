@@ -22,6 +22,7 @@ run: |
   python train.py
 checkpoints: ["ck-*"]
 artifacts: ["out/**"]
+ports: [6006, "80:8080"]
 limits: {time: 6h, cost: 20, idle: 5m, salvage: 3h, lease: 10h}
 grace: 90s
 retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
@@ -55,6 +56,7 @@ retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
   EXPECT_EQ(back->spec.registry.password, "HUB_TOKEN");
   EXPECT_EQ(back->spec.env, spec->env);
   EXPECT_EQ(back->spec.secrets, spec->secrets);
+  EXPECT_EQ(back->spec.ports, (std::vector<std::string>{"6006", "80:8080"}));
   EXPECT_EQ(back->spec.run, spec->run);
   EXPECT_EQ(back->spec.time_limit, absl::Hours(6));
   EXPECT_EQ(back->spec.cost_limit_usd, 20);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/base/port_pair.h"
 #include "client/base/quantity.h"
 #include "client/base/suggest.h"
 #include "client/spec/trainer_settings.h"
@@ -155,6 +156,15 @@ YamlType Texts(std::vector<std::string>* out, std::function<absl::Status(const s
 YamlType Strings(std::vector<std::string>* out) {
   return Texts(
       out, [](const std::string&) { return absl::OkStatus(); }, ScalarSchema());
+}
+
+YamlType Ports(std::vector<std::string>* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(*out, YamlStrings(place, node));
+            const absl::Status status = ParsePortPairs(*out).status();
+            return status.ok() ? status : YamlError(place, node, status.message());
+          },
+          ListSchema(PatternSchema("^[0-9]+(:[0-9]+)?$"))};
 }
 
 YamlType Size(int64_t* out) {
@@ -480,6 +490,7 @@ std::vector<YamlField> RunFields(RunSpec* spec) {
       {"trainer", Trainer(spec), "instead of run: settings of the built-in trainer"},
       {"checkpoints", Strings(&spec->checkpoints), "patterns of a script's checkpoints"},
       {"artifacts", Strings(&spec->artifacts), "patterns of files that come home"},
+      {"ports", Ports(&spec->ports), "of the machine that are ports here while the run is shown"},
       {"limits", Limits(spec), "what ends the job or the machine"},
       {"grace", Duration(&spec->grace), "from SIGTERM to SIGKILL"},
       {"output_limit", Size(&spec->output_limit_bytes), "the oldest output beyond it is removed"},
@@ -543,6 +554,7 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
     return absl::InvalidArgumentError(
         "on_price_rise: accept needs max_price, the most that is accepted");
   }
+  RETURN_IF_ERROR(Annotate(ParsePortPairs(spec.ports).status(), "ports"));
   for (const std::string& condition : spec.retry_on) {
     RETURN_IF_ERROR(CheckRetryCondition(condition));
   }

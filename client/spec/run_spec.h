@@ -68,6 +68,9 @@ struct RunSpec {
   TrainerBuild trainer_build = TrainerBuild::kAuto;
   std::vector<std::string> checkpoints;  // shell patterns below the work directory
   std::vector<std::string> artifacts;
+  // "6006" or "6006:8080": ports of the machine that are ports here while somebody looks at the
+  // run.
+  std::vector<std::string> ports;
   absl::Duration time_limit = absl::Hours(24);
   absl::Duration grace = absl::Seconds(60);
   // Limits of a rented machine. Absent cost limit: the price of time_limit and salvage.

@@ -39,6 +39,7 @@ run: |
   python train.py
 checkpoints: outputs/checkpoint-*
 artifacts: [outputs/**/*.json, logs]
+ports: [6006, 8888:9999]
 limits: { time: 6h }
 grace: 90s
 output_limit: 2GiB
@@ -59,6 +60,7 @@ retry: { max: 3, on: [lost, "exit:75"], backoff: 5s }
   EXPECT_EQ(spec->run, "echo hello\npython train.py\n");
   EXPECT_THAT(spec->checkpoints, ElementsAre("outputs/checkpoint-*"));
   EXPECT_THAT(spec->artifacts, ElementsAre("outputs/**/*.json", "logs"));
+  EXPECT_THAT(spec->ports, ElementsAre("6006", "8888:9999"));
   EXPECT_EQ(spec->time_limit, absl::Hours(6));
   EXPECT_EQ(spec->grace, absl::Seconds(90));
   EXPECT_EQ(spec->output_limit_bytes, int64_t{2} << 30);
@@ -66,6 +68,12 @@ retry: { max: 3, on: [lost, "exit:75"], backoff: 5s }
   EXPECT_THAT(spec->retry_on, ElementsAre("lost", "exit:75"));
   EXPECT_EQ(spec->retry_backoff, absl::Seconds(5));
   EXPECT_TRUE(CheckRunSpec(*spec).ok()) << CheckRunSpec(*spec);
+}
+
+TEST(ParseRunSpecTest, RefusesWhatIsNoPort) {
+  EXPECT_EQ(ErrorOf("run: x\nports: [6006, high]\n"),
+            "run.yaml:2:8: \"high\" is no port; write PORT or PORT:LOCALPORT, each 1 to 65535");
+  EXPECT_THAT(ErrorOf("ports: [1:8080, 2:8080]"), HasSubstr("cannot lead to two ports"));
 }
 
 TEST(ParseRunSpecTest, TurnsTheTrainerIntoJson) {

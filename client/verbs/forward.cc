@@ -20,7 +20,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(3);
+constexpr absl::Duration kPatience = absl::Seconds(1);
 
 void TellReady(const CommandContext& context, const RunRow& row,
                const std::vector<PortPair>& ready) {
@@ -38,10 +38,10 @@ void TellReady(const CommandContext& context, const RunRow& row,
 }
 
 // Forwards until a signal comes, or for ever.
-absl::StatusOr<int> Forward(CommandContext& context, const RunRow& row, RunPlace place,
+absl::StatusOr<int> Forward(CommandContext& context, const RunRow& row,
                             std::vector<PortPair> pairs) {
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
-  PortForward forward(context, row, std::move(place), std::move(pairs));
+  PortForward forward(context, row, std::move(pairs));
   RETURN_IF_ERROR(forward.Start());
   bool told = false;
   while (true) {
@@ -96,9 +96,7 @@ absl::StatusOr<int> CmdForward(CommandContext& context, std::vector<std::string>
   }
   if (!named) row = FindNewestLiveRun(context, *store);
   RETURN_IF_ERROR(row.status());
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(RunPlace place, PlaceOf(paths, *row));
-  return Forward(context, *row, std::move(place), *pairs);
+  return Forward(context, *row, *pairs);
 }
 
 }  // namespace gpuctl

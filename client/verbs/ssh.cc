@@ -37,6 +37,7 @@ struct SshFlags {
 
 // Is ssh's way to the machine: ProxyCommand.
 absl::StatusOr<int> Stdio(CommandContext& context, const std::string& reference) {
+  FollowLifeline();
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
@@ -77,7 +78,7 @@ absl::StatusOr<int> Setup(CommandContext& context, bool yes) {
         "ssh --setup: HOME is not set, so there is no ~/.ssh/config");
   }
   const std::string config = JoinPath(home, ".ssh/config");
-  bool there = HasLine(config, line);
+  bool there = HasLineInFront(config, line);
   if (!there && !yes && context.CanAsk() && !context.json()) {
     ASSIGN_OR_RETURN(
         yes, context.AskYesNo(absl::StrCat("Put the line \"", line, "\" in front of ", config, "?"),

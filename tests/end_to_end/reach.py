@@ -7,6 +7,7 @@ Works as runs.py does, with the same laptop.
 """
 import contextlib
 import hashlib
+import json
 import os
 import pwd
 import re
@@ -301,6 +302,52 @@ def test_forward_goes_on_after_a_broken_link(l):
         stop(l, "cut-1")
 
 
+def test_ports_of_the_run_file(l):
+    with ssh_server(l) as (port, folder, _):
+        # The server's own port, told by the system, becomes that of the run file.
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            there = probe.getsockname()[1]
+        write(os.path.join(l.work, "ports.yaml"),
+              "name: filed-1\nports: [%d]\nrun: exec python3 -c \"$CODE\"\n" % there)
+        child = l.start("launch", "ports.yaml", "--no-workdir", *node(l, port, folder), "-e",
+                        "CODE=" + ECHO.replace('("127.0.0.1", 0)', '("127.0.0.1", %d)' % there))
+        here = shown_port(child.stderr, there)
+        eventually(lambda: os.path.exists(os.path.join(work_of(l, "filed-1"), "port")), "it serves")
+        assert ask(here, 12) == 12
+        # A second terminal has a port of its own.
+        other = l.start("attach", "filed-1")
+        second = shown_port(other.stderr, there)
+        assert second != here and ask(second, 3) == 3
+        for each, number in ((child, here), (other, second)):
+            each.send_signal(signal.SIGINT)
+            assert each.wait(timeout=DEADLINE_S) == 0
+            assert gone(number)
+        # With a link of its own; detached, nothing is forwarded.
+        t = Terminal(l, "attach", "filed-1")
+        t.until(b"http://127.0.0.1:")
+        t.type(b"\x03")
+        assert t.finish() == 0
+        stop(l, "filed-1")
+        eventually(lambda: not processes_with(b"ssh\0--stdio"), "its ssh ends")
+        done = l.run("launch", "--forward", "x", "--", "true", code=2)
+        assert b"ports: \"x\" is no port" in done.stderr, done.stderr
+        # A port that is taken does not disturb the run.
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            number = taken.getsockname()[1]
+            done = l.run("launch", "--no-workdir", "--forward", "1:%d" % number, "--", "sh", "-c",
+                         "echo hello; sleep 2; exit 3", code=3)
+        assert done.stdout == b"hello\n" and b"are not forwarded" in done.stderr, done
+
+
+def shown_port(lines, there):
+    for line in lines:
+        found = re.search(rb"port %d there: http://127\.0\.0\.1:(\d+)" % there, line)
+        if found:
+            return int(found.group(1))
+    raise AssertionError("it ended without a port")
+
+
 def test_forward_refuses_what_is_no_port(l):
     l.run("launch", "--no-workdir", "--name", "port-1", "--", "true")
     for words in (["port-1"], ["port-1", "0"], ["port-1", "65536"], ["port-1", "6006:x"], [],
@@ -320,9 +367,13 @@ def test_a_killed_forward_leaves_nothing(l):
     there = echo_run(l, "dead-1")
     with Forward(l, "dead-1", str(there)) as forward:
         here = forward.port()
-        forward.child.kill()
-        forward.child.wait()
-        eventually(lambda: gone(here), "the port is free")
+        # A browser's connection stays open.
+        with socket.create_connection(("127.0.0.1", here), DEADLINE_S) as peer:
+            peer.sendall(b"5\n")
+            time.sleep(0.2)
+            forward.child.kill()
+            forward.child.wait()
+            eventually(lambda: gone(here), "the port is free")
     eventually(lambda: not processes_with(b"ssh\0--stdio"), "its ssh ends")
     stop(l, "dead-1")
 
@@ -517,6 +568,105 @@ def test_a_machine_that_does_not_answer(l):
             done = system(l, "ssh", *flags, "gpuctl-away-1", "true", code=255)
         proxy.join()
         stop(l, "away-1")
+
+
+def test_every_kind_of_host_key(l):
+    for kind, bits in (("ecdsa", "256"), ("ecdsa", "521"), ("rsa", "2048")):
+        with ssh_server(l, "-o", "HostKeyAlgorithms=+rsa-sha2-512") as (port, folder, restart):
+            key = os.path.join(folder, kind + bits)
+            if not os.path.exists(key):
+                system(l, "ssh-keygen", "-q", "-t", kind, "-b", bits, "-N", "", "-f", key)
+            restart(kind + bits)
+            name = "%s-%s-1" % (kind, bits)
+            launch(l, name, "sleep", "600", where=node(l, port, folder))
+            assert l.run("ssh", name, "--", "echo", "x").stdout == b"x\n"
+            stop(l, name)
+
+
+def test_a_name_of_any_form(l):
+    for name in ("My_Run.x-1", "7", "x" * 48):
+        l.run("launch", "--no-workdir", "--name", name, "--", "true")
+        assert l.run("ssh", "@last", "--", "echo", "x").stdout == b"x\n"
+        host = "gpuctl-" + l.json("ps", "-a")["runs"][0]["name"]
+        with users_ssh(l) as flags:
+            assert system(l, "ssh", *flags, host, "echo y").stdout == b"y\n"
+
+
+def test_closed_descriptors(l):
+    there = echo_run(l, "closed-2")
+    for closed in ("<&-", "2>&-", "<&- 2>&-"):
+        child = subprocess.Popen(
+            ["bash", "-c", "exec \"$@\" " + closed, "bash", l.gpuctl, "forward", "closed-2",
+             str(there)], cwd=l.work, env=l.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL)
+        line = child.stdout.readline().decode()
+        assert ask(int(line.rsplit(":", 1)[1]), 2) == 2
+        child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=DEADLINE_S) == 0, closed
+    for closed in ("<&-", "<&- 2>&-"):
+        done = system(l, "bash", "-c", "exec \"$@\" " + closed, "bash", l.gpuctl, "ssh", "closed-2",
+                      "--", "echo", "x")
+        assert done.stdout == b"x\n", (closed, done)
+    stop(l, "closed-2")
+
+
+def test_what_forward_started_is_killed(l):
+    """Whoever kills its ssh, or ssh's way to the machine: it starts another."""
+    there = echo_run(l, "killed-1")
+    with Forward(l, "killed-1", str(there)) as forward:
+        here = forward.port()
+        for mark in (b"-L\x00127.0.0.1:%d:" % here, b"ssh\0--stdio"):
+            for pid in processes_with(mark):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            assert forward.port() == here
+            assert ask(here, 4) == 4
+        child = forward.child
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=DEADLINE_S) == 143
+    stop(l, "killed-1")
+    eventually(lambda: not processes_with(b"ssh\0--stdio"), "its ssh ends")
+
+
+def test_ctrl_c_at_any_moment(l):
+    there = echo_run(l, "early-1")
+    for delay in (0.02, 0.05, 0.1, 0.2, 0.3, 0.4):
+        with Forward(l, "early-1", str(there)) as forward:
+            time.sleep(delay)
+            code = forward.interrupt()
+            assert code in (0, -signal.SIGINT), (code, forward.said)
+    with socket.socket() as silent:  # it accepts, and says nothing
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        with ssh_server(l) as (port, folder, _), HeldProxy(port) as proxy:
+            launch(l, "mute-1", "sleep", "600", where=node(l, proxy.port, folder))
+            proxy.target = silent.getsockname()[1]
+            with Forward(l, "mute-1", "6006") as forward:
+                time.sleep(0.5)
+                begin = time.monotonic()
+                assert forward.interrupt() == 0
+                assert time.monotonic() - begin < 10
+            proxy.target = port
+            stop(l, "mute-1")
+    stop(l, "early-1")
+    eventually(lambda: not processes_with(b"ssh\0--stdio"), "its ssh ends")
+
+
+def test_json_of_a_run_with_ports(l):
+    gate = held_job(l, "jports-1", "--forward", "1")
+    child = l.start("attach", "jports-1", "--json")
+    time.sleep(1)
+    open_gate(gate)
+    out, err = child.communicate(timeout=DEADLINE_S)
+    assert child.returncode == 0 and json.loads(out)["name"] == "jports-1" and not err, (out, err)
+    there = echo_run(l, "jports-2")
+    child = l.start("forward", "jports-2", str(there), "--json")
+    line = json.loads(child.stdout.readline())
+    assert line["port"] == there and line["url"].endswith(":%d" % line["local_port"]), line
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=DEADLINE_S)
+    assert (child.returncode, out, err) == (0, b"", b""), (out, err)
+    stop(l, "jports-2")
 
 
 def test_ssh_without_ssh(l):

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""ssh, forward, and the user's own ssh, on a rented machine: also when it has moved, and when it is
+gone.
+
+  reach_rented.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
+"""
+import contextlib
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import urllib.request
+
+from rent_world import DEADLINE_S, eventually, run_tests, write
+
+
+def move(w):
+    """Makes the address that the ledger has a wrong one, as if the machine had moved since."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    path = os.path.join(w.env["GPUCTL_STATE_DIR"], "ledger.db")
+    with contextlib.closing(sqlite3.connect(path)) as ledger:
+        ledger.execute("UPDATE leases SET port = ?", (port,))
+        ledger.commit()
+    return port
+
+
+def own_ssh(w, flags, *words, code=0, **env):
+    done = subprocess.run(["ssh", *flags, *words], env={**w.env, **env}, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE_S,
+                          check=False)
+    assert done.returncode == code, done
+    return done
+
+
+def check(w, service):
+    name = "reach-%s-1" % service
+    w.rent("-d", "--provider", service, "--name", name, "--", "sh", "-c",
+           "exec python3 -u -m http.server --bind 127.0.0.1 0 > http.log 2>&1")
+    config = os.path.join(w.dir, ".ssh/config")
+    write(config, "Host *\n  ForwardAgent yes\n")
+    w.run("ssh", "--setup", "-y")
+    flags, host = ["-F", config], "gpuctl-" + name
+    where = own_ssh(w, flags, host, "pwd").stdout
+    # Its own key alone is offered, and the agent stays at home.
+    shown = own_ssh(w, flags, "-G", host).stdout.decode()
+    assert "identitiesonly yes" in shown and "forwardagent no" in shown, shown
+    assert re.findall("^identityfile (.*)", shown, re.M) == [
+        os.path.join(w.env["GPUCTL_STATE_DIR"], "ssh/id_ed25519")], shown
+    done = w.run("ssh", name, "--", "sh", "-c", "pwd; echo $GPUCTL_RUN_ID; exit 5", code=5)
+    assert done.stdout.startswith(where.strip()) and b"\nr-" in done.stdout, (done, where)
+    log = w.run("exec", name, "--", "sh", "-c", "until grep -q port http.log; do sleep 0.05; done;"
+                "cat http.log").stdout.decode()
+    there = re.search(r"port (\d+)", log).group(1)
+    # It has moved: each finds the new address by itself.
+    wrong = move(w)
+    assert own_ssh(w, flags, host, "pwd").stdout == where
+    assert w.leases()[-1]["port"] != wrong
+    for words in (["ssh", name, "--", "echo", "x"], ["exec", "-t", name, "--", "echo", "x"]):
+        move(w)
+        assert w.run(*words).stdout.strip() == b"x"
+    move(w)
+    child = w.start("forward", name, there)
+    here = re.search(rb"http://127\.0\.0\.1:(\d+)", child.stdout.readline()).group(1).decode()
+    with urllib.request.urlopen("http://127.0.0.1:%s/http.log" % here, timeout=60) as reply:
+        assert b"Serving" in reply.read()
+    # The machine is given back: that is the end, with its reason.
+    w.run("down", "-y", "--force", name)
+    out, err = child.communicate(timeout=DEADLINE_S)
+    assert child.returncode not in (0, -signal.SIGKILL) and b"given back" in err, (out, err)
+    done = own_ssh(w, flags, host, "true", code=255)
+    assert b"given back" in done.stderr, done.stderr
+    done = w.run("forward", name, there, code=None)
+    assert done.returncode != 0 and b"given back" in done.stderr, done
+    eventually(lambda: not w.processes(), "nothing is left")
+
+
+def test_vast(w):
+    check(w, "vast")
+
+
+def test_runpod(w):
+    check(w, "runpod")
+
+
+def test_lambda(w):
+    check(w, "lambda")
+
+
+if __name__ == "__main__":
+    run_tests(globals())
