@@ -5,6 +5,7 @@
 
 zsh and fish are tried where they are installed.
 """
+import json
 import os
 import re
 import shutil
@@ -52,6 +53,9 @@ def test_words(l):
     assert "--tensorboard" in words(l, "metrics", "--")
     assert words(l, "metr") == ["metrics"] and words(l) != []
     assert words(l, "exec", "elk-1", "--", "ls", "") == [":files"]
+    found = json.loads(l.run("-o", "json", "completion", "words", "--", "cp", "e").stdout)
+    assert found["files"] and [entry["word"] for entry in found["words"]] == ["elk-1:"], found
+    assert "complete -F" in l.json("completion", "bash")["script"]
     help_of = l.run("completion", "words", "--", "logs", "f").stdout.decode()
     assert help_of == "fox-1  ended: echo hello\n", help_of
 
