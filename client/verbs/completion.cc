@@ -95,6 +95,7 @@ _gpuctl() {
     [[ $PREFIX == --*=* ]] && compset -P '*='
     _files
   fi
+  (( compstate[nmatches] > 0 ))
 }
 if [ "$funcstack[1]" = "_gpuctl" ]; then
   _gpuctl "$@"
