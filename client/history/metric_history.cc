@@ -1,12 +1,15 @@
 #include "client/history/metric_history.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace gpuctl {
 namespace {
 
 // Points behind an evaluation that has no point yet: each costs time.
 constexpr int64_t kMaxLatePoints = 4096;
+// The end of the year 9999. What is later is no time.
+constexpr int64_t kMaxTimeMs = 253'402'300'799'999;
 
 bool HasNumbers(const MetricSample& sample) {
   return sample.loss || sample.eval_loss || sample.learning_rate || sample.grad_norm ||
@@ -47,14 +50,14 @@ void MetricHistory::Add(const MetricSample& sample, bool time_is_estimate) {
   if (counts) {
     step = *sample.step;
   } else if (sample.loss.has_value() && !points_.empty()) {
-    ++step;
+    if (step < std::numeric_limits<int64_t>::max()) ++step;
   } else if (points_.empty() && !sample.loss.has_value() && !sample.eval_loss.has_value()) {
     return;
   }
   HistoryPoint* const found = PointOf(step, of_training);
   if (found == nullptr) return;
   HistoryPoint& point = *found;
-  if (sample.time_ms > 0 && (point.time_ms == 0 || of_training)) {
+  if (sample.time_ms > 0 && sample.time_ms <= kMaxTimeMs && (point.time_ms == 0 || of_training)) {
     point.time_ms = sample.time_ms;
     point.time_is_estimate = time_is_estimate;
   }

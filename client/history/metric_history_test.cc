@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace gpuctl {
 namespace {
 
@@ -108,6 +110,18 @@ TEST(MetricHistoryTest, AnOverlongHistoryKeepsItsWholeLengthAndItsEvaluations) {
   int evaluations = 0;
   for (const HistoryPoint& point : history.points()) evaluations += point.eval_loss ? 1 : 0;
   EXPECT_EQ(evaluations, 20);
+}
+
+TEST(MetricHistoryTest, OddNumbersAreNoTimesAndNoEnd) {
+  MetricHistory history;
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  history.Add(Trained(kMost, 1, kMost));
+  MetricSample next;
+  next.loss = 2;
+  history.Add(next);
+  ASSERT_EQ(history.points().size(), 1u);
+  EXPECT_EQ(history.points()[0].time_ms, 0);
+  EXPECT_EQ(history.points()[0].loss, 2);
 }
 
 // A hostile node's lines must not take time without end.

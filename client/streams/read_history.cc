@@ -25,7 +25,7 @@ struct LengthAtTime {
 std::vector<LengthAtTime> LengthsOf(const Lifecycle& lifecycle, int64_t size, int64_t heard_ms) {
   std::vector<LengthAtTime> lengths;
   for (const LifecycleEvent& event : lifecycle.events) {
-    if (event.time_ms <= 0) continue;
+    if (event.time_ms <= 0 || event.output_size < 0) continue;
     if (!lengths.empty() &&
         (event.output_size < lengths.back().offset || event.time_ms < lengths.back().time_ms)) {
       continue;

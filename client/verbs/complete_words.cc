@@ -1,6 +1,7 @@
 #include "client/verbs/complete_words.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>

@@ -1,6 +1,7 @@
 // gpuctl completion: scripts that let a shell complete gpuctl's command lines, and the words that
 // these scripts ask for.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -94,6 +95,7 @@ _gpuctl() {
     [[ $PREFIX == --*=* ]] && compset -P '*='
     _files
   fi
+  (( compstate[nmatches] > 0 ))
 }
 if [ "$funcstack[1]" = "_gpuctl" ]; then
   _gpuctl "$@"
@@ -168,6 +170,14 @@ int PrintWords(CommandContext& context) {
   const std::vector<std::string> words = context.after_dashes.value_or(std::vector<std::string>());
   context.after_dashes.reset();
   const Completions found = CompleteWords(words, source);
+  if (context.json()) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const Completion& completion : found.words) {
+      list.push_back({{"word", completion.word}, {"help", completion.help}});
+    }
+    context.PrintJson({{"words", std::move(list)}, {"files", found.files}});
+    return kExitOk;
+  }
   std::vector<std::string> lines;
   for (const Completion& completion : found.words) {
     lines.push_back(
@@ -197,7 +207,11 @@ absl::StatusOr<int> CmdCompletion(CommandContext& context, std::vector<std::stri
   for (const auto& [name, script] : kShells) {
     names.push_back(name);
     if (shell != name) continue;
-    context.PrintOwnText(script);
+    if (context.json()) {
+      context.PrintJson({{"shell", name}, {"script", script}});
+    } else {
+      context.PrintOwnText(script);
+    }
     return kExitOk;
   }
   return UsageError(absl::StrCat("no completion for \"", shell, "\"", DidYouMean(shell, names)),

@@ -119,6 +119,7 @@ absl::StatusOr<int> DebugManPages(CommandContext& context, const std::string& di
                                     ManPageOf(verb, GPUCTL_VERSION), 0644));
   }
   context.Say(absl::StrCat(directory, ": ", verbs.size() + 1, " pages"));
+  if (context.json()) context.PrintJson({{"path", directory}, {"pages", verbs.size() + 1}});
   return kExitOk;
 }
 

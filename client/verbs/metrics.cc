@@ -229,13 +229,17 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
       "share the axes. Scripts that write no metrics are read by their output.");
   parser.Option("RUN", references, kRunOrNewestLive);
   parser.Switch("--csv", csv, "All steps as CSV: loss, time, epoch, rate, speed, GPU");
-  parser.Option("--plot", plot, "Draw all runs into this file, FILE.svg");
-  parser.Option("--tensorboard", tensorboard, "Write event files for TensorBoard below this DIR");
+  const FlagSet::Flag plots = parser.Option("--plot", plot, "Draw all runs into FILE.svg");
+  const FlagSet::Flag exports = parser.Option("--tensorboard", tensorboard,
+                                              "Write event files for TensorBoard below this DIR");
   parser.Switch("--offline", offline, "Only what is on this laptop already");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
-  const bool files = !plot.empty() || !tensorboard.empty();
-  if (!plot.empty()) RETURN_IF_ERROR(CheckPlotName(plot));
+  const bool files = plots.given() || exports.given();
+  if (plots.given()) RETURN_IF_ERROR(CheckPlotName(plot));
+  if (exports.given() && tensorboard.empty()) {
+    return UsageError("--tensorboard names no directory", "gpuctl metrics RUN --tensorboard logs");
+  }
   if (csv && files) {
     return UsageError("--csv prints, --plot and --tensorboard write files: give one kind",
                       "call gpuctl metrics twice");

@@ -104,7 +104,7 @@ absl::StatusOr<std::vector<WrittenFile>> WriteEventFiles(const RunNumbersList& r
 absl::Status CheckPlotName(const std::string& path) {
   const std::string lower = absl::AsciiStrToLower(path);
   if (absl::EndsWith(lower, ".svg") && BaseName(path).size() > 4) return absl::OkStatus();
-  return UsageError(absl::StrCat("--plot draws SVG files only, not ", path),
+  return UsageError(absl::StrCat("--plot draws SVG files only, not \"", path, "\""),
                     "name it FILE.svg; a browser shows it, and saves it as PNG or PDF");
 }
 

@@ -29,7 +29,7 @@ std::string TopLevelHelp() {
       group = verb.group;
       absl::StrAppend(&help, "\n", group, "\n");
     }
-    absl::StrAppend(&help, absl::StrFormat("  %-11s%s\n", verb.name, verb.summary));
+    absl::StrAppend(&help, absl::StrFormat("  %-12s%s\n", verb.name, verb.summary));
   }
   absl::StrAppend(&help,
                   "\nEverywhere: -o table|wide|json|jsonl, --json, --trace, --no-color, -h\n"

@@ -5,6 +5,7 @@
 
 zsh and fish are tried where they are installed.
 """
+import json
 import os
 import re
 import shutil
@@ -52,6 +53,9 @@ def test_words(l):
     assert "--tensorboard" in words(l, "metrics", "--")
     assert words(l, "metr") == ["metrics"] and words(l) != []
     assert words(l, "exec", "elk-1", "--", "ls", "") == [":files"]
+    found = json.loads(l.run("-o", "json", "completion", "words", "--", "cp", "e").stdout)
+    assert found["files"] and [entry["word"] for entry in found["words"]] == ["elk-1:"], found
+    assert "complete -F" in l.json("completion", "bash")["script"]
     help_of = l.run("completion", "words", "--", "logs", "f").stdout.decode()
     assert help_of == "fox-1  ended: echo hello\n", help_of
 
@@ -75,6 +79,11 @@ def test_nothing_is_made(l):
 def test_answers_at_once(l):
     """Every kind of word comes within 20 ms."""
     setup(l)
+    with open(l.gpuctl, "rb") as file:
+        program = file.read()
+    if b"__asan_init" in program or b"__tsan_init" in program:
+        print("a program with sanitizers is slow: not tried")
+        return
     for line in (["logs", ""], ["launch", "--gpu", ""], ["launch", "--"], ["me"]):
         took = []
         for _ in range(ROUNDS):
@@ -172,6 +181,8 @@ def test_zsh(l):
     typed(l, argv, lines, "gpuctl logs f", "fox-1")
     typed(l, argv, lines, "gpuctl metrics fox-1 --tens", "--tensorboard")
     typed(l, argv, lines, "gpuctl logs ", "ended: echo hello")
+    typed(l, argv, lines, "gpuctl launch --provider=ru", "--provider=runpod")
+    typed(l, argv, lines, "gpuctl cp f", "fox-1:")
     typed(l, argv, lines, "gpuctl launch elk", "elk\\ file.yaml")
 
 

@@ -83,6 +83,7 @@ def test_what_a_job_writes(l, words, sheet):
         show(l, sheet, *args, raw=raw)
     work, state = l.work, l.env["GPUCTL_STATE_DIR"]
     for args in (["ps"], ["ps", "-a"], ["metrics", "odd"], ["metrics", "odd", "held"],
+                 ["metrics", "odd", "--csv"], ["completion", "words", "--", "logs", ""],
                  ["wait", "odd"], ["stop", "odd"], ["debug", "job", "odd"], ["verify", "odd"],
                  ["doctor"], ["down", "odd", "-y"], ["resume", "odd", "-y", "--dry-run"],
                  ["pull", "odd", "no-such-thing"], ["pull", "odd", "--checkpoint", "77"],

@@ -75,7 +75,9 @@ def test_what_the_laptop_has_stored(l, words, sheet):
     state = l.env["GPUCTL_STATE_DIR"]
     names = ["by-row-1", "by-lines-1", "by-error-1", "far-1", "unheard-1"]
     offline = [["ps"], ["ps", "-a"], ["doctor"], ["prune", "--dry-run"],
-               ["metrics", "--offline", *names[:2]], ["instances"], ["reap", "--dry-run"]]
+               ["metrics", "--offline", *names[:2]], ["metrics", "--offline", "--csv", *names[:2]],
+               ["metrics", "--offline", "--plot", "a.svg", "--tensorboard", "logs", *names[:2]],
+               ["completion", "words", "--", "logs", ""], ["instances"], ["reap", "--dry-run"]]
     each = [["wait"], ["verify"], ["verify", "--read-data"], ["attach"], ["debug", "job"],
             ["debug", "replay"], ["logs"], ["stop"], ["pull"], ["metrics"], ["down", "-y"],
             ["resume", "--dry-run"], ["rm", "--dry-run"], ["rm"], ["exec"]]

@@ -269,7 +269,8 @@ def test_errors(l):
     there = os.listdir(l.work)
     for args, words in (
             (["--plot", "a.png"], ["SVG files only", "HINT: name it FILE.svg"]),
-            (["--plot", ".svg"], ["SVG files only"]),
+            (["--plot", ".svg"], ["SVG files only"]), (["--plot", ""], ["SVG files only"]),
+            (["--tensorboard", ""], ["names no directory"]),
             (["--csv", "--plot", "a.svg"], ["--csv prints", "HINT:"])):
         done = l.run("metrics", "mute", *args, code=2)
         assert all(word in done.stderr.decode() for word in words), done.stderr

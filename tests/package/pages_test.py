@@ -53,7 +53,8 @@ class PagesTest(unittest.TestCase):
             page = read("man1", f"gpuctl-{verb}.1").replace("\\-", "-").replace("\\fB", "")
             for flag in flags(verb):
                 self.assertIn(flag + "\\fR", page, verb)
-            self.assertIn(f".BR gpuctl\\-{verb}", read("man1/gpuctl.1"))
+            name = verb.replace("-", "\\-")
+            self.assertIn(f".BR gpuctl\\-{name}", read("man1/gpuctl.1"))
 
     def test_a_page_has_its_sections_in_order(self):
         page = read("man1/gpuctl-launch.1")
