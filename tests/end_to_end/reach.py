@@ -522,6 +522,9 @@ def own_ssh_test(l, name, where=()):
         assert ask(here, 9) == 9
         child.terminate()
         child.wait(timeout=DEADLINE_S)
+        # Editors list the hosts that have a block.
+        listed = os.listdir(os.path.join(l.env["GPUCTL_STATE_DIR"], "ssh/hosts"))
+        assert {name, "ports-" + name} <= set(listed), listed
         # Other hosts stay as they were.
         done = system(l, "ssh", *flags, "-G", "other")
         assert b"user nobody" in done.stdout and b"gpuctl" not in done.stdout, done.stdout
