@@ -2,12 +2,13 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <memory>
 #include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "common/base/status_macros.h"
@@ -51,8 +52,21 @@ bool IsFreeLocalPort(int port) {
 }
 
 bool IsThisComputer(const NodeTarget& target) {
-  return target.provider == "local" || target.host == "localhost" || target.host == "::1" ||
-         absl::StartsWith(target.host, "127.");
+  if (target.provider == "local") return true;
+  if (!target.proxy_command.empty()) return false;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(target.host.c_str(), nullptr, &hints, &found) != 0) return false;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
+  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+    const UniqueFd fd(socket(address->ai_family, SOCK_DGRAM, 0));
+    if (!fd.valid()) continue;
+    fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
+    // Only an address of this computer can be bound.
+    if (bind(fd.get(), address->ai_addr, address->ai_addrlen) == 0) return true;
+  }
+  return false;
 }
 
 absl::Status ChooseLocalPorts(const NodeTarget& target, std::vector<PortPair>& pairs) {

@@ -157,6 +157,10 @@ absl::StatusOr<std::string> WriteSshHost(const ClientPaths& paths, absl::string_
   return path;
 }
 
+void ListSshHost(const ClientPaths& paths, const RunRow& row) {
+  if (PathExists(SshIncludeFile(paths))) (void)WriteSshHost(paths, row.name, row);
+}
+
 void ForgetOldSshHosts(const ClientPaths& paths, int64_t now_ms) {
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(HostsDir(paths).c_str()), closedir);
   if (dir == nullptr) return;

@@ -28,6 +28,9 @@ absl::StatusOr<std::string> SshHostBlock(const ClientPaths& paths, absl::string_
 // Writes it to its file, a whole configuration by itself, and returns the file's path.
 absl::StatusOr<std::string> WriteSshHost(const ClientPaths& paths, absl::string_view word,
                                          const RunRow& row);
+// Does the same for the run's name where gpuctl ssh --setup was used, so that editors and shells
+// that list the hosts know it before the first connection. Ignores errors.
+void ListSshHost(const ClientPaths& paths, const RunRow& row);
 // Removes the files of names that nobody used for long. Ignores errors.
 void ForgetOldSshHosts(const ClientPaths& paths, int64_t now_ms);
 

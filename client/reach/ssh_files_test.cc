@@ -184,7 +184,7 @@ TEST(LocalPort, TakesTheNextFreeOneUnlessTheUserChose) {
   EXPECT_FALSE(IsFreeLocalPort(port));
   NodeTarget far;
   far.provider = "ssh";
-  far.host = "gpu.example";
+  far.host = "203.0.113.5";
   std::vector<PortPair> pairs = {{port, 0}, {port, 0}};
   ASSERT_TRUE(ChooseLocalPorts(far, pairs).ok());
   EXPECT_NE(pairs[0].local, port);
@@ -203,14 +203,17 @@ TEST(LocalPort, NeverLeadsToItself) {
   for (const PortPair& pair : pairs) EXPECT_TRUE(pair.local != 6006 && pair.local != 6007);
   pairs = {{6006, 6007}, {6007, 0}};
   EXPECT_TRUE(absl::IsFailedPrecondition(ChooseLocalPorts(here, pairs)));
-  for (const char* host : {"localhost", "127.0.0.1", "::1"}) {
+  for (const char* host : {"localhost", "127.0.0.1", "127.8.8.8"}) {
     here = NodeTarget();
     here.provider = "ssh";
     here.host = host;
     EXPECT_TRUE(IsThisComputer(here)) << host;
   }
-  here.host = "gpu.example";
-  EXPECT_FALSE(IsThisComputer(here));
+  // Of a block for documentation; and a name that nobody has.
+  for (const char* host : {"203.0.113.5", "gpu.invalid", "2001:db8::1", ""}) {
+    here.host = host;
+    EXPECT_FALSE(IsThisComputer(here)) << host;
+  }
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/reach/port_forward.h"
+#include "client/reach/ssh_files.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/show/run_view.h"
@@ -221,6 +222,9 @@ void Show::OnNews() {
   news_ = session_->Take();
   if (news_.accepted && !was_accepted && row_.accepted_ms == 0) {
     row_.accepted_ms = context_.NowMs();
+    if (const absl::StatusOr<ClientPaths> paths = context_.Paths(); paths.ok()) {
+      ListSshHost(*paths, row_);
+    }
     if (!options_.until_running) {
       view_->AddNotice(absl::StrCat(row_.name, " runs on ", row_.target.name));
     }

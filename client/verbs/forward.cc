@@ -65,6 +65,7 @@ absl::StatusOr<int> Forward(CommandContext& context, const RunRow& row,
 }  // namespace
 
 absl::StatusOr<int> CmdForward(CommandContext& context, std::vector<std::string> args) {
+  std::string first;
   std::vector<std::string> words;
   VerbParser parser(
       context, "forward [RUN] PORT[:LOCALPORT]... [FLAGS]",
@@ -74,11 +75,11 @@ absl::StatusOr<int> CmdForward(CommandContext& context, std::vector<std::string>
       "  gpuctl forward amber-fox-3 8888:9999     Jupyter, at port 9999 here\n\n"
       "Without LOCALPORT it is the same number, or the next free one. A run whose name\n"
       "is a number needs its id here. The first line of stdout tells that it works.");
-  parser.Option(
-      "RUN", words,
-      "Name, id, or the beginning of one; @last: the newest\nrun; without it: the newest live one");
+  const FlagSet::Flag run = parser.Option("RUN", first, kRunOrNewestLive);
+  parser.Option("PORT", words, "Port there, and here if it shall be another");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  if (run.given()) words.insert(words.begin(), first);
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   absl::StatusOr<RunRow> row = absl::NotFoundError("");
   const bool named = !words.empty() && !ParsePortPair(words.front()).ok();

@@ -72,6 +72,9 @@ absl::StatusOr<int> Setup(CommandContext& context, bool yes) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   RETURN_IF_ERROR(WriteSshIncludeFile(paths));
   ASSIGN_OR_RETURN(const std::string line, SshIncludeLine(paths));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const std::vector<RunRow> live, store->List(/*live_only=*/true));
+  for (const RunRow& row : live) ListSshHost(paths, row);
   const char* home = std::getenv("HOME");
   if (home == nullptr || *home == '\0') {
     return absl::FailedPreconditionError(
@@ -149,8 +152,8 @@ absl::StatusOr<int> CmdSsh(CommandContext& context, std::vector<std::string> arg
   VerbParser parser(
       context, "ssh [RUN] [FLAGS] [-- CMD...] | --setup [-y]",
       "Opens a shell in the job's work directory, with the job's environment, or runs a\n"
-      "command there on a terminal. It is the ssh of this computer: keys as ~. and exit\n"
-      "codes are its own, and its own errors have code 255.",
+      "command there on a terminal. It is the ssh of this computer, so ~. and the like\n"
+      "work; its own errors have code 255.",
       "  gpuctl ssh amber-fox-3\n"
       "  gpuctl ssh amber-fox-3 -L 6006 -- tensorboard --logdir outputs\n"
       "  gpuctl ssh --setup        then: ssh gpuctl-amber-fox-3, scp, sftp, rsync, VS Code");

@@ -14,7 +14,9 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
+import termios
 import threading
 import time
 import urllib.request
@@ -123,6 +125,12 @@ def ask(port, back, data=b""):
         sender.join()
     assert said == hashlib.sha256(first + data).hexdigest(), (said, count)
     return count
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def gone(port):
@@ -248,9 +256,7 @@ def test_forward_a_web_server(l):
         eventually(lambda: "port " in (read(work + "/http.log") if os.path.exists(work + "/http.log")
                                        else ""), "the server listens")
         there = int(re.search(r"port (\d+)", read(work + "/http.log")).group(1))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            chosen = probe.getsockname()[1]
+        chosen = free_port()
         with Forward(l, "web-1", "%d:%d" % (there, chosen)) as forward:
             assert forward.port() == chosen
             with urllib.request.urlopen("http://127.0.0.1:%d/big" % chosen, timeout=60) as reply:
@@ -304,10 +310,7 @@ def test_forward_goes_on_after_a_broken_link(l):
 
 def test_ports_of_the_run_file(l):
     with ssh_server(l) as (port, folder, _):
-        # The server's own port, told by the system, becomes that of the run file.
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            there = probe.getsockname()[1]
+        there = free_port()
         write(os.path.join(l.work, "ports.yaml"),
               "name: filed-1\nports: [%d]\nrun: exec python3 -c \"$CODE\"\n" % there)
         child = l.start("launch", "ports.yaml", "--no-workdir", *node(l, port, folder), "-e",
@@ -513,15 +516,16 @@ def own_ssh_test(l, name, where=()):
         assert b"5000000" in done.stdout, done
         # Editors forward ports over the same connection.
         there = echo_run(l, "ports-" + name, where)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            here = probe.getsockname()[1]
+        here = free_port()
         child = subprocess.Popen(["ssh", *flags, "-N", "-L", "%d:127.0.0.1:%d" % (here, there), host],
                                  env=l.env, stdin=subprocess.DEVNULL)
         eventually(lambda: not gone(here), "ssh listens")
         assert ask(here, 9) == 9
         child.terminate()
         child.wait(timeout=DEADLINE_S)
+        # Editors list the hosts that have a block.
+        listed = os.listdir(os.path.join(l.env["GPUCTL_STATE_DIR"], "ssh/hosts"))
+        assert {name, "ports-" + name} <= set(listed), listed
         # Other hosts stay as they were.
         done = system(l, "ssh", *flags, "-G", "other")
         assert b"user nobody" in done.stdout and b"gpuctl" not in done.stdout, done.stdout
@@ -667,6 +671,57 @@ def test_json_of_a_run_with_ports(l):
     out, err = child.communicate(timeout=DEADLINE_S)
     assert (child.returncode, out, err) == (0, b"", b""), (out, err)
     stop(l, "jports-2")
+
+
+def test_the_terminal_is_restored(l):
+    with ssh_server(l) as (port, folder, _), HeldProxy(port) as proxy:
+        launch(l, "torn-1", "sleep", "600", where=node(l, proxy.port, folder))
+        for words in (["ssh", "torn-1"], ["exec", "-t", "torn-1", "--", "sh", "-c", "read x"]):
+            t = Terminal(l, *words)
+            settings = termios.tcgetattr(t.fd)
+            eventually(lambda t=t: not termios.tcgetattr(t.fd)[3] & termios.ICANON, "it is raw")
+            proxy.cut()
+            end = time.monotonic() + DEADLINE_S
+            while t.read_some():
+                assert time.monotonic() < end, t.text
+            # Its own end is closed; a new one of the same terminal would show other settings.
+            _, status = os.waitpid(t.pid, 0)
+            assert os.waitstatus_to_exitcode(status) == 255, t.text
+            assert termios.tcgetattr(t.fd)[3] == settings[3], "the terminal stays raw"
+            os.close(t.fd)
+            proxy.join()
+        stop(l, "torn-1")
+
+
+def test_a_machine_behind_another(l):
+    """ProxyJump and ProxyCommand of the user's configuration, which the launch read."""
+    way = os.path.join(l.dir, "way")
+    write(way, """#!/usr/bin/env python3
+import os, socket, sys, threading
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+def up():
+    while some := os.read(0, 65536):
+        peer.sendall(some)
+    peer.shutdown(socket.SHUT_WR)
+threading.Thread(target=up, daemon=True).start()
+while some := peer.recv(65536):
+    os.write(1, some)
+""")
+    os.chmod(way, 0o755)
+    with ssh_server(l) as (port, folder, _):
+        there = echo_run(l, "behind-1", node(l, port, folder))
+        with contextlib.closing(sqlite3.connect(l.env["GPUCTL_STATE_DIR"] + "/state.db")) as runs:
+            (text,) = runs.execute("SELECT target FROM runs WHERE name = 'behind-1'").fetchone()
+            target = {**json.loads(text), "proxy_command": "%s %d" % (way, port), "port": 1}
+            runs.execute("UPDATE runs SET target = ? WHERE name = 'behind-1'", (json.dumps(target),))
+            runs.commit()
+        assert l.run("ssh", "behind-1", "--", "echo", "x").stdout == b"x\n"
+        with Forward(l, "behind-1", "%d:%d" % (there, free_port())) as forward:
+            here = forward.port()
+            assert ask(here, 1_000_000, os.urandom(1_000_000)) == 1_000_000
+            assert forward.interrupt() == 0
+        stop(l, "behind-1")
+    eventually(lambda: not processes_with(way.encode()), "the way ends")
 
 
 def test_ssh_without_ssh(l):

@@ -36,6 +36,28 @@ def own_ssh(w, flags, *words, code=0, **env):
     return done
 
 
+def contacts(w):
+    """Returns the processes on the machines that tell them of somebody's presence."""
+    found = []
+    for pid in w.processes():
+        with contextlib.suppress(OSError):
+            with open("/proc/%d/cmdline" % pid, "rb") as file:
+                words = file.read().split(b"\0")
+            if words[0].endswith(b"/gpuctl-agent") and words[1:2] == [b"contact"]:
+                found.append(pid)
+    return found
+
+
+def check_presence(w, *words):
+    """A machine with limits knows that somebody is there, and that he is gone."""
+    child = w.start(*words)
+    child.stdout.readline()
+    eventually(lambda: contacts(w), "the machine knows")
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=DEADLINE_S)
+    eventually(lambda: not contacts(w), "the machine knows the end")
+
+
 def check(w, service):
     name = "reach-%s-1" % service
     w.rent("-d", "--provider", service, "--name", name, "--", "sh", "-c",
@@ -55,6 +77,9 @@ def check(w, service):
     log = w.run("exec", name, "--", "sh", "-c", "until grep -q port http.log; do sleep 0.05; done;"
                 "cat http.log").stdout.decode()
     there = re.search(r"port (\d+)", log).group(1)
+    for verb in ("exec", "ssh"):
+        check_presence(w, verb, name, "--", "sh", "-c", "echo on; exec sleep 100")
+    check_presence(w, "forward", name, there)
     # It has moved: each finds the new address by itself.
     wrong = move(w)
     assert own_ssh(w, flags, host, "pwd").stdout == where
