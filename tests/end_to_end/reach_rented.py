@@ -36,6 +36,15 @@ def own_ssh(w, flags, *words, code=0, **env):
     return done
 
 
+def holds_lock(pid):
+    """Whether the process has begun to tell: then it knows whose presence it is."""
+    for name in os.listdir("/proc/%d/fd" % pid):
+        with contextlib.suppress(OSError):
+            if "contact" in os.path.basename(os.readlink("/proc/%d/fd/%s" % (pid, name))):
+                return True
+    return False
+
+
 def contacts(w):
     """Returns the processes on the machines that tell them of somebody's presence."""
     found = []
@@ -44,12 +53,14 @@ def contacts(w):
             with open("/proc/%d/cmdline" % pid, "rb") as file:
                 words = file.read().split(b"\0")
             if words[0].endswith(b"/gpuctl-agent") and words[1:2] == [b"contact"]:
-                found.append(pid)
+                if holds_lock(pid):
+                    found.append(pid)
     return found
 
 
 def check_presence(w, *words):
     """A machine with limits knows that somebody is there, and that he is gone."""
+    eventually(lambda: not contacts(w), "what was there before has gone")
     child = w.start(*words)
     child.stdout.readline()
     eventually(lambda: contacts(w), "the machine knows")
