@@ -181,6 +181,7 @@ def test_a_model_is_fine_tuned_and_answers(w):
 
 def test_pairs_of_answers_are_learned(w):
     """DPO: the right sums are preferred, by launch as by preflight."""
+    w.env["GPUCTL_NODE_ROOT"] = w.root
     run_file = project(w, data="pairs.jsonl", train={"steps": 12, "batch": 4})
     home = os.path.dirname(run_file)
     chooser = random.Random(3)
