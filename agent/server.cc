@@ -67,10 +67,15 @@ void SweepOldBundles(const RootPaths& paths) {
 }
 
 // Tends jobs, telemetry, the guard and upgrades once a second until told to stop.
-void Maintain(const ServerOptions& options, const RootPaths& paths, JobTable& jobs,
-              Telemetry& telemetry, const SignalPipe& signals) {
+void Maintain(const ServerOptions& options, const RootPaths& paths, const UniqueFd& lock,
+              JobTable& jobs, Telemetry& telemetry, const SignalPipe& signals) {
   absl::Duration next_sweep = -absl::InfiniteDuration();
   for (;;) {
+    // Somebody removed the root, and another server has the new one.
+    if (IsReplaced(lock, paths.server_lock)) {
+      Log(LogLevel::kWarning, "server: its root was replaced");
+      return;
+    }
     jobs.Tend();
     // The first sweep is right after an upgrade.
     if (const absl::Duration now = Clock::Real().SinceBoot(); now >= next_sweep) {
@@ -91,7 +96,7 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, JobTable& jo
   }
 }
 
-absl::Status Serve(const ServerOptions& options, const RootPaths& paths,
+absl::Status Serve(const ServerOptions& options, const RootPaths& paths, const UniqueFd& lock,
                    const SignalPipe& signals) {
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
   Clock& clock = Clock::Real();
@@ -109,7 +114,7 @@ absl::Status Serve(const ServerOptions& options, const RootPaths& paths,
     return absl::UnavailableError(absl::StrCat("listen on ", paths.socket));
   }
   Log(LogLevel::kInfo, absl::StrCat("server: node ", node_id, " on ", paths.socket));
-  Maintain(options, paths, jobs, telemetry, signals);
+  Maintain(options, paths, lock, jobs, telemetry, signals);
   // This cuts running streams; their clients link again.
   server->Shutdown(std::chrono::system_clock::time_point());
   return absl::OkStatus();
@@ -133,7 +138,8 @@ int RunServer(const ServerOptions& options) {
   signal(SIGPIPE, SIG_IGN);
   const absl::StatusOr<SignalPipe> signals =
       SignalPipe::Install({SIGTERM, SIGINT}, SignalPipe::WaitingCall::kRestarted);
-  const absl::Status status = signals.ok() ? Serve(options, *paths, *signals) : signals.status();
+  const absl::Status status =
+      signals.ok() ? Serve(options, *paths, *lock, *signals) : signals.status();
   if (!status.ok()) {
     Log(LogLevel::kError, absl::StrCat("server: ", status.ToString()));
     return 1;

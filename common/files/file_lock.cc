@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 
@@ -61,6 +62,13 @@ absl::StatusOr<bool> IsLocked(const std::string& path) {
   if (flock(fd.get(), LOCK_SH | LOCK_NB) == 0) return false;
   if (errno == EWOULDBLOCK) return true;
   return ErrnoStatus(errno, absl::StrCat("probe lock ", path));
+}
+
+// Inode numbers are not compared: some network file systems change them.
+bool IsReplaced(const UniqueFd& lock, const std::string& path) {
+  struct stat held {};
+  struct stat there {};
+  return fstat(lock.get(), &held) == 0 && held.st_nlink == 0 && stat(path.c_str(), &there) == 0;
 }
 
 }  // namespace gpuctl

@@ -24,6 +24,10 @@ absl::StatusOr<UniqueFd> WaitForSharedLock(const std::string& path);
 // lock for an instant, so a TryLock at the same time can fail; owners that matter retry.
 absl::StatusOr<bool> IsLocked(const std::string& path);
 
+// True when the file of `lock` was removed, and another one is at `path`: then somebody else may
+// hold that one. False when it cannot be told.
+bool IsReplaced(const UniqueFd& lock, const std::string& path);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_COMMON_FILES_FILE_LOCK_H_

@@ -7,8 +7,9 @@ Works as runs.py does, with the same laptop.
 """
 import json
 import os
+import shutil
 
-from runs import held_job, open_gate, run_tests
+from runs import cmdline, held_job, open_gate, run_tests, wait_until
 from sync import eventually, write
 
 
@@ -207,6 +208,18 @@ def test_prune_leaves_the_jobs_of_another_list_alone(l):
     said = l.run("prune", "-y")
     assert b"of another list of runs: left alone" in said.stderr, said
     assert os.path.isdir(os.path.join(l.root, "jobs", theirs))
+
+
+def test_a_server_leaves_a_root_that_was_replaced(l):
+    """Two servers in one root would both tend its jobs."""
+    l.run("launch", "--no-workdir", "--", "true")
+    old = [pid for pid in l.node_pids() if b"server" in cmdline(pid)]
+    assert old
+    shutil.rmtree(l.root)
+    l.run("launch", "--no-workdir", "--", "true", code=None)  # it may meet the old server
+    wait_until(lambda: not any(b"server" in cmdline(pid) for pid in old), "the old server is gone")
+    assert [pid for pid in l.node_pids() if b"server" in cmdline(pid)]
+    l.run("launch", "--no-workdir", "--", "true")
 
 
 if __name__ == "__main__":
