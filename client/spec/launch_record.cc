@@ -144,6 +144,10 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
                         {"username", registry.username},
                         {"password", registry.password}};
   }
+  if (const NotifyRequest& notify = record.spec.notify; notify.given) {
+    spec["notify"] = {
+        {"desktop", notify.desktop}, {"command", notify.command}, {"webhook", notify.webhook}};
+  }
   const Json whole = {{"spec", spec},
                       {"include", record.include},
                       {"leave_out", record.leave_out},
@@ -176,13 +180,21 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
     reader("volume", record.spec.volume.name);
     reader("volume_path", record.spec.volume.path);
   }
-  bool registry_good = true;
+  bool parts_good = true;
+  if (whole["spec"].contains("notify")) {
+    Reader notify(whole["spec"]["notify"]);
+    record.spec.notify.given = true;
+    notify("desktop", record.spec.notify.desktop);
+    notify("command", record.spec.notify.command);
+    notify("webhook", record.spec.notify.webhook);
+    parts_good = notify.good();
+  }
   if (whole["spec"].contains("registry")) {
     Reader login(whole["spec"]["registry"]);
     login("server", record.spec.registry.server);
     login("username", record.spec.registry.username);
     login("password", record.spec.registry.password);
-    registry_good = login.good();
+    parts_good = parts_good && login.good();
   }
   Reader rest(whole);
   rest("include", record.include);
@@ -190,7 +202,7 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
   if (whole.contains("leave_out")) rest("leave_out", record.leave_out);
   if (whole.contains("pull_dir")) rest("pull_dir", record.pull_dir);
   if (whole.contains("like")) rest("like", record.like);
-  if (!reader.good() || !registry_good || !rest.good()) return bad;
+  if (!reader.good() || !parts_good || !rest.good()) return bad;
   return record;
 }
 

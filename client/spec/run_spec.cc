@@ -463,6 +463,20 @@ YamlType Retry(RunSpec* spec) {
        {"backoff", Duration(&spec->retry_backoff), "pause before the second attempt"}});
 }
 
+YamlType Notify(RunSpec* spec) {
+  NotifyRequest* const notify = &spec->notify;
+  YamlType type =
+      YamlMapOf({{"desktop", Bool(&notify->desktop), "a message on the screen of this computer"},
+                 {"command", String(&notify->command), "a script for sh on this computer"},
+                 {"webhook", Text(&notify->webhook, CheckWebhookName, VariableSchema()),
+                  "the name of a secret with the address, like that of a Slack webhook"}});
+  type.read = [notify, read = type.read](const YamlPlace& place, const YAML::Node& node) {
+    notify->given = true;
+    return read(place, node);
+  };
+  return type;
+}
+
 // True when a line "---" has anything but comments and directives before it.
 bool HasSecondDocument(absl::string_view yaml) {
   bool content = false;
@@ -495,6 +509,7 @@ std::vector<YamlField> RunFields(RunSpec* spec) {
       {"grace", Duration(&spec->grace), "from SIGTERM to SIGKILL"},
       {"output_limit", Size(&spec->output_limit_bytes), "the oldest output beyond it is removed"},
       {"retry", Retry(spec), "when the job is started again"},
+      {"notify", Notify(spec), "whom the end of the run is told"},
       {"data", Data(spec), "more directories: here -> path in the work directory"},
       {"setup", Unavailable("put it at the beginning of run"), ""}};
 }
@@ -503,7 +518,29 @@ absl::Status ReadRunSpec(const YamlPlace& place, const YAML::Node& root, RunSpec
   if (!root.IsDefined() || root.IsNull()) {
     return absl::InvalidArgumentError(absl::StrCat(place.file, ": the run file is empty"));
   }
-  return ReadYamlMap(place, root, RunFields(spec));
+  RETURN_IF_ERROR(ReadYamlMap(place, root, RunFields(spec)));
+  for (const auto& field : root) {
+    const std::string& name = field.first.Scalar();
+    spec->given.insert(name);
+    if (!field.second.IsMap()) continue;
+    for (const auto& inner : field.second) {
+      if (inner.first.IsScalar()) {
+        spec->given.insert(absl::StrCat(name, ".", inner.first.Scalar()));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+YAML::Node NodeOf(const nlohmann::json& value) {
+  YAML::Node node;
+  if (value.is_array()) {
+    node = YAML::Node(YAML::NodeType::Sequence);
+    for (const nlohmann::json& element : value) node.push_back(NodeOf(element));
+  } else {
+    node = value.is_string() ? value.get<std::string>() : value.dump();
+  }
+  return node;
 }
 
 }  // namespace
@@ -525,6 +562,23 @@ absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view f
   }
   if (!status.ok()) return WithYamlLine(std::move(status), yaml);
   return spec;
+}
+
+absl::Status SetRunField(absl::string_view field, const nlohmann::json& value,
+                         absl::string_view where, RunSpec& spec) {
+  const std::vector<std::string> names = absl::StrSplit(field, '.');
+  YAML::Node node = NodeOf(value);
+  for (size_t i = names.size(); i-- > 1;) {
+    YAML::Node map(YAML::NodeType::Map);
+    map[names[i]] = node;
+    node = map;
+  }
+  for (const YamlField& known : RunFields(&spec)) {
+    if (names[0] == known.name) {
+      return known.type.read(YamlPlace{std::string(where), names[0]}, node);
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("run files have no field ", field));
 }
 
 nlohmann::ordered_json RunFileSchema() {
