@@ -308,9 +308,11 @@ absl::Status Settings::Apply(bool rented, RunSpec& spec) {
   return absl::OkStatus();
 }
 
-NotifyRequest Settings::notify() const {
+absl::StatusOr<NotifyRequest> ReadUsersNotify(const std::string& config_dir) {
+  ASSIGN_OR_RETURN(const std::vector<Setting> settings,
+                   ReadFile(UserConfigFile(config_dir), Origin::kUser));
   NotifyRequest notify;
-  for (const Setting& setting : effective_) {
+  for (const Setting& setting : settings) {
     const absl::string_view key = setting.key.key;
     if (key == "notify.desktop") notify.desktop = setting.value.get<bool>();
     if (key == "notify.command") notify.command = setting.value.get<std::string>();

@@ -83,8 +83,6 @@ class Settings {
   const std::vector<Setting>& used() const { return used_; }
   std::vector<std::string> UsedLines() const;
   nlohmann::json UsedJson() const;
-  // Whom to tell of the end of a run that says nothing of it.
-  NotifyRequest notify() const;
 
  private:
   std::vector<Setting> effective_, ignored_, used_;
@@ -92,6 +90,9 @@ class Settings {
 
 // Returns the value for people, without an address that is a key.
 std::string ShownSetting(const Setting& setting);
+
+// Returns whom the user's own file wants to be told of a run that says nothing of it.
+absl::StatusOr<NotifyRequest> ReadUsersNotify(const std::string& config_dir);
 
 // Returns the path of the user's file; it need not be there.
 std::string UserConfigFile(const std::string& config_dir);

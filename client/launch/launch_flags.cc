@@ -236,6 +236,9 @@ absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags&
     return WithHint(status, nothing ? "for example: gpuctl launch -- python train.py"
                                     : "gpuctl launch --help explains the flags");
   }
+  if (!spec.notify.command.empty() && !flags.dry_run) {
+    context.Say(absl::StrCat("at the run's end this computer runs: ", spec.notify.command));
+  }
   return spec;
 }
 

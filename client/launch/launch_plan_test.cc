@@ -235,7 +235,8 @@ TEST_F(LaunchPlanTest, OnlyTheMarketThatIsNamedIsAsked) {
 TEST_F(LaunchPlanTest, DefaultsOfRentedMachinesCountWhereOneIsRented) {
   const auto settings = [] {
     return Settings::Of(
-        ParseSettings("[resources]\nmax_price = 0.01\non_price_rise = 'stop'\n", "F", Origin::kUser).value(),
+        ParseSettings("[resources]\nmax_price = 0.01\non_price_rise = 'stop'\n", "F", Origin::kUser)
+            .value(),
         {}, {});
   };
   const auto plan =

@@ -165,6 +165,7 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns) {
   if (spec.max_retries > 0) {
     add("retry     up to ", spec.max_retries, " times on ", absl::StrJoin(spec.retry_on, ", "));
   }
+  if (spec.notify.given) add("notify    ", DescribeNotify(spec.notify));
   if (plan.last_time.has_value()) add("last time ", DescribeLastTime(*plan.last_time));
   for (const std::string& line : plan.settings.UsedLines()) add("default   ", line);
   add("price     ", plan.rents ? absl::StrCat(FormatUsd(price), " per hour")

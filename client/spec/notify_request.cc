@@ -1,10 +1,25 @@
 #include "client/spec/notify_request.h"
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace gpuctl {
+
+std::string DescribeNotify(const NotifyRequest& notify) {
+  std::vector<std::string> ways;
+  if (notify.desktop) ways.emplace_back("a message on this screen");
+  if (!notify.command.empty())
+    ways.push_back(absl::StrCat("on this computer runs: ", notify.command));
+  if (!notify.webhook.empty())
+    ways.push_back(absl::StrCat("the webhook in secret ", notify.webhook));
+  return ways.empty() ? "nobody is told of the end"
+                      : absl::StrCat("of the end by ", absl::StrJoin(ways, "; "));
+}
 
 absl::Status CheckWebhookUrl(absl::string_view url) {
   bool good = absl::StartsWith(url, "https://") || absl::StartsWith(url, "http://");

@@ -22,6 +22,9 @@ struct NotifyRequest {
   bool empty() const { return !desktop && command.empty() && webhook.empty(); }
 };
 
+// Returns "a message on this screen, the command …", "nobody is told".
+std::string DescribeNotify(const NotifyRequest& notify);
+
 // Accepts an address beginning with https:// or http://. INVALID_ARGUMENT for another.
 absl::Status CheckWebhookUrl(absl::string_view url);
 // Accepts the name of a secret. INVALID_ARGUMENT for an address: who has it can write there.
