@@ -70,6 +70,15 @@ absl::StatusOr<std::optional<NoticeStore::Claim>> NoticeStore::TryClaim(absl::st
   return claim;
 }
 
+absl::StatusOr<bool> NoticeStore::IsDue(absl::string_view run_id, int64_t ended_ms,
+                                        int64_t now_ms) {
+  SqliteStatement select(database_,
+                         "SELECT 1 FROM notices WHERE run_id = ?3 AND (ended_ms <> ?1 OR "
+                         "(done = 0 AND tries < ?4 AND (tries = 0 OR next_ms <= ?2)))",
+                         "look for the notice of the run's end");
+  return select.Bind(ended_ms).Bind(now_ms).Bind(run_id).Bind(int64_t{kMostTries}).Step();
+}
+
 absl::Status NoticeStore::Record(absl::string_view run_id, const std::set<std::string>& sent,
                                  bool done) {
   return SqliteStatement(database_, "UPDATE notices SET sent = ?, done = ? WHERE run_id = ?",

@@ -42,6 +42,8 @@ class NoticeStore {
   };
   absl::StatusOr<std::optional<Claim>> TryClaim(absl::string_view run_id, int64_t ended_ms,
                                                 int64_t now_ms);
+  // True when TryClaim would find the end unclaimed now.
+  absl::StatusOr<bool> IsDue(absl::string_view run_id, int64_t ended_ms, int64_t now_ms);
   // Records by which ways it was told. `done`: nothing more is to be sent.
   absl::Status Record(absl::string_view run_id, const std::set<std::string>& sent, bool done);
 

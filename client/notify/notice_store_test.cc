@@ -33,9 +33,12 @@ class NoticeStoreTest : public ::testing::Test {
     EXPECT_OK(notices_->Expect("r-1"));
   }
   bool Claims(int64_t ended_ms, int64_t now_ms) {
+    const auto due = notices_->IsDue("r-1", ended_ms, now_ms);
     // Each call as from another process.
     const auto claim = NoticeStore::Open(path_).value()->TryClaim("r-1", ended_ms, now_ms);
     EXPECT_OK(claim);
+    if (!claim.ok()) return false;
+    EXPECT_EQ(due.value(), claim->has_value());
     return claim.ok() && claim->has_value();
   }
 

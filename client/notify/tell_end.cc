@@ -139,6 +139,8 @@ absl::StatusOr<std::optional<ToldEnd>> Tell(CommandContext& context, Holdings& h
   // Whoever launched it was told that nothing started.
   const bool never_ran = row.end->state == gpuctl::v1::JOB_STATE_UNSPECIFIED;
   const bool old = context.NowMs() - row.end->ended_ms > absl::ToInt64Milliseconds(kNews);
+  ASSIGN_OR_RETURN(const bool due, notices->IsDue(run_id, row.end->ended_ms, context.NowMs()));
+  if (!due) return std::nullopt;
   // The lock is for a process that was asleep meanwhile, the claim for everything else.
   const absl::StatusOr<UniqueFd> lock = TryLock(JoinPath(paths.MirrorDir(run_id), "notice.lock"));
   if (absl::IsUnavailable(lock.status())) return std::nullopt;

@@ -144,6 +144,11 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
                         {"username", registry.username},
                         {"password", registry.password}};
   }
+  if (!record.spec.stop_if.empty()) spec["stop_if"] = record.spec.stop_if;
+  for (const Plateau& plateau : record.spec.plateaus) {
+    spec["plateau"].push_back(
+        {{"metric", plateau.metric}, {"steps", plateau.steps}, {"min_delta", plateau.min_delta}});
+  }
   if (const NotifyRequest& notify = record.spec.notify; notify.given) {
     spec["notify"] = {
         {"desktop", notify.desktop}, {"command", notify.command}, {"webhook", notify.webhook}};
@@ -181,6 +186,19 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
     reader("volume_path", record.spec.volume.path);
   }
   bool parts_good = true;
+  if (whole["spec"].contains("stop_if")) reader("stop_if", record.spec.stop_if);
+  if (const Json& plateaus = whole["spec"]["plateau"]; plateaus.is_array()) {
+    for (const Json& one : plateaus) {
+      Plateau& plateau = record.spec.plateaus.emplace_back();
+      Reader fields(one);
+      std::optional<double> min_delta;
+      fields("metric", plateau.metric);
+      fields("steps", plateau.steps);
+      fields("min_delta", min_delta);
+      plateau.min_delta = min_delta.value_or(0);
+      parts_good = parts_good && one.is_object() && fields.good();
+    }
+  }
   if (whole["spec"].contains("notify")) {
     Reader notify(whole["spec"]["notify"]);
     record.spec.notify.given = true;

@@ -13,12 +13,14 @@ namespace gpuctl {
 std::string DescribeNotify(const NotifyRequest& notify) {
   std::vector<std::string> ways;
   if (notify.desktop) ways.emplace_back("a message on this screen");
-  if (!notify.command.empty())
-    ways.push_back(absl::StrCat("on this computer runs: ", notify.command));
-  if (!notify.webhook.empty())
+  if (!notify.command.empty()) {
+    ways.push_back(absl::StrCat("the command \"", notify.command, "\" on this computer"));
+  }
+  if (!notify.webhook.empty()) {
     ways.push_back(absl::StrCat("the webhook in secret ", notify.webhook));
+  }
   return ways.empty() ? "nobody is told of the end"
-                      : absl::StrCat("of the end by ", absl::StrJoin(ways, "; "));
+                      : absl::StrCat("at the end: ", absl::StrJoin(ways, "; "));
 }
 
 absl::Status CheckWebhookUrl(absl::string_view url) {

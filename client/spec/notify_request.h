@@ -22,7 +22,7 @@ struct NotifyRequest {
   bool empty() const { return !desktop && command.empty() && webhook.empty(); }
 };
 
-// Returns "a message on this screen, the command …", "nobody is told".
+// Returns "at the end: a message on this screen; the command …", for the plan.
 std::string DescribeNotify(const NotifyRequest& notify);
 
 // Accepts an address beginning with https:// or http://. INVALID_ARGUMENT for another.

@@ -266,6 +266,24 @@ YamlType Int(int* out, int low, int high) {
           {{"type", "integer"}, {"minimum", low}, {"maximum", high}}};
 }
 
+YamlType Int64(int64_t* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(*out, YamlInt(place, node, 1, int64_t{1} << 53));
+            return absl::OkStatus();
+          },
+          {{"type", "integer"}, {"minimum", 1}}};
+}
+
+YamlType Number(double* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(const std::string text, YamlString(place, node));
+            if (absl::SimpleAtod(text, out)) return absl::OkStatus();
+            return YamlError(place, node,
+                             absl::StrCat(place.field, " must be a number, not \"", text, "\""));
+          },
+          {{"type", "number"}, {"minimum", 0}}};
+}
+
 absl::Status CheckVolume(const VolumeRequest& volume) {
   if (volume.name.empty()) {
     return absl::InvalidArgumentError("no volume is named; gpuctl volumes lists them");
@@ -463,6 +481,39 @@ YamlType Retry(RunSpec* spec) {
        {"backoff", Duration(&spec->retry_backoff), "pause before the second attempt"}});
 }
 
+absl::Status CheckStopIf(const std::string& text) {
+  const absl::Status status = ParseStopCondition(text).status();
+  return status.ok() ? status
+                     : absl::InvalidArgumentError(absl::StrCat("stop_if: ", status.message()));
+}
+
+// "500 steps" or a mapping, or several of them.
+YamlType Plateaus(RunSpec* spec) {
+  const auto fields = [](Plateau* plateau) -> std::vector<YamlField> {
+    return {{"metric", String(&plateau->metric), "loss (default) or eval_loss"},
+            {"steps", Int64(&plateau->steps), "without a lower value"},
+            {"min_delta", Number(&plateau->min_delta), "how much lower it must be; default 0"}};
+  };
+  const auto read = [spec, fields](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    spec->plateaus.clear();
+    for (size_t i = 0; i < (node.IsSequence() ? node.size() : 1); ++i) {
+      const YAML::Node one = node.IsSequence() ? YAML::Node(node[i]) : node;
+      Plateau plateau;
+      RETURN_IF_ERROR(ReadYamlMap(place, one, fields(&plateau)));
+      if (absl::Status status = CheckPlateau(plateau); !status.ok()) {
+        return YamlError(place, one, status.message());
+      }
+      spec->plateaus.push_back(std::move(plateau));
+    }
+    return absl::OkStatus();
+  };
+  Plateau unused;
+  Schema one = YamlMapSchema(fields(&unused));
+  one["required"] = {"steps"};
+  one["properties"]["metric"] = {{"enum", {"loss", "eval_loss"}}};
+  return {read, ListSchema(one)};
+}
+
 YamlType Notify(RunSpec* spec) {
   NotifyRequest* const notify = &spec->notify;
   YamlType type =
@@ -509,6 +560,9 @@ std::vector<YamlField> RunFields(RunSpec* spec) {
       {"grace", Duration(&spec->grace), "from SIGTERM to SIGKILL"},
       {"output_limit", Size(&spec->output_limit_bytes), "the oldest output beyond it is removed"},
       {"retry", Retry(spec), "when the job is started again"},
+      {"stop_if", Texts(&spec->stop_if, CheckStopIf, ScalarSchema()),
+       "the node stops the job when one holds, like loss is nan or loss > 20"},
+      {"plateau", Plateaus(spec), "the node stops the job when the loss no longer falls"},
       {"notify", Notify(spec), "whom the end of the run is told"},
       {"data", Data(spec), "more directories: here -> path in the work directory"},
       {"setup", Unavailable("put it at the beginning of run"), ""}};
@@ -714,58 +768,6 @@ absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec) {
         absl::StrCat("env: \"", assignment, "\" has no value; write ", assignment, "=VALUE"));
   }
   return SetVariable(parts.first, parts.second, spec);
-}
-
-absl::string_view TrainerBuildName(TrainerBuild build) {
-  switch (build) {
-    case TrainerBuild::kNode:
-      return "node";
-    case TrainerBuild::kKit:
-      return "kit";
-    case TrainerBuild::kAuto:
-      break;
-  }
-  return "auto";
-}
-
-absl::StatusOr<TrainerBuild> ParseTrainerBuild(absl::string_view word) {
-  for (const TrainerBuild build : {TrainerBuild::kAuto, TrainerBuild::kNode, TrainerBuild::kKit}) {
-    if (word == TrainerBuildName(build)) return build;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("trainer: build: \"", word, "\" is none of auto, node, kit"));
-}
-
-absl::Status SetTrainerOption(absl::string_view assignment, RunSpec& spec) {
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(assignment, absl::MaxSplits('=', 1));
-  const std::vector<std::string> keys = absl::StrSplit(parts.first, '.');
-  bool good = assignment.find('=') != absl::string_view::npos && keys.size() <= 8;
-  for (const std::string& key : keys) good = good && !key.empty();
-  if (!good) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("trainer: \"", assignment, "\" is no setting; write section.key=value"));
-  }
-  if (parts.first == "build") {
-    ASSIGN_OR_RETURN(spec.trainer_build, ParseTrainerBuild(parts.second));
-    return absl::OkStatus();
-  }
-  nlohmann::json json = nlohmann::json::object();
-  if (!spec.trainer_json.empty()) json = nlohmann::json::parse(spec.trainer_json, nullptr, false);
-  nlohmann::json* slot = &json;
-  for (const std::string& key : keys) {
-    if (!slot->is_object()) *slot = nlohmann::json::object();
-    slot = &(*slot)[key];
-  }
-  const YamlPlace place{"--trainer", std::string(parts.first)};
-  try {
-    ASSIGN_OR_RETURN(*slot, YamlToJson(place, YAML::Load(std::string(parts.second))));
-  } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("trainer: cannot read the value of ", assignment, ": ", error.msg));
-  }
-  spec.trainer_json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return absl::OkStatus();
 }
 
 }  // namespace gpuctl

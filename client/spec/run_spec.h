@@ -19,6 +19,7 @@
 #include "client/spec/gpu_names.h"
 #include "client/spec/notify_request.h"
 #include "client/spec/registry_request.h"
+#include "common/metrics/alert_watch.h"
 
 namespace gpuctl {
 
@@ -86,6 +87,9 @@ struct RunSpec {
   std::vector<std::string> retry_on = {"lost"};
   absl::Duration retry_backoff = absl::Seconds(10);
   NotifyRequest notify;
+  // Conditions under which the node stops the job.
+  std::vector<std::string> stop_if;
+  std::vector<Plateau> plateaus;
   // The fields that the run file has, like "limits.time" and "notify", and those that flags have:
   // no default counts for them. They are not part of what is launched.
   std::set<std::string> given, flagged;

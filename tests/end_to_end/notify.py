@@ -199,7 +199,7 @@ notify: {command: 'cat > %s.json; env | grep ^GPUCTL_ > %s.env'}
 """ % (LOSSES, out, out)).encode())
     l.run("config", "set", "notify.command", "touch %s.wrong" % out)
     plan = l.run("launch", "run.yaml", "--dry-run").stdout.decode()
-    assert "notify    of the end by on this computer runs: cat" in plan, plan
+    assert "notify    at the end: the command \"cat" in plan, plan
     done = l.run("launch", "run.yaml")
     assert b"at the run's end this computer runs: cat" in done.stderr, done
     with open(out + ".json", encoding="utf-8") as file:
