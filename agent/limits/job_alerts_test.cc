@@ -40,6 +40,10 @@ class JobAlertsTest : public ::testing::Test {
   void Print(const std::string& text) {
     EXPECT_OK(StreamWriter::Open(job_.output, OutputShape(spec_))->Append(text));
   }
+  static std::string Nan(int step) {
+    return "{\"gpuctl\":{\"attempt\":1},\"text\":\"{\\\"step\\\":" + std::to_string(step) +
+           ",\\\"loss\\\":NaN}\"}\n";
+  }
   std::string Why(JobAlerts& alerts) { return alerts.Look(lifecycle_).value_or(""); }
 
   TempDir dir_;
@@ -51,9 +55,10 @@ class JobAlertsTest : public ::testing::Test {
 TEST_F(JobAlertsTest, MetricsAreReadAsTheyCome) {
   JobAlerts alerts(job_, spec_);
   EXPECT_EQ(Why(alerts), "");
-  Metrics("{\"step\":1,\"loss\":2}\n{\"step\":2,\"lo");
+  // The shim's form of a line that is not JSON.
+  Metrics("{\"step\":1,\"loss\":2}\n{\"gpuctl\":{\"attempt\":1},\"text\":\"{\\\"step\\\":2,");
   EXPECT_EQ(Why(alerts), "");
-  Metrics("ss\":NaN}\n");
+  Metrics("\\\"loss\\\":NaN}\"}\n");
   EXPECT_EQ(Why(alerts), "loss is nan at step 2");
   EXPECT_EQ(Why(alerts), "loss is nan at step 2");
 }
@@ -77,11 +82,11 @@ TEST_F(JobAlertsTest, ASuccessorOfTheGuardFindsTheSame) {
 
 TEST_F(JobAlertsTest, AnotherAttemptBeginsAnew) {
   JobAlerts alerts(job_, spec_);
-  Metrics("{\"step\":1,\"loss\":NaN}\n");
+  Metrics(Nan(1));
   EXPECT_NE(Why(alerts), "");
   BeginAttempt(2);
   EXPECT_EQ(Why(alerts), "");
-  Metrics("{\"step\":2,\"loss\":NaN}\n");
+  Metrics(Nan(2));
   EXPECT_EQ(Why(alerts), "loss is nan at step 2");
   LifecycleEvent exited;
   exited.type = LifecycleEvent::Type::kExited;

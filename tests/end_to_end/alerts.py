@@ -11,7 +11,7 @@ from sync import write
 
 # Saves when it is told to stop, as a training script does.
 SCRIPT = """#!/bin/bash
-trap 'mkdir -p ckpt/step-9; echo weights > ckpt/step-9/weights.bin; echo saved; exit %(code)s' TERM
+trap 'mkdir -p ckpt; echo weights > ckpt/step-9.pt; echo saved; exit %(code)s' TERM
 %(work)s
 while :; do sleep 0.1; done
 """
