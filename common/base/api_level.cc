@@ -3,6 +3,6 @@
 namespace gpuctl {
 
 // Level 2 added RemoveJob.
-const int32_t kApiLevel = 2;
+const int32_t kApiLevel = 3;
 
 }  // namespace gpuctl
