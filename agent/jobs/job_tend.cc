@@ -38,6 +38,7 @@ void JobTable::Tend() {
   launcher_.Reap();
   absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths_.jobs);
   if (!names.ok()) return;
+  somebody_waits_ = false;
   for (const std::string& name : *names) {
     {
       MutexLock lock(mutex_);
@@ -48,6 +49,7 @@ void JobTable::Tend() {
     if (status.ok()) continue;
     Log(LogLevel::kWarning, absl::StrCat("tend job ", name, ": ", status.ToString()));
   }
+  if (somebody_waits_) TendQueue();
 }
 
 // Removes a directory without a spec.json where that is known to be of no use: the job was buried,
@@ -81,8 +83,10 @@ absl::Status JobTable::TendJob(const std::string& job_id) {
     case gpuctl::v1::JOB_STATE_FINISHED: {
       MutexLock lock(mutex_);
       over_[job_id] = state;
+      ForgetSecrets(job_id);
       return absl::OkStatus();
     }
+    case gpuctl::v1::JOB_STATE_QUEUED:
     case gpuctl::v1::JOB_STATE_PENDING:
     case gpuctl::v1::JOB_STATE_RETRY_WAIT:
       return TendWaiting(job, stored, std::max(state.attempt(), 1));
@@ -97,6 +101,10 @@ absl::Status JobTable::TendWaiting(const JobPaths& job, const StoredSpec& stored
     return EndUnstarted(job, absl::StripAsciiWhitespace(*reason), clock_);
   }
   const bool secret = !stored.spec.secret_names().empty();
+  if (stored.spec.gpus() > 0 && !HasGrant(job, attempt)) {
+    somebody_waits_ = true;
+    return absl::OkStatus();
+  }
   MutexLock lock(mutex_);
   const auto found = launches_.find(stored.spec.job_id());
   if (found != launches_.end() && found->second.attempt == attempt) {
@@ -110,7 +118,8 @@ absl::Status JobTable::TendWaiting(const JobPaths& job, const StoredSpec& stored
     }
     if (since < kRelaunchAfter) return absl::OkStatus();
   }
-  return secret ? absl::OkStatus() : LaunchIfDue(job, stored, {});
+  if (!secret) return LaunchIfDue(job, stored, {});
+  return stored.spec.gpus() > 0 ? RequeueWithoutSecrets(job, attempt) : absl::OkStatus();
 }
 
 absl::Status JobTable::WriteLost(const JobPaths& job, const StoredSpec& stored) {

@@ -15,6 +15,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
+#include "client/follow/run_outcome.h"
 #include "client/launch/after_run.h"
 #include "client/launch/find_machine.h"
 #include "client/launch/launch.h"
@@ -151,9 +152,9 @@ absl::Status Launcher::PrintLaunched(const std::string& run_id) {
   ASSIGN_OR_RETURN(const RunRow row, store_.Get(run_id));
   if (row.end.has_value()) return absl::OkStatus();
   if (context_.json()) {
-    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
-    ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
-    context_.PrintJson(RunToJson(row, DeriveStatus(row, lifecycle)));
+    const absl::StatusOr<RunStatus> status = MirroredStatus(context_, row);
+    if (!status.ok()) return status.status();
+    context_.PrintJson(RunToJson(row, *status));
   } else {
     context_.PrintLine(row.name);
     context_.Hint(absl::StrCat("gpuctl attach ", row.name, " shows it"));
