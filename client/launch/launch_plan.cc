@@ -353,9 +353,16 @@ absl::Status PlanRental(CommandContext& context, Holdings& holdings, const Launc
 }  // namespace
 
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& holdings,
-                                          const LaunchFlags& flags, const LikeRun* like) {
+                                          const LaunchFlags& flags, const LikeRun* like,
+                                          const NamedMachine* on) {
   ASSIGN_OR_RETURN(RunSpec spec,
                    BuildRunSpec(context, flags, like == nullptr ? nullptr : &like->spec));
+  if (on != nullptr) {
+    ASSIGN_OR_RETURN(LaunchPlan plan,
+                     PlanLaunch(context, holdings, flags, std::move(spec), &on->target, nullptr));
+    plan.joined = on->lease;
+    return plan;
+  }
   if (like == nullptr) {
     return PlanLaunch(context, holdings, flags, std::move(spec), nullptr, nullptr);
   }

@@ -72,7 +72,7 @@ absl::StatusOr<std::optional<ChosenTrainer>> CheckMachine(CommandContext& contex
     node.platform = links.platform();
   }
   if (!plan.trainer.has_value()) return std::optional<ChosenTrainer>();
-  if (node.gpus > 1 && TrainerDevice(spec.trainer_json) != "cpu") {
+  if (!spec.gpus.has_value() && node.gpus > 1 && TrainerDevice(spec.trainer_json) != "cpu") {
     context.Say(absl::StrCat(target.name, " has ", node.gpus,
                              " GPUs, and the trainer uses the first one; CUDA_VISIBLE_DEVICES in "
                              "env: names another"));
@@ -183,6 +183,10 @@ absl::StatusOr<int> Launcher::LaunchOnce(const LaunchPlan& plan, UniqueFd& resum
   if (plan.workdir.has_value() && !plan.workdir->skipped.empty()) {
     context_.Say(absl::StrCat("not sent (neither file, directory nor link): ",
                               FirstFew(plan.workdir->skipped)));
+  }
+  if (plan.joined.has_value()) {
+    RETURN_IF_ERROR(
+        JoinMachine(context_, holdings_, *plan.joined, plan.spec, plan.row.run_id, plan.row.name));
   }
   if (!plan.rents) return Start(plan, plan.own_machine, nullptr, resuming);
   ASSIGN_OR_RETURN(const bool agreed, Agrees(context_, flags_, plan));

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -29,6 +30,7 @@
 #include "client/reach/ssh_files.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
+#include "client/show/give_secrets.h"
 #include "client/show/run_view.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
@@ -90,6 +92,8 @@ class Show {
   absl::Status OfferStop();
   void OnNews();
   void TellQueue();
+  // Gives the node the values of the secrets that it has lost.
+  void GiveSecretsOnce();
   bool Finished();
   absl::Status BeginPull();
   void OnPullNews();
@@ -123,6 +127,7 @@ class Show {
   Holdings holdings_;
   std::optional<Lease> lease_;
   int64_t lease_read_ms_ = 0;
+  bool gave_secrets_ = false;
   std::string queue_text_;  // as last told; "" while the run does not wait
   bool has_panel_ = false;
   absl::Duration begun_, interrupted_at_ = absl::InfiniteDuration();
@@ -258,6 +263,15 @@ void Show::TellQueue() {
   if (first || !has_panel_) {
     view_->AddNotice(absl::StrCat(row_.name, " ", text, " on ", row_.target.name));
   }
+  if (news_.queue->needs_secrets) GiveSecretsOnce();
+}
+
+void Show::GiveSecretsOnce() {
+  if (std::exchange(gave_secrets_, true)) return;
+  const absl::Status given = GiveSecrets(context_, store_, row_);
+  view_->AddNotice(given.ok() ? "they were given to it again"
+                              : absl::StrCat(given.message(), "; gpuctl attach ", row_.name,
+                                             " gives them, once they are here"));
 }
 
 // Handles signals. Returns true when the show is over.

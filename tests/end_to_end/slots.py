@@ -202,6 +202,65 @@ def test_attach_shows_the_wait_and_goes_live(l):
     assert b"fourth-1 waits for 1 GPU, 0 free, 1st on local" in said, said
 
 
+def test_secrets_wait_in_memory_only(l):
+    give_gpus(l, 1)
+    l.env["SLOT_TOKEN"] = "s3cret-value"
+    first = held(l, "first-1", "--gpus", "1")
+    seen = os.path.join(l.dir, "token")
+    script = "echo $SLOT_TOKEN > %s.new && mv %s.new %s" % (seen, seen, seen)
+    l.run("launch", "-d", "--no-workdir", "--name", "second-1", "--gpus", "1", "--secret",
+          "SLOT_TOKEN", "--", "bash", "-c", script)
+    open_gate(first)
+    assert l.run("wait", "second-1").returncode == 0
+    with open(seen) as file:
+        assert file.read() == "s3cret-value\n"
+    # A restart loses them, and the run says so until a client brings them.
+    os.unlink(seen)
+    first = held(l, "third-1", "--gpus", "1")
+    l.run("launch", "-d", "--no-workdir", "--name", "fourth-1", "--gpus", "1", "--secret",
+          "SLOT_TOKEN", "--", "bash", "-c", script)
+    assert subprocess.run(["grep", "-rqs", "s3cret-value", l.root]).returncode == 1
+    kill_server(l)
+    wait_until(lambda: run_of(l, "fourth-1")["queue"]["needs_secrets"], "it says so")
+    assert b"waits for the values of its secrets" in l.run("ps").stdout
+    passes = held(l, "fifth-1", "--gpus", "1")
+    open_gate(first)
+    assert gpus_of(l, "fifth-1") == uuid(0)
+    without = {**l.env}
+    without.pop("SLOT_TOKEN")
+    attached = subprocess.Popen([l.gpuctl, "attach", "fourth-1"], env=without, cwd=l.work,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT)
+    said = b""
+    while b"once they are here" not in said:
+        said += attached.stdout.readline()
+    assert b"SLOT_TOKEN" in said, said
+    attached.send_signal(signal.SIGINT)
+    attached.communicate(timeout=60)
+    attached = l.start("attach", "fourth-1")
+    wait_until(lambda: not run_of(l, "fourth-1")["queue"]["needs_secrets"], "they are there")
+    open_gate(passes)
+    attached.communicate(timeout=60)
+    assert attached.returncode == 0
+    with open(seen) as file:
+        assert file.read() == "s3cret-value\n"
+
+
+def test_a_run_joins_the_machine_of_another(l):
+    give_gpus(l, 2)
+    first = held(l, "first-1", "--gpus", "1")
+    second = held(l, "second-1", "--on", "first-1", "--gpus", "1")
+    assert gpus_of(l, "second-1") == uuid(1)
+    third = held(l, "third-1", "--on", "local", "--gpus", "0")
+    assert run_of(l, "third-1")["node"] == "local"
+    for gate in (first, second, third):
+        open_gate(gate)
+    done = l.run("launch", "--on", "nowhere", "--no-workdir", "--", "true", code=1)
+    assert b'there is no run and no machine "nowhere"' in done.stderr, done.stderr
+    done = l.run("launch", "--on", "first-1", "--host", "box", "--no-workdir", "--", "true", code=2)
+    assert b"--host does not go with it" in done.stderr, done.stderr
+
+
 def test_the_time_limit_counts_from_the_start(l):
     give_gpus(l, 1)
     first = held(l, "first-1", "--gpus", "1")

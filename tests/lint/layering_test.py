@@ -197,7 +197,7 @@ ROOMS = {
                       "client/link", "client/runs", "client/streams", "client/node", "common",
                       "proto"]),
     "client/show": ("the display of a run on the terminal",
-                    ["client/base", "client/terminal", "client/metrics", "client/link",
+                    ["client/base", "client/terminal", "client/metrics", "client/spec", "client/link",
                      "client/runs", "client/streams", "client/market", "client/node",
                      "client/follow", "client/results", "client/reach", "common", "proto"]),
     "client/top": ("the screen of several live runs",
