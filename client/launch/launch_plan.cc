@@ -85,6 +85,9 @@ void ServeOnlyKit(const TrainerWays& trainer, Requirements& requirements) {
 
 absl::Status FindOffers(CommandContext& context, Holdings& holdings, const LaunchFlags& flags,
                         LaunchPlan& plan) {
+  if (const absl::Status share = CheckShareOfRented(plan.spec); !share.ok()) {
+    return UsageError(share.message(), "add --gpu MODEL:COUNT, or --on RUN for one that is there");
+  }
   std::vector<Provider*> providers;
   for (const Market& market : plan.rental.markets) providers.push_back(market.provider.get());
   Requirements requirements = RequirementsOf(plan.spec);

@@ -285,13 +285,22 @@ YamlType Int(int* out, int low, int high) {
           {{"type", "integer"}, {"minimum", low}, {"maximum", high}}};
 }
 
-YamlType OptionalInt(std::optional<int>* out, int low, int high) {
-  return {[out, low, high](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-            ASSIGN_OR_RETURN(const int64_t value, YamlInt(place, node, low, high));
-            *out = static_cast<int>(value);
+// A number, unlike `gpu`, for which it is easily taken.
+YamlType Gpus(std::optional<int>* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            const absl::StatusOr<int64_t> value = YamlInt(place, node, 0, kMostGpus);
+            if (!value.ok()) {
+              return YamlError(
+                  place, node,
+                  absl::StrCat(place.field,
+                               " is the number of GPUs that the run gets, "
+                               "0 to ",
+                               kMostGpus, "; resources.gpu says which machine it needs"));
+            }
+            *out = static_cast<int>(*value);
             return absl::OkStatus();
           },
-          {{"type", "integer"}, {"minimum", low}, {"maximum", high}}};
+          {{"type", "integer"}, {"minimum", 0}, {"maximum", kMostGpus}}};
 }
 
 absl::Status CheckVolume(const VolumeRequest& volume) {
@@ -364,7 +373,7 @@ YamlType Registry(RunSpec* spec) {
 YamlType Resources(RunSpec* spec) {
   return YamlMapOf(
       {{"gpu", Gpu(spec), "model:count or a range of memory, like 24GB..80GB; best first"},
-       {"gpus", OptionalInt(&spec->gpus, 0, kMostGpus),
+       {"gpus", Gpus(&spec->gpus),
         "how many of the machine's GPUs the run gets for itself; it waits there until they are "
         "free"},
        {"provider", Providers(spec), "where to look for a machine; default: all with a key"},
@@ -649,6 +658,14 @@ absl::Status CheckPriceRule(absl::string_view rule) {
 bool ResumesWhenPreempted(const RunSpec& spec) {
   return spec.max_retries > 0 &&
          std::find(spec.retry_on.begin(), spec.retry_on.end(), kOnPreempted) != spec.retry_on.end();
+}
+
+absl::Status CheckShareOfRented(const RunSpec& spec) {
+  if (spec.gpus.value_or(0) == 0 || !spec.gpu.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("gpus: ", *spec.gpus,
+                   " says how much of a machine the run gets, and nothing "
+                   "says which machine is rented"));
 }
 
 absl::Status CheckNothingRented(const RunSpec& spec) {

@@ -115,6 +115,10 @@ bool NamesMarket(const RunSpec& spec);
 // cost, a region, an image.
 absl::Status CheckNothingRented(const RunSpec& spec);
 
+// Returns INVALID_ARGUMENT when `spec` says how many GPUs of a rented machine the run gets, and not
+// which machine that is: too small a one would be found out after it was rented.
+absl::Status CheckShareOfRented(const RunSpec& spec);
+
 // True when the run continues on another machine after the market takes its machine away.
 bool ResumesWhenPreempted(const RunSpec& spec);
 
