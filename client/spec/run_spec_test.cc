@@ -422,7 +422,7 @@ TEST(ParseRunSpecTest, WordsOfOtherToolsAreNamedWithOurs) {
   EXPECT_THAT(ErrorOf("file_mounts: {/data: s3://x}"), HasSubstr("it is data here"));
   EXPECT_THAT(ErrorOf("num_nodes: 2"), HasSubstr("no such field here: one run uses one machine"));
   EXPECT_THAT(ErrorOf("gpu: H100"), HasSubstr("it is resources.gpu here"));
-  EXPECT_THAT(ErrorOf("resources: {gpus: H100}"), HasSubstr("did you mean \"gpu\""));
+  EXPECT_THAT(ErrorOf("resources: {gpux: H100}"), HasSubstr("did you mean \"gpu\""));
 }
 
 // Each of our fields that the words name exists, and no word is one of our fields at its place.
