@@ -254,6 +254,21 @@ TEST_F(JobQueueTest, AStoppedOneLeavesTheQueue) {
   EXPECT_THAT(GpusOf("j-3"), ElementsAre("a"));
 }
 
+TEST_F(JobQueueTest, OneThatTheGuardEndedLeavesTheQueue) {
+  Start("j-1", 2);
+  Begin("j-1");
+  Start("j-2", 2);
+  Start("j-3", 1);
+  table_->Tend();
+  Append("j-2", Event(Type::kExited, 1));
+  table_->Tend();
+  EXPECT_EQ(table_->List()[2].queue().place(), 1);
+  // One whose end could not be written at once is ended later.
+  ASSERT_OK(WriteFileAtomic(paths_.Job("j-3").stop, "user\n"));
+  table_->Tend();
+  EXPECT_EQ(StateOf("j-3"), gpuctl::v1::JOB_STATE_FINISHED);
+}
+
 TEST_F(JobQueueTest, SecretsWaitInMemory) {
   Start("j-1", 2);
   Begin("j-1");

@@ -40,9 +40,16 @@ void JobTable::Tend() {
   if (!names.ok()) return;
   somebody_waits_ = false;
   for (const std::string& name : *names) {
+    bool waits = false;
     {
       MutexLock lock(mutex_);
       if (over_.count(name) != 0 || busy_.count(name) != 0) continue;
+      waits = places_.count(name) != 0;
+    }
+    // TendQueue looks at those that waited, at less cost.
+    if (waits && !PathExists(paths_.Job(name).stop)) {
+      somebody_waits_ = true;
+      continue;
     }
     const bool job = !absl::EndsWith(name, kPreparedEnding) && PathExists(paths_.Job(name).spec);
     const absl::Status status = job ? TendJob(name) : Clean(name);

@@ -442,7 +442,9 @@ absl::StatusOr<int> Show::Conclude() {
 
 absl::StatusOr<int> Show::Detach() {
   if (options_.plain) return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
-  context_.Say(absl::StrCat("detached; ", row_.name, " goes on running on ", row_.target.name));
+  context_.Say(absl::StrCat(
+      "detached; ", row_.name,
+      news_.queue.has_value() ? " goes on waiting on " : " goes on running on ", row_.target.name));
   const bool rented = row_.target.provider != "local" && row_.target.provider != "ssh";
   context_.Hint(absl::StrCat(
       "gpuctl attach ", row_.name, " returns to it, gpuctl stop ", row_.name, " ends it",
