@@ -18,6 +18,7 @@ namespace gpuctl {
 struct GpuSample {
   int index = 0;
   std::string name;
+  std::string uuid;            // "": not told
   std::string driver_version;  // "": not told
   std::optional<double> utilization_percent;
   std::optional<int64_t> memory_used_bytes;
@@ -36,6 +37,10 @@ class GpuProbe {
   // Returns the newest sample of each GPU, by index; empty when there are no GPUs, or no samples
   // for a while. Never blocks. Used by one thread.
   virtual std::vector<GpuSample> Sample() = 0;
+  // False when the machine has no driver, so that samples will never come.
+  virtual bool HasDriver() const { return true; }
+  // True when every GPU has been sampled. The first samples may come one by one.
+  virtual bool HasAll() const { return true; }
 };
 
 // Parses lines of `nvidia-smi --query-gpu=… --format=csv,nounits`. It finds columns by the header's
@@ -45,11 +50,14 @@ class NvidiaSmiParser {
   // Takes a line. Returns false for a line that it cannot read, and keeps its state.
   bool AddLine(absl::string_view line);
   const std::map<int, GpuSample>& samples() const { return samples_; }
-  void Clear() { samples_.clear(), columns_.clear(); }
+  // True when a GPU came for the second time: before that, all others came.
+  bool HasAll() const { return has_all_; }
+  void Clear() { samples_.clear(), columns_.clear(), has_all_ = false; }
 
  private:
   std::vector<std::string> columns_;
   std::map<int, GpuSample> samples_;
+  bool has_all_ = false;
 };
 
 // A probe with one long-lived nvidia-smi child, which prints a line per GPU and second. It restarts
@@ -61,6 +69,8 @@ class NvidiaSmiProbe : public GpuProbe {
   NvidiaSmiProbe(std::string program, Clock& clock);
   ~NvidiaSmiProbe() override;
   std::vector<GpuSample> Sample() override;
+  bool HasDriver() const override { return !program_.empty(); }
+  bool HasAll() const override { return parser_.HasAll(); }
 
  private:
   void StartChild();

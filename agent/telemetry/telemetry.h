@@ -39,6 +39,12 @@ class Telemetry {
 
   // Returns the GPUs of the last sample.
   std::vector<gpuctl::v1::Gpu> Gpus();
+  // The GPUs that the machine was last known to have.
+  struct Listed {
+    std::vector<gpuctl::v1::Gpu> gpus;
+    bool complete = false;  // false: the driver may name more
+  };
+  Listed ListedGpus();
 
  private:
   const RootPaths& paths_;
@@ -49,6 +55,7 @@ class Telemetry {
   absl::Duration before_at_;
   Mutex mutex_;
   std::vector<gpuctl::v1::Gpu> gpus_ ABSL_GUARDED_BY(mutex_);
+  Listed listed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpuctl
