@@ -47,6 +47,24 @@ def test_a_run_joins_the_machine_of_another(w):
     assert b"is gone, or is being ended" in done.stderr, done
 
 
+def test_a_quarter_of_a_machine_and_another_one(w):
+    """The lines of docs/run-file.md."""
+    gates = [os.path.join(w.dir, name) for name in ("one.gate", "two.gate")]
+    for gate in gates:
+        os.mkfifo(gate)
+    w.rent("-d", "--name", "one-1", "--gpu", "H100:8", "--gpus", "2", "--", "bash", "-c",
+           "read line < " + gates[0])
+    w.run("launch", "-d", "--no-workdir", "--name", "two-1", "--on", "@last", "--gpus", "2", "--",
+          "bash", "-c", "read line < " + gates[1])
+    own = [run_of(w, name)["gpu_ids"] for name in ("one-1", "two-1")]
+    assert [len(gpus) for gpus in own] == [2, 2] and not set(own[0]) & set(own[1]), own
+    assert len(w.alive()) == 1, w.alive()
+    for gate in gates:
+        open_gate(gate)
+    w.run("wait", "one-1", "two-1")
+    w.run("down", "-y", "--force", "two-1")
+
+
 def test_a_share_of_no_machine_rents_none(w):
     done = w.run("launch", "-y", "--no-workdir", "--gpus", "2", "--", "true", code=2)
     assert b"nothing says which machine is rented" in done.stderr, done
