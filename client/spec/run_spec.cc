@@ -495,6 +495,7 @@ std::vector<YamlField> RunFields(RunSpec* spec) {
       {"grace", Duration(&spec->grace), "from SIGTERM to SIGKILL"},
       {"output_limit", Size(&spec->output_limit_bytes), "the oldest output beyond it is removed"},
       {"retry", Retry(spec), "when the job is started again"},
+      {"after", Strings(&spec->after), "runs that must have succeeded first; for submit"},
       {"data", Data(spec), "more directories: here -> path in the work directory"},
       {"setup", Unavailable("put it at the beginning of run"), ""}};
 }
