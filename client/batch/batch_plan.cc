@@ -39,11 +39,10 @@ std::string TriedAgain(int64_t not_before_ms, int64_t now_ms) {
 class Planner {
  public:
   Planner(const std::vector<BatchView>& batches, std::map<std::string, std::string> busy,
-          const std::map<std::string, EntryOutcome>& outcomes, int64_t now_ms)
-      : busy_(std::move(busy)), outcomes_(outcomes), now_ms_(now_ms) {
+          const std::map<std::string, Dependency>& dependencies, int64_t now_ms)
+      : busy_(std::move(busy)), dependencies_(dependencies), now_ms_(now_ms) {
     for (const BatchView& batch : batches) {
       for (const EntryView& view : batch.entries) {
-        names_[absl::StrCat("entry:", view.entry.entry_id)] = view.entry.name;
         if (!view.live()) continue;
         ++live_[batch.batch.batch_id];
         if (!view.entry.machine.empty()) busy_.emplace(view.entry.machine, view.entry.name);
@@ -73,23 +72,19 @@ class Planner {
  private:
   void Wait(const Entry& entry, std::string why) { plan_.waits[entry.entry_id] = std::move(why); }
 
-  std::string NameOf(const std::string& reference) const {
-    const auto found = names_.find(reference);
-    return found != names_.end() ? found->second : reference.substr(reference.find(':') + 1);
-  }
-
   // True when nothing of the entry's own keeps it from starting.
   bool MayStart(const Entry& entry) {
     for (const std::string& reference : entry.after) {
-      const auto found = outcomes_.find(reference);
-      const EntryOutcome outcome = found == outcomes_.end() ? EntryOutcome::kFailed : found->second;
-      if (outcome == EntryOutcome::kFailed) {
+      const auto found = dependencies_.find(reference);
+      if (found == dependencies_.end() || found->second.outcome == EntryOutcome::kFailed) {
+        const bool known = found != dependencies_.end();
         plan_.cancels[entry.entry_id] =
-            absl::StrCat("it comes after ", NameOf(reference), ", which did not succeed");
+            known ? absl::StrCat("it comes after ", found->second.name, ", which did not succeed")
+                  : "what it comes after was removed";
         return false;
       }
-      if (outcome == EntryOutcome::kOpen) {
-        Wait(entry, absl::StrCat("after ", NameOf(reference)));
+      if (found->second.outcome == EntryOutcome::kOpen) {
+        Wait(entry, absl::StrCat("after ", found->second.name));
         return false;
       }
     }
@@ -116,10 +111,9 @@ class Planner {
   }
 
   std::map<std::string, std::string> busy_;
-  const std::map<std::string, EntryOutcome>& outcomes_;
+  const std::map<std::string, Dependency>& dependencies_;
   const int64_t now_ms_;
-  std::map<std::string, int> live_;           // by batch id
-  std::map<std::string, std::string> names_;  // by reference
+  std::map<std::string, int> live_;  // by batch id
   StartPlan plan_;
 };
 
@@ -193,8 +187,8 @@ EntryView ViewOf(Entry entry, std::optional<RunRow> run) {
 
 StartPlan PlanStarts(const std::vector<BatchView>& batches,
                      const std::map<std::string, std::string>& busy,
-                     const std::map<std::string, EntryOutcome>& outcomes, int64_t now_ms) {
-  Planner planner(batches, busy, outcomes, now_ms);
+                     const std::map<std::string, Dependency>& dependencies, int64_t now_ms) {
+  Planner planner(batches, busy, dependencies, now_ms);
   for (const Candidate& candidate : InOrder(batches)) planner.Consider(candidate);
   return planner.Take();
 }

@@ -46,6 +46,10 @@ EntryView ViewOf(Entry entry, std::optional<RunRow> run);
 
 // What became of a run or an entry that another entry comes after.
 enum class EntryOutcome { kOpen, kSucceeded, kFailed };
+struct Dependency {
+  EntryOutcome outcome = EntryOutcome::kOpen;
+  std::string name;  // for people
+};
 
 struct StartPick {
   std::string entry_id;
@@ -60,11 +64,11 @@ struct StartPlan {
 };
 
 // Plans what starts now. Entries of higher priority come first, then those of older batches. `busy`
-// has the machines (NodeTarget::name) with a live run, and that run's name. `outcomes` has what
-// became of each "run:ID" and "entry:ID" that entries come after; one that is missing has failed.
+// has the machines (NodeTarget::name) with a live run, and that run's name. `dependencies` has each
+// "run:ID" and "entry:ID" that entries come after; one that is missing has failed.
 StartPlan PlanStarts(const std::vector<BatchView>& batches,
                      const std::map<std::string, std::string>& busy,
-                     const std::map<std::string, EntryOutcome>& outcomes, int64_t now_ms);
+                     const std::map<std::string, Dependency>& dependencies, int64_t now_ms);
 
 }  // namespace gpuctl
 

@@ -86,16 +86,14 @@ TEST(BatchPlan, WhatComesAfterAnotherWaitsForItsSuccess) {
   Entry second = Waiting("2");
   second.after = {"entry:1"};
   const BatchView view = View("b", 9, {Host("a"), Host("b")}, {Waiting("1"), second});
-  StartPlan plan = PlanStarts({view}, {}, {{"entry:1", EntryOutcome::kOpen}}, 0);
-  EXPECT_THAT(Starts(plan), ElementsAre("1@a"));
-  EXPECT_EQ(plan.waits.at("2"), "after name-1");
-  plan = PlanStarts({view}, {}, {{"entry:1", EntryOutcome::kSucceeded}}, 0);
-  EXPECT_EQ(plan.starts.size(), 2u);
-  for (const auto& outcomes :
-       {std::map<std::string, EntryOutcome>{{"entry:1", EntryOutcome::kFailed}}, {}}) {
-    plan = PlanStarts({view}, {}, outcomes, 0);
-    EXPECT_THAT(plan.cancels.at("2"), HasSubstr("did not succeed"));
-  }
+  const auto after = [&](EntryOutcome outcome) {
+    return PlanStarts({view}, {}, {{"entry:1", {outcome, "name-1"}}}, 0);
+  };
+  EXPECT_THAT(Starts(after(EntryOutcome::kOpen)), ElementsAre("1@a"));
+  EXPECT_EQ(after(EntryOutcome::kOpen).waits.at("2"), "after name-1");
+  EXPECT_EQ(after(EntryOutcome::kSucceeded).starts.size(), 2u);
+  EXPECT_THAT(after(EntryOutcome::kFailed).cancels.at("2"), HasSubstr("after name-1, which did"));
+  EXPECT_THAT(PlanStarts({view}, {}, {}, 0).cancels.at("2"), HasSubstr("removed"));
 }
 
 RunRow Ended(gpuctl::v1::JobState state, int code, EndCause cause) {

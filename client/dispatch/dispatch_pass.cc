@@ -83,41 +83,43 @@ EntryOutcome OutcomeOf(const RunRow& row) {
 }
 
 // Returns what became of all that entries of the open batches come after.
-absl::StatusOr<std::map<std::string, EntryOutcome>> Outcomes(const std::vector<BatchView>& open,
-                                                             RunStore& runs, BatchStore& batches) {
-  std::map<std::string, EntryOutcome> outcomes;
+absl::StatusOr<std::map<std::string, Dependency>> Dependencies(const std::vector<BatchView>& open,
+                                                               RunStore& runs,
+                                                               BatchStore& batches) {
+  std::map<std::string, Dependency> found;
   std::set<std::string> wanted;
   for (const BatchView& batch : open) {
     for (const EntryView& view : batch.entries) {
-      outcomes[absl::StrCat("entry:", view.entry.entry_id)] = OutcomeOf(view);
+      found[absl::StrCat("entry:", view.entry.entry_id)] = {OutcomeOf(view), view.entry.name};
       wanted.insert(view.entry.after.begin(), view.entry.after.end());
     }
   }
   for (const std::string& reference : wanted) {
-    if (outcomes.count(reference) > 0) continue;
+    if (found.count(reference) > 0) continue;
     const std::string id = reference.substr(reference.find(':') + 1);
     if (absl::StartsWith(reference, "run:")) {
       const absl::StatusOr<RunRow> row = runs.Get(id);
-      if (row.ok()) outcomes[reference] = OutcomeOf(*row);
+      if (row.ok()) found[reference] = {OutcomeOf(*row), row->name};
       continue;
     }
     ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(id));
     if (!entry.has_value()) continue;
     const absl::StatusOr<RunRow> row = runs.Get(entry->run_id);
-    outcomes[reference] =
-        OutcomeOf(ViewOf(*std::move(entry), row.ok() ? std::optional<RunRow>(*row) : std::nullopt));
+    const EntryView view =
+        ViewOf(*std::move(entry), row.ok() ? std::optional<RunRow>(*row) : std::nullopt);
+    found[reference] = {OutcomeOf(view), view.entry.name};
   }
-  return outcomes;
+  return found;
 }
 
 absl::StatusOr<StartPlan> PlanNow(CommandContext& context, RunStore& runs, BatchStore& batches) {
   ASSIGN_OR_RETURN(const std::vector<BatchView> open,
                    ReadBatches(runs, batches, {}, /*open_only=*/true));
-  ASSIGN_OR_RETURN(const auto outcomes, Outcomes(open, runs, batches));
+  ASSIGN_OR_RETURN(const auto dependencies, Dependencies(open, runs, batches));
   std::map<std::string, std::string> busy;
   ASSIGN_OR_RETURN(const std::vector<RunRow> live, runs.List(/*live_only=*/true));
   for (const RunRow& row : live) busy.emplace(row.target.name, row.name);
-  return PlanStarts(open, busy, outcomes, context.NowMs());
+  return PlanStarts(open, busy, dependencies, context.NowMs());
 }
 
 // The processes that start entries.
