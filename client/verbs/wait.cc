@@ -78,7 +78,7 @@ absl::StatusOr<int> WaitForRun(CommandContext& context, RunStore& store, RunRow&
 }
 
 // How often the machines of a batch are asked.
-constexpr absl::Duration kBatchPassEvery = absl::Seconds(2);
+constexpr absl::Duration kBatchPassEvery = absl::Seconds(1);
 
 // Waits until a batch is over, and meanwhile starts what may start.
 absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const std::string& name,
