@@ -36,7 +36,8 @@ const std::map<std::string, std::vector<std::string>>& FlagValues() {
       {"--by", {"run", "gpu", "provider", "day"}},
       {"--for", {"done", "running", "checkpoint"}},
       {"--on-price-rise", {kPriceRules.begin(), kPriceRules.end()}},
-      {"--retry-on", {"lost", "failed", "preempted"}}};
+      {"--retry-on", {"lost", "failed", "preempted"}},
+      {"--goal", {"min", "max"}}};
   return *values;
 }
 
@@ -172,6 +173,8 @@ class LineCompleter {
         out_.Add(before, {alternative});
       } else if (alternative == "RUN") {
         Runs();
+      } else if (alternative == "BATCH") {
+        Batches();
       } else if (std::find(std::begin(kFreeWords), std::end(kFreeWords), alternative) ==
                  std::end(kFreeWords)) {
         out_.AddFiles();
@@ -191,6 +194,13 @@ class LineCompleter {
         out_.Add(run);
       }
       if (any) return;
+    }
+  }
+
+  void Batches() {
+    if (!source_.batches) return;
+    for (const Completion& batch : source_.batches()) {
+      if (given_.count(batch.word) == 0) out_.Add(batch);
     }
   }
 

@@ -123,7 +123,7 @@ absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const 
 absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
   std::string what_text = "done", timeout_text, batch;
-  VerbParser parser(context, "wait [RUN...] [FLAGS]",
+  VerbParser parser(context, "wait [RUN...] [--batch BATCH] [FLAGS]",
                     "Waits until the runs have ended. Exits with the first code that is not 0, in\n"
                     "the order of the arguments; 124 when --timeout came first.");
   parser.Option("RUN", references, kRunOrNewestLive);
