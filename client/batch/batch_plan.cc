@@ -70,6 +70,12 @@ class Planner {
   StartPlan Take() { return std::move(plan_); }
 
  private:
+  // A clock that was set back makes nobody wait for long.
+  bool IsLater(int64_t not_before_ms) const {
+    return not_before_ms > now_ms_ &&
+           not_before_ms - now_ms_ <= absl::ToInt64Milliseconds(kLongestWait);
+  }
+
   void Wait(const Entry& entry, std::string why) { plan_.waits[entry.entry_id] = std::move(why); }
 
   // True when nothing of the entry's own keeps it from starting.
@@ -88,7 +94,7 @@ class Planner {
         return false;
       }
     }
-    if (entry.not_before_ms <= now_ms_) return true;
+    if (!IsLater(entry.not_before_ms)) return true;
     Wait(entry, absl::StrCat(entry.why, TriedAgain(entry.not_before_ms, now_ms_)));
     return false;
   }
@@ -98,7 +104,7 @@ class Planner {
     std::string why;
     for (const BatchHost& host : batch.hosts) {
       const auto busy = busy_.find(host.target_name);
-      if (host.not_before_ms > now_ms_) {
+      if (IsLater(host.not_before_ms)) {
         if (why.empty()) why = absl::StrCat(host.why, TriedAgain(host.not_before_ms, now_ms_));
       } else if (!host.target_name.empty() && busy != busy_.end()) {
         if (why.empty()) why = absl::StrCat(host.target_name, " has ", busy->second);
@@ -169,8 +175,9 @@ EntryView ViewOf(Entry entry, std::optional<RunRow> run) {
       break;
   }
   if (!view.run.has_value()) {
-    view.phase = EntryPhase::kFailed;
-    view.why = "its run was removed from the list";
+    view.phase = view.entry.outcome == EntryPhaseWord(EntryPhase::kDone) ? EntryPhase::kDone
+                                                                         : EntryPhase::kFailed;
+    if (view.phase == EntryPhase::kFailed) view.why = "its run was removed from the list";
     return view;
   }
   view.phase = EntryPhase::kRunning;

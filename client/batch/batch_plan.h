@@ -9,10 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "client/batch/batch_store.h"
 #include "client/runs/run_store.h"
 
 namespace gpuctl {
+
+// The longest time until a failed start, or a machine that failed, is tried again.
+inline constexpr absl::Duration kLongestWait = absl::Minutes(15);
 
 // What people see of an entry.
 enum class EntryPhase { kWaiting, kStarting, kRunning, kDone, kFailed, kCancelled };

@@ -80,6 +80,9 @@ TEST(BatchPlan, AfterAFailureEntryAndMachineWait) {
   EXPECT_THAT(Starts(plan), ElementsAre("2@b"));
   plan = PlanStarts({View("b", 9, {bad}, {late})}, {}, {}, 5000);
   EXPECT_THAT(Starts(plan), ElementsAre("1@a"));
+  // So does a clock that was set back by a day.
+  plan = PlanStarts({View("b", 9, {bad}, {late})}, {}, {}, 5000 - 86'400'000);
+  EXPECT_THAT(Starts(plan), ElementsAre("1@a"));
 }
 
 TEST(BatchPlan, WhatComesAfterAnotherWaitsForItsSuccess) {
@@ -111,6 +114,9 @@ TEST(BatchPlan, ThePhaseOfAStartedEntryIsThatOfItsRun) {
   const auto finished = gpuctl::v1::JOB_STATE_FINISHED;
   EXPECT_EQ(ViewOf(entry, RunRow()).phase, EntryPhase::kRunning);
   EXPECT_EQ(ViewOf(entry, std::nullopt).phase, EntryPhase::kFailed);
+  Entry known = entry;
+  known.outcome = "done";
+  EXPECT_EQ(ViewOf(known, std::nullopt).phase, EntryPhase::kDone);
   EXPECT_EQ(ViewOf(entry, Ended(finished, 0, EndCause::kNone)).phase, EntryPhase::kDone);
   EXPECT_EQ(ViewOf(entry, Ended(finished, 3, EndCause::kNone)).phase, EntryPhase::kFailed);
   EXPECT_EQ(ViewOf(entry, Ended(finished, 143, EndCause::kUser)).phase, EntryPhase::kCancelled);

@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS batch_entries (
   priority INTEGER NOT NULL, after TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL DEFAULT '',
   run_id TEXT NOT NULL DEFAULT '', machine TEXT NOT NULL DEFAULT '',
   not_before_ms INTEGER NOT NULL DEFAULT 0, failures INTEGER NOT NULL DEFAULT 0,
-  resumes INTEGER NOT NULL DEFAULT 0, followed INTEGER NOT NULL DEFAULT 0
+  resumes INTEGER NOT NULL DEFAULT 0, followed INTEGER NOT NULL DEFAULT 0,
+  outcome TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS batch_entries_batch ON batch_entries (batch_id, number);
 CREATE INDEX IF NOT EXISTS batch_entries_live ON batch_entries (state)
@@ -51,9 +52,10 @@ CREATE INDEX IF NOT EXISTS batch_attempts_batch ON batch_attempts (batch_id);
   "(e.state = 'starting' OR (e.state = 'started' AND r.run_id IS NOT NULL AND " \
   "(r.end_state IS NULL OR (r.end_cause = 'preempted' AND e.followed < e.resumes))))"
 
-#define GPUCTL_ENTRY_COLUMNS                                                                \
-  "e.entry_id, e.batch_id, e.number, e.name, e.parameters, e.launch, e.priority, e.after, " \
-  "e.state, e.why, e.run_id, e.machine, e.not_before_ms, e.failures, e.resumes, e.followed"
+#define GPUCTL_ENTRY_COLUMNS                                                                  \
+  "e.entry_id, e.batch_id, e.number, e.name, e.parameters, e.launch, e.priority, e.after, "   \
+  "e.state, e.why, e.run_id, e.machine, e.not_before_ms, e.failures, e.resumes, e.followed, " \
+  "e.outcome"
 
 EntryState StateOf(absl::string_view word) {
   for (const EntryState state :
@@ -108,6 +110,7 @@ Entry ReadEntry(SqliteStatement& row) {
   entry.failures = static_cast<int>(row.Int(column++));
   entry.resumes = static_cast<int>(row.Int(column++));
   entry.followed = static_cast<int>(row.Int(column++));
+  entry.outcome = row.Text(column++);
   return entry;
 }
 
@@ -402,7 +405,7 @@ absl::Status BatchStore::ClaimLocked(const ClaimRequest& request) {
   }
   SqliteStatement claim(database_,
                         "UPDATE batch_entries SET state = 'starting', run_id = ?, machine = ?, "
-                        "why = '', followed = 0 WHERE entry_id = ?",
+                        "why = '', followed = 0, outcome = '' WHERE entry_id = ?",
                         "claim the entry");
   RETURN_IF_ERROR(claim.Bind(request.run_id).Bind(request.machine).Bind(request.entry_id).Run());
   SqliteStatement attempt(database_,
@@ -446,6 +449,20 @@ absl::Status BatchStore::Follow(absl::string_view entry_id, absl::string_view be
                             "WHERE run_id = ?",
                             "record the run that goes on");
     return attempt.Bind(run_id).Bind(before).Run();
+  });
+}
+
+absl::Status BatchStore::SetOutcomes(const std::vector<Entry>& entries) {
+  if (entries.empty()) return absl::OkStatus();
+  return InTransaction([&]() -> absl::Status {
+    for (const Entry& entry : entries) {
+      SqliteStatement update(database_,
+                             "UPDATE batch_entries SET outcome = ? WHERE entry_id = ? "
+                             "AND run_id = ? AND state = 'started'",
+                             "record what became of the run");
+      RETURN_IF_ERROR(update.Bind(entry.outcome).Bind(entry.entry_id).Bind(entry.run_id).Run());
+    }
+    return absl::OkStatus();
   });
 }
 

@@ -70,6 +70,7 @@ struct Entry {
   int failures = 0;           // starts that failed in a way that may be the entry's own fault
   int resumes = 0;            // how often gpuctl keep resumes its run when it is preempted
   int followed = 0;           // how often it did
+  std::string outcome;        // "done", "failed", "cancelled": what became of its run; "" at first
 };
 
 // One start of an entry, also one that came to nothing.
@@ -129,6 +130,8 @@ class BatchStore {
   // Records that another run goes on from the entry's run `before`.
   absl::Status Follow(absl::string_view entry_id, absl::string_view before,
                       absl::string_view run_id);
+  // Records what became of an entry's run, for the time when the run is not in the list any more.
+  absl::Status SetOutcomes(const std::vector<Entry>& entries);
   // Lets a claimed or started entry wait again, not before `not_before_ms`: nothing of it runs.
   // `failed`: the start failed in a way that may be the entry's own fault. Does nothing when the
   // entry has another run by now.

@@ -26,6 +26,8 @@ namespace {
 
 // Starts of one pass at the same time.
 constexpr size_t kStartsAtOnce = 8;
+// A run of others that no node has accepted after this holds a machine up only until it is asked.
+constexpr absl::Duration kLaunchTakes = absl::Minutes(2);
 constexpr absl::Duration kLookEvery = absl::Milliseconds(30);
 
 bool IsOneOf(const std::vector<std::string>& names, const std::string& name) {
@@ -174,6 +176,7 @@ absl::StatusOr<std::vector<BatchView>> ReadBatches(RunStore& runs, BatchStore& b
   for (RunRow& row : rows) by_id.emplace(row.run_id, std::move(row));
   ResumedRuns resumed(runs, batches);
   std::vector<BatchView> views;
+  std::vector<Entry> ended;
   for (const Batch& batch : all) {
     if (!IsOneOf(names, batch.name)) continue;
     BatchView& view = views.emplace_back();
@@ -184,9 +187,14 @@ absl::StatusOr<std::vector<BatchView>> ReadBatches(RunStore& runs, BatchStore& b
       if (const auto found = by_id.find(entry.run_id); found != by_id.end()) run = found->second;
       RETURN_IF_ERROR(resumed.Follow(entry, run));
       RETURN_IF_ERROR(ReleaseRestarted(batches, entry, run));
-      view.entries.push_back(ViewOf(std::move(entry), std::move(run)));
+      EntryView& one = view.entries.emplace_back(ViewOf(std::move(entry), std::move(run)));
+      if (!one.over() || !one.run.has_value() || one.entry.state != EntryState::kStarted) continue;
+      if (one.entry.outcome == EntryPhaseWord(one.phase)) continue;
+      one.entry.outcome = EntryPhaseWord(one.phase);
+      ended.push_back(one.entry);
     }
   }
+  RETURN_IF_ERROR(batches.SetOutcomes(ended));
   return views;
 }
 
@@ -210,10 +218,12 @@ absl::StatusOr<bool> AskMachines(CommandContext& context, RunStore& runs, BatchS
   ASSIGN_OR_RETURN(std::vector<RunRow> listed, runs.List(/*live_only=*/true));
   auto kept_rows = std::make_unique<std::vector<RunRow>>(std::move(listed));
   std::vector<RunRow>& rows = *kept_rows;
-  // One that no node was asked about is being started, or is settled elsewhere.
+  // A run without acceptance is being started; one of a batch is settled elsewhere.
+  const int64_t recent_ms = context.NowMs() - absl::ToInt64Milliseconds(kLaunchTakes);
   const auto unasked = [&](const RunRow& row) {
-    return row.accepted_ms == 0 ||
-           (machines.count(row.target.name) == 0 && run_ids.count(row.run_id) == 0);
+    if (run_ids.count(row.run_id) > 0) return row.accepted_ms == 0;
+    return machines.count(row.target.name) == 0 ||
+           (row.accepted_ms == 0 && row.created_ms > recent_ms);
   };
   rows.erase(std::remove_if(rows.begin(), rows.end(), unasked), rows.end());
   if (rows.empty()) return false;

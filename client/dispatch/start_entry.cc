@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "client/base/exit_codes.h"
 #include "client/batch/batch_budget.h"
+#include "client/batch/batch_plan.h"
 #include "client/dispatch/settle_claims.h"
 #include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
@@ -26,7 +27,6 @@ namespace {
 // After this many failures that may be its own fault an entry is given up.
 constexpr int kMostFailures = 5;
 constexpr absl::Duration kFirstWait = absl::Seconds(15);
-constexpr absl::Duration kLongestWait = absl::Minutes(15);
 // A batch whose money is used up looks again after this.
 constexpr absl::Duration kMoneyWait = absl::Seconds(20);
 

@@ -151,11 +151,11 @@ std::string DescribeCounts(const BatchView& view) {
   return absl::StrJoin(parts, ", ");
 }
 
-absl::StatusOr<nlohmann::json> MakePass(absl::Duration patience) {
+absl::StatusOr<nlohmann::json> MakePass(absl::Duration patience, int signal_fd) {
   ASSIGN_OR_RETURN(const ProgramEnd end,
-                   RunsThisProgram()({"queue", "--pass", "--patience",
-                                      absl::StrCat(absl::ToInt64Seconds(patience))},
-                                     patience + kPassSlack));
+                   RunsThisProgram(signal_fd)({"queue", "--pass", "--patience",
+                                               absl::StrCat(absl::ToInt64Seconds(patience))},
+                                              patience + kPassSlack));
   nlohmann::json json = ParseBoundedJson(end.output);
   if (end.exit_code == 0) return json;
   std::string message = absl::StrCat("gpuctl queue ended with ", end.exit_code);

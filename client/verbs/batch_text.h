@@ -40,8 +40,9 @@ std::vector<TableRow> EntryTable(const BatchView& view);
 std::string DescribeCounts(const BatchView& view);
 
 // Makes one pass over all batches in a process of its own: learns what became of runs, and starts
-// what may start. Starts that take longer than `patience` go on by themselves. Returns its JSON.
-absl::StatusOr<nlohmann::json> MakePass(absl::Duration patience);
+// what may start. Starts that take longer than `patience` go on by themselves. A signal that makes
+// `signal_fd` readable ends the pass. Returns its JSON.
+absl::StatusOr<nlohmann::json> MakePass(absl::Duration patience, int signal_fd = -1);
 
 }  // namespace gpuctl
 

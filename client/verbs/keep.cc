@@ -56,7 +56,8 @@ absl::StatusOr<int> LookAgain(CommandContext& context, Holdings& holdings) {
 constexpr absl::Duration kStartWithin = absl::Minutes(30);
 
 // Starts what waits in batches. It comes last: what bills or is in danger goes first.
-void StartWaiting(CommandContext& context, KeepLog& log, KeptDeeds& done) {
+void StartWaiting(CommandContext& context, KeepLog& log, const SignalPipe& signals,
+                  KeptDeeds& done) {
   const auto note = [&context](const absl::Status& written) {
     if (!written.ok()) context.Say(absl::StrCat("keep.log: ", written.message()));
   };
@@ -69,7 +70,7 @@ void StartWaiting(CommandContext& context, KeepLog& log, KeptDeeds& done) {
                ? json[key].get<std::string>()
                : std::string();
   };
-  const absl::StatusOr<nlohmann::json> pass = MakePass(kStartWithin);
+  const absl::StatusOr<nlohmann::json> pass = MakePass(kStartWithin, signals.fd());
   if (!pass.ok()) {
     context.Say(absl::StrCat("queue: ", pass.status().message()));
     note(log.Failure(context.NowMs(), "queue", "all batches", pass.status().message()));
@@ -113,7 +114,8 @@ absl::StatusOr<int> KeepPass(CommandContext& context, const ReapFlags& flags, Ke
   if (!open.empty() && flags.dry_run)
     context.Say("would start what waits in batches: gpuctl queue");
   const size_t failed_before = done.failures.size();
-  if (!open.empty() && !flags.dry_run) StartWaiting(context, log, done);
+  if (!open.empty() && !flags.dry_run) StartWaiting(context, log, signals, done);
+  if (cancelled()) return kExitInterrupted;
   const bool all_well = kept.failures.empty() && done.failures.size() == failed_before;
   if (reaped.ok() && *reaped == kExitLeak && !kept.deeds.empty()) {
     reaped = LookAgain(context, holdings);

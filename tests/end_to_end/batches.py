@@ -167,7 +167,9 @@ def test_the_same_batch_is_submitted_once(l):
     assert b"HINT: choose another --name" in done.stderr, done
     l.run("wait", "--batch", "same")
     check_ran_once(l, "same.ran", ["1", "2"])
-    # Also when it is over.
+    # Also when it is over, and its runs are not in the list any more.
+    l.run("rm", "same-1", "--force", "--forget")
+    assert batch(l, "same")["done"] == 2, batch(l, "same")
     l.run("submit", "--name", "same", *args)
     check_ran_once(l, "same.ran", ["1", "2"])
 

@@ -111,7 +111,8 @@ def test_the_cost_limit_holds_to_the_cent(w):
 def test_nothing_on_offer_lets_it_wait_and_keep_goes_on(w):
     w.run("submit", "-y", "--name", "empty", *VAST, "--sweep", "v=1,2", *gated(w, "e.ran", "go"))
     eventually(lambda: is_settled(w, "empty") and len(notes(w, "e.ran")) == 1, "one runs")
-    w.run("down", "--all", "-y", "--force")  # its user ends it
+    done = w.run("down", "--all", "-y", "--force")  # its user ends it
+    assert b"batch empty will rent again: 1 of its runs wait" in done.stderr, done
     w.empty("RTX 4090")
     w.run("queue")
     eventually(lambda: is_settled(w, "empty"), "the other one was tried")
@@ -151,6 +152,28 @@ def test_a_launcher_that_is_killed_while_it_rents(w):
             w.advance(200)
             w.run("reap", "-y", code=None)
         assert w.alive() == [], (phase, w.alive())
+
+
+def test_a_preempted_run_goes_on_in_its_place(w):
+    script = "if [ -e %s ]; then exit 0; fi; sleep 3600" % os.path.join(w.dir, "go")
+    w.run("submit", "-y", "--name", "spot", "--spot", "--retry-max", "2", "--retry-on", "preempted",
+          *VAST, "--sweep", "v=1,2", "--no-workdir", "--", "bash", "-c", script)
+    eventually(lambda: batch(w, "spot", "--offline")["running"] == 1, "one runs")
+    w.run("keep", code=None)  # it has no results
+    (book,) = w.alive()
+    w.sim.change("vast", book["id"], "preempt")
+    w.run("ps", "-u")
+    found = batch(w, "spot")
+    assert (found["running"], found["waiting"]) == (1, 1), found
+    assert "keep resumes it" in found["entries"][0]["why"], found
+    open_gate(w, "go")
+    w.advance(300)
+    w.run("keep", code=None)
+    w.run("wait", "--batch", "spot", "--timeout", "2m")
+    found = batch(w, "spot")
+    # The run that went on took the number behind the batch's own.
+    assert found["done"] == 2 and found["entries"][0]["run"] not in ("spot-1", "spot-2"), found
+    w.run("down", "--all", "-y", "--force")
 
 
 def kill_some(w, rng):
