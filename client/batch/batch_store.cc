@@ -494,6 +494,19 @@ absl::StatusOr<bool> BatchStore::EndWaiting(absl::string_view entry_id, EntrySta
   return sqlite3_changes(database_) == 1;
 }
 
+absl::StatusOr<int> BatchStore::CancelWaiting(const std::vector<std::string>& entry_ids,
+                                              absl::string_view why) {
+  int cancelled = 0;
+  RETURN_IF_ERROR(InTransaction([&]() -> absl::Status {
+    for (const std::string& entry_id : entry_ids) {
+      ASSIGN_OR_RETURN(const bool waited, EndWaiting(entry_id, EntryState::kCancelled, why));
+      cancelled += waited ? 1 : 0;
+    }
+    return absl::OkStatus();
+  }));
+  return cancelled;
+}
+
 absl::Status BatchStore::SetWaiting(absl::string_view entry_id, absl::string_view why,
                                     int64_t not_before_ms, bool failed) {
   return SqliteStatement(database_,

@@ -140,6 +140,9 @@ class BatchStore {
   // Ends a waiting entry with kFailed or kCancelled. Returns false when it does not wait any more.
   absl::StatusOr<bool> EndWaiting(absl::string_view entry_id, EntryState state,
                                   absl::string_view why);
+  // Cancels those of these entries that wait, all at once. Returns their number.
+  absl::StatusOr<int> CancelWaiting(const std::vector<std::string>& entry_ids,
+                                    absl::string_view why);
   // Notes why an entry waits, and until when. `failed` as for Release. Does nothing when it does
   // not wait any more.
   absl::Status SetWaiting(absl::string_view entry_id, absl::string_view why, int64_t not_before_ms,

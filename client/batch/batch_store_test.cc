@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -146,6 +147,17 @@ TEST_F(BatchStoreTest, NoMoreAreClaimedThanMayRunAtOnce) {
   ASSERT_TRUE(store_->Release("e-sweep-2", "r-2", "no room", 0, true).ok());
   EXPECT_TRUE(Claim(*store_, "e-sweep-4", "r-4").ok());
   EXPECT_EQ((*store_->FindEntry("sweep-2"))->failures, 1);
+}
+
+TEST_F(BatchStoreTest, OnlyWhatWaitsIsCancelled) {
+  ABatch("sweep", 3, 9);
+  ASSERT_TRUE(Claim(*store_, "e-sweep-2", "r-2").ok());
+  const auto cancelled =
+      store_->CancelWaiting({"e-sweep-1", "e-sweep-2", "e-sweep-3", "e-nothing"}, "by you");
+  ASSERT_TRUE(cancelled.ok());
+  EXPECT_EQ(*cancelled, 2);
+  EXPECT_EQ(StateOf("sweep-2"), EntryState::kStarting);
+  EXPECT_EQ((*store_->FindEntry("sweep-3"))->why, "by you");
 }
 
 TEST_F(BatchStoreTest, AMachineHasOneRun) {

@@ -43,10 +43,7 @@ class Canceller {
 
   // Cancels all that wait before it stops one that runs: else the next would start meanwhile.
   absl::Status Cancel() {
-    for (const std::string& id : ids_) {
-      ASSIGN_OR_RETURN(const bool waited, batches_.EndWaiting(id, EntryState::kCancelled, kByUser));
-      cancelled_ += waited ? 1 : 0;
-    }
+    ASSIGN_OR_RETURN(cancelled_, batches_.CancelWaiting(ids_, kByUser));
     absl::Status error;
     for (const std::string& id : ids_) error.Update(End(id));
     return error;
@@ -143,10 +140,10 @@ absl::StatusOr<int> CmdCancel(CommandContext& context, std::vector<std::string> 
     context.PrintJsonList("entries", objects);
     return kExitOk;
   }
-  context.Say(absl::StrCat(canceller.cancelled(), " will not be started, ", canceller.stopped(),
-                           " were stopped"));
+  context.Say(
+      absl::StrCat("cancelled: ", canceller.cancelled(), ", stopped: ", canceller.stopped()));
   if (canceller.left() > 0) {
-    context.Say(absl::StrCat(canceller.left(), " run on"));
+    context.Say(absl::StrCat("still running or being started: ", canceller.left()));
     context.Hint("--running stops them too");
   }
   return kExitOk;
