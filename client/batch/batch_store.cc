@@ -521,15 +521,15 @@ absl::Status BatchStore::SetWaiting(absl::string_view entry_id, absl::string_vie
 }
 
 absl::Status BatchStore::SetHost(absl::string_view batch_id, absl::string_view target_name,
-                                 absl::string_view why, int64_t not_before_ms) {
+                                 absl::string_view why, int64_t not_before_ms, int failures) {
+  // A machine that is in order is not written again.
   return SqliteStatement(database_,
-                         "UPDATE batch_hosts SET why = ?1, not_before_ms = ?2, "
-                         "failures = CASE ?1 WHEN '' THEN 0 ELSE failures + 1 END "
-                         "WHERE batch_id = ?3 AND target_name = ?4 "
-                         "AND (?1 <> '' OR failures > 0)",
+                         "UPDATE batch_hosts SET why = ?1, not_before_ms = ?2, failures = ?3 "
+                         "WHERE batch_id = ?4 AND target_name = ?5 AND (?3 > 0 OR failures > 0)",
                          "record how the machine answered")
       .Bind(why)
       .Bind(not_before_ms)
+      .Bind(int64_t{failures})
       .Bind(batch_id)
       .Bind(target_name)
       .Run();

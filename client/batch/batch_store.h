@@ -147,9 +147,10 @@ class BatchStore {
   // not wait any more.
   absl::Status SetWaiting(absl::string_view entry_id, absl::string_view why, int64_t not_before_ms,
                           bool failed);
-  // Records a failure (`why`) or a success ("") of a host, and when it is tried again.
+  // Records a failure (`why`) of a host, when it is tried again, and the number of failures, so
+  // that several starts that fail at once count once. Without failures it is in order.
   absl::Status SetHost(absl::string_view batch_id, absl::string_view target_name,
-                       absl::string_view why, int64_t not_before_ms);
+                       absl::string_view why, int64_t not_before_ms, int failures);
 
  private:
   explicit BatchStore(sqlite3* database) : database_(database) {}

@@ -250,12 +250,12 @@ TEST_F(BatchStoreTest, OpenBatchesAreThoseOfWhichSomethingIsToCome) {
 
 TEST_F(BatchStoreTest, AMachineThatFailsWaitsAndASuccessForgetsIt) {
   ABatch("sweep", 1, 1);
-  ASSERT_TRUE(store_->SetHost("b-sweep", "gpu1", "no answer", 500).ok());
-  ASSERT_TRUE(store_->SetHost("b-sweep", "gpu1", "no answer", 900).ok());
+  ASSERT_TRUE(store_->SetHost("b-sweep", "gpu1", "no answer", 500, 1).ok());
+  ASSERT_TRUE(store_->SetHost("b-sweep", "gpu1", "no answer", 900, 2).ok());
   BatchHost host = store_->Get("sweep")->hosts[0];
   EXPECT_EQ(host.failures, 2);
   EXPECT_EQ(host.not_before_ms, 900);
-  ASSERT_TRUE(store_->SetHost("b-sweep", "gpu1", "", 0).ok());
+  ASSERT_TRUE(store_->SetHost("b-sweep", "gpu1", "", 0, 0).ok());
   host = store_->Get("sweep")->hosts[0];
   EXPECT_EQ(host.failures, 0);
   EXPECT_EQ(host.not_before_ms, 0);

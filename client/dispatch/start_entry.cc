@@ -130,6 +130,7 @@ class Starter {
     if (plan.rents != rents()) {
       return absl::UnavailableError(absl::StrCat(entry_.name, " has no machine to rent"));
     }
+    plan.agreed_usd_per_hour = batch_.agreed_usd_per_hour;
     if (plan.rents) RETURN_IF_ERROR(PreferIdle(plan));
     return plan;
   }
@@ -161,7 +162,8 @@ class Starter {
       request.machine = plan.own_machine.name;
       return batches_.Claim(request);
     }
-    request.reserved_usd = AgreeLimits(plan.spec, PriceOf(plan)).cost_usd;
+    request.reserved_usd =
+        AgreeLimits(plan.spec, std::max(PriceOf(plan), plan.agreed_usd_per_hour)).cost_usd;
     // What a lease costs only falls below what it may cost; a run that is claimed meanwhile counts
     // with what is reserved for it.
     ASSIGN_OR_RETURN(const std::vector<Lease> leases, LeasesOfBatch());
@@ -183,7 +185,7 @@ class Starter {
 
   absl::Status WaitForMoney(const absl::Status& why) {
     return batches_.SetHost(batch_.batch_id, host_.target_name, why.message(),
-                            context_.NowMs() + absl::ToInt64Milliseconds(kMoneyWait));
+                            context_.NowMs() + absl::ToInt64Milliseconds(kMoneyWait), 1);
   }
 
   // Records what became of the launch.
@@ -193,7 +195,7 @@ class Starter {
     RETURN_IF_ERROR(SettleClaim(context_, runs_, batches_, entry_));
     ASSIGN_OR_RETURN(const std::optional<Entry> now, batches_.FindEntry(entry_.entry_id));
     if (now.has_value() && now->state == EntryState::kStarted) {
-      return batches_.SetHost(batch_.batch_id, host_.target_name, "", 0);
+      return batches_.SetHost(batch_.batch_id, host_.target_name, "", 0, 0);
     }
     if (!code.ok()) return Failed(code.status());
     const absl::StatusOr<RunRow> row = runs_.Get(run_id);
@@ -209,8 +211,8 @@ class Starter {
     const Fault fault = FaultOfStart(status);
     const bool own = fault == Fault::kUnknown && ExitCodeOf(status) != kExitInterrupted;
     if (fault == Fault::kMachine) {
-      RETURN_IF_ERROR(
-          batches_.SetHost(batch_.batch_id, host_.target_name, why, After(now_ms, host_.failures)));
+      RETURN_IF_ERROR(batches_.SetHost(batch_.batch_id, host_.target_name, why,
+                                       After(now_ms, host_.failures), host_.failures + 1));
     }
     if (fault == Fault::kEntry || (own && entry_.failures + 1 >= kMostFailures)) {
       return batches_.EndWaiting(entry_.entry_id, EntryState::kFailed, why).status();
