@@ -27,6 +27,9 @@ namespace {
 // After this many failures that may be its own fault an entry is given up.
 constexpr int kMostFailures = 5;
 constexpr absl::Duration kFirstWait = absl::Seconds(15);
+// The cause of a start whose idle machine went to another run: nothing is wrong.
+constexpr char kIdleTaken[] = "idle-taken";
+constexpr absl::Duration kIdleWait = absl::Seconds(1);
 // A batch whose money is used up looks again after this.
 constexpr absl::Duration kMoneyWait = absl::Seconds(20);
 
@@ -149,8 +152,8 @@ class Starter {
     if (!plan.rental.idle.has_value()) return absl::OkStatus();
     idle_lease_ = plan.rental.idle->lease_id;
     plan.rental.in_order.clear();
-    plan.rental.nothing_offered = WithExitCode(
-        absl::UnavailableError("the idle machine for it was taken by another run"), kExitCapacity);
+    plan.rental.nothing_offered = WithCause(
+        absl::UnavailableError("the idle machine for it was taken by another run"), kIdleTaken);
     return absl::OkStatus();
   }
 
@@ -208,6 +211,10 @@ class Starter {
     const int64_t now_ms = context_.NowMs();
     const std::string why(status.message());
     context_.Say(absl::StrCat(entry_.name, ": ", why));
+    if (CauseOf(status) == kIdleTaken) {
+      return batches_.SetWaiting(entry_.entry_id, why,
+                                 now_ms + absl::ToInt64Milliseconds(kIdleWait), /*failed=*/false);
+    }
     const Fault fault = FaultOfStart(status);
     const bool own = fault == Fault::kUnknown && ExitCodeOf(status) != kExitInterrupted;
     if (fault == Fault::kMachine) {
