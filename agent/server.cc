@@ -9,7 +9,9 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -21,6 +23,7 @@
 #include "agent/jobs/shim_launcher.h"
 #include "agent/server_note.h"
 #include "agent/service.h"
+#include "agent/slots/visible_gpus.h"
 #include "agent/telemetry/telemetry.h"
 #include "agent/trees/receive.h"
 #include "common/base/log.h"
@@ -101,8 +104,12 @@ absl::Status Serve(const ServerOptions& options, const RootPaths& paths, const U
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
   Clock& clock = Clock::Real();
   ProcessShimLauncher launcher(JoinPath(options.bundle_dir, "gpuctl-shim"));
-  JobTable jobs(paths, node_id, launcher, clock);
   Telemetry telemetry(paths, std::make_unique<NvidiaSmiProbe>("", clock), clock);
+  const auto list_gpus = [&telemetry, visible = OwnVisibleDevices()] {
+    const std::optional<std::vector<gpuctl::v1::Gpu>> gpus = telemetry.ListedGpus();
+    return gpus.has_value() ? std::optional(VisibleGpus(*gpus, visible)) : std::nullopt;
+  };
+  JobTable jobs(paths, node_id, launcher, clock, list_gpus);
   AgentService service(paths, node_id, absl::StrCat(BundleVersion(options.bundle_dir)), jobs,
                        telemetry, clock);
   if (const absl::Status noted = WriteServerNote(paths, options.bundle_dir); !noted.ok()) {

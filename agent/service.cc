@@ -71,6 +71,7 @@ grpc::Status AgentService::Hello(grpc::ServerContext* context,
   reply->set_memory_bytes(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
   reply->set_cpus(static_cast<int32_t>(std::thread::hardware_concurrency()));
   for (gpuctl::v1::Gpu& gpu : telemetry_.Gpus()) *reply->add_gpus() = std::move(gpu);
+  if (auto slots = jobs_.Slots()) *reply->mutable_gpu_slots() = *std::move(slots);
   char hostname[256] = "";
   gethostname(hostname, sizeof(hostname) - 1);
   reply->set_hostname(hostname);
@@ -133,6 +134,7 @@ grpc::Status AgentService::Watch(grpc::ServerContext* context,
   callbacks.send = [&](const gpuctl::v1::WatchReply& reply) { return writer->Write(reply); };
   callbacks.is_over = [&] { return context->IsCancelled() || !is_newest(); };
   callbacks.is_accepting = [&] { return jobs_.IsAccepting(request->job_id()); };
+  callbacks.complete = [&](gpuctl::v1::Job& job) { jobs_.AddPlace(job); };
   WatchSession session(paths_, node_id_, *request, std::move(callbacks), clock_);
   absl::Status status = session.Run();
   MutexLock lock(mutex_);

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/files/files.h"
 
@@ -69,7 +70,8 @@ bool IsProviderKey(absl::string_view name) {
 }
 
 Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, int attempt,
-                           const JobPaths& paths, const std::string& resume_from) {
+                           const JobPaths& paths, const std::string& resume_from,
+                           const std::optional<std::vector<std::string>>& gpus) {
   Environment environment = std::move(base);
   std::erase_if(environment, [](const auto& entry) {
     return IsProviderKey(entry.first) || absl::StartsWith(entry.first, "GPUCTL_");
@@ -84,6 +86,7 @@ Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, in
   environment["GPUCTL_ATTEMPT"] = absl::StrCat(attempt);
   environment["GPUCTL_CHECKPOINT_DIR"] = paths.checkpoints;
   environment["GPUCTL_METRICS"] = paths.metrics_fifo;
+  if (gpus.has_value()) environment["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(*gpus, ",");
   // The checkpoint that a resumed run brought along is named relative to its work directory.
   const auto brought = environment.find("GPUCTL_RESUME_FROM");
   if (!resume_from.empty()) {

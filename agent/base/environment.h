@@ -3,7 +3,9 @@
 #define GPUCTL_AGENT_BASE_ENVIRONMENT_H_
 
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "common/job/job_layout.h"
@@ -31,10 +33,12 @@ bool IsProviderKey(absl::string_view name);
 //   GPUCTL_METRICS          a FIFO for lines of JSON
 //   GPUCTL_RESUME_FROM      the newest verified checkpoint: `resume_from`, or, when that is empty,
 //                           what the spec's own names, relative to work/; else absent
+//   CUDA_VISIBLE_DEVICES    the GPUs `gpus`, when there is such a list
 //   GPUCTL_VOLUME           where the volume that was asked for is mounted, below our own
 //                           $GPUCTL_MOUNT_ROOT (which stands for /); else absent
 Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, int attempt,
-                           const JobPaths& paths, const std::string& resume_from);
+                           const JobPaths& paths, const std::string& resume_from,
+                           const std::optional<std::vector<std::string>>& gpus = std::nullopt);
 
 }  // namespace gpuctl
 

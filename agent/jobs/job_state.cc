@@ -1,5 +1,7 @@
 #include "agent/jobs/job_state.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
@@ -45,14 +47,26 @@ gpuctl::v1::JobState StateOf(bool locked, const LifecycleEvent* last) {
   }
 }
 
-}  // namespace
-
-absl::StatusOr<Lifecycle> ReadLifecycle(const JobPaths& paths) {
-  absl::StatusOr<std::string> contents = ReadFileToString(paths.lifecycle);
-  if (absl::IsNotFound(contents.status())) return Lifecycle{};
-  if (!contents.ok()) return contents.status();
-  return ParseLifecycle(*contents);
+// Adds what the job has of the node's GPUs, or waits for.
+void AddGpus(const Lifecycle& lifecycle, const gpuctl::v1::JobSpec& spec, Job& job) {
+  const bool waits = job.state() == gpuctl::v1::JOB_STATE_PENDING ||
+                     job.state() == gpuctl::v1::JOB_STATE_RETRY_WAIT;
+  const LifecycleEvent* queued = waits && spec.gpus() > 0 ? QueuedEvent(lifecycle) : nullptr;
+  if (queued != nullptr) {
+    job.set_state(gpuctl::v1::JOB_STATE_QUEUED);
+    job.mutable_queue()->set_gpus(spec.gpus());
+    job.mutable_queue()->set_since_ms(QueuedSinceMs(lifecycle));
+    job.mutable_queue()->set_needs_secrets(queued->reason == kSecretsReason);
+    return;
+  }
+  const auto started = std::find_if(
+      lifecycle.events.rbegin(), lifecycle.events.rend(),
+      [](const LifecycleEvent& event) { return event.type == LifecycleEvent::Type::kStarted; });
+  if (started == lifecycle.events.rend() || !started->gpus.has_value()) return;
+  for (const std::string& gpu : *started->gpus) job.add_gpu_ids(gpu);
 }
+
+}  // namespace
 
 absl::StatusOr<Job> DeriveJob(const JobPaths& paths) {
   ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(paths));
@@ -69,6 +83,7 @@ absl::StatusOr<Job> DeriveJob(const JobPaths& paths, const StoredSpec& stored) {
   job.set_job_id(stored.spec.job_id());
   job.set_spec_digest(stored.spec_digest);
   job.set_state(StateOf(locked, last));
+  AddGpus(lifecycle, stored.spec, job);
   if (last != nullptr) {
     job.set_attempt(last->attempt);
     if (last->type == LifecycleEvent::Type::kExited) job.set_exit_code(ShellExitCode(*last));

@@ -16,9 +16,6 @@ absl::StatusOr<gpuctl::v1::Job> DeriveJob(const JobPaths& paths);
 // Returns the same where spec.json was read already.
 absl::StatusOr<gpuctl::v1::Job> DeriveJob(const JobPaths& paths, const StoredSpec& stored);
 
-// Returns the lifecycle on disk; empty when there is no file yet.
-absl::StatusOr<Lifecycle> ReadLifecycle(const JobPaths& paths);
-
 }  // namespace gpuctl
 
 #endif  // GPUCTL_AGENT_JOBS_JOB_STATE_H_

@@ -55,8 +55,13 @@ absl::Status CheckOver(const JobPaths& job, const Job& state) {
 
 }  // namespace
 
-JobTable::JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher, Clock& clock)
-    : paths_(std::move(paths)), node_id_(std::move(node_id)), launcher_(launcher), clock_(clock) {}
+JobTable::JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher, Clock& clock,
+                   ListGpus gpus)
+    : paths_(std::move(paths)),
+      node_id_(std::move(node_id)),
+      launcher_(launcher),
+      clock_(clock),
+      list_gpus_(std::move(gpus)) {}
 
 absl::StatusOr<Job> JobTable::Start(const StartJobRequest& request) {
   const std::string& job_id = request.spec().job_id();
@@ -67,6 +72,7 @@ absl::StatusOr<Job> JobTable::Start(const StartJobRequest& request) {
   const absl::Status accepted = Accept(request);
   absl::StatusOr<Job> job = accepted.ok() ? Launch(request) : accepted;
   if (!job.ok()) return Annotate(job.status(), absl::StrCat("start job ", job_id));
+  AddPlace(*job);
   return job;
 }
 
@@ -115,7 +121,8 @@ absl::Status JobTable::Accept(const StartJobRequest& request) {
   stored.spec_digest = request.spec_digest();
   stored.spec = request.spec();
   // The mutex is not held, because the copy may take long.
-  absl::Status accepted = PrepareJob(paths_, node_id_, stored);
+  absl::Status accepted = CheckGpus(stored.spec);
+  if (accepted.ok()) accepted = PrepareJob(paths_, node_id_, stored);
   MutexLock lock(mutex_);
   // A StopJob that came meanwhile left a tombstone. Tend removes what was prepared.
   accepted.Update(CheckIdentity(request));
@@ -155,8 +162,19 @@ absl::Status JobTable::LaunchIfDue(const JobPaths& job, const StoredSpec& stored
   const std::string& job_id = stored.spec.job_id();
   if (last != nullptr && last->type != LifecycleEvent::Type::kRetry) return absl::OkStatus();
   if (last != nullptr && !IsDue(job_id, *last)) return absl::OkStatus();
-  retry_seen_.erase(job_id);
   const int attempt = last == nullptr ? 1 : last->attempt;
+  if (stored.spec.gpus() > 0 && !HasGrant(job, attempt)) {
+    if (!secrets.empty()) secrets_[job_id] = secrets;
+    ASSIGN_OR_RETURN(const bool granted, GrantOrQueue(job_id));
+    if (!granted) return absl::OkStatus();
+  }
+  ForgetSecrets(job_id);
+  return LaunchAttempt(job, job_id, attempt, secrets);
+}
+
+absl::Status JobTable::LaunchAttempt(const JobPaths& job, const std::string& job_id, int attempt,
+                                     const Secrets& secrets) {
+  retry_seen_.erase(job_id);
   Launches& launches = launches_[job_id];
   if (launches.attempt != attempt) launches = {attempt, 0, absl::ZeroDuration()};
   ++launches.count;
@@ -206,7 +224,8 @@ absl::StatusOr<Job> JobTable::StopNow(const JobPaths& job, const std::string& jo
     const bool begun = state.state() == gpuctl::v1::JOB_STATE_RUNNING ||
                        state.state() == gpuctl::v1::JOB_STATE_STARTING;
     const bool waits = state.state() == gpuctl::v1::JOB_STATE_PENDING ||
-                       state.state() == gpuctl::v1::JOB_STATE_RETRY_WAIT;
+                       state.state() == gpuctl::v1::JOB_STATE_RETRY_WAIT ||
+                       state.state() == gpuctl::v1::JOB_STATE_QUEUED;
     if (state.state() == gpuctl::v1::JOB_STATE_FINISHED) return state;
     // On disk, because the attempt may be past its last look at the FIFO, and be retried. A full
     // disk must not keep a job from being stopped.
@@ -215,7 +234,13 @@ absl::StatusOr<Job> JobTable::StopNow(const JobPaths& job, const std::string& jo
     // No shim runs a job that waits, so the server ends it as a shim would.
     const absl::Status told = begun ? SendControl(job, absl::StrCat("stop ", reason, "\n"))
                                     : EndUnstarted(job, reason, clock_);
-    if (told.ok()) return DeriveJob(job);
+    if (told.ok()) {
+      // Others come forward in the queue.
+      if (state.state() == gpuctl::v1::JOB_STATE_QUEUED) TendQueue();
+      MutexLock lock(mutex_);
+      ForgetSecrets(job_id);
+      return DeriveJob(job);
+    }
     // Its shim has just begun, or has just ended.
     const bool may_change = absl::IsFailedPrecondition(told) || absl::IsAborted(told);
     if (!may_change || clock_.SinceBoot() >= deadline) return told;
@@ -267,6 +292,9 @@ absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request)
   launches_.erase(job_id);
   retry_seen_.erase(job_id);
   sweep_again_.erase(job_id);
+  wishes_.erase(job_id);
+  queue_seen_.erase(job_id);
+  ForgetSecrets(job_id);
   Release(job_id);
   // A failed removal is not repeated every second.
   if (!gone.ok()) over_[job_id];
@@ -366,6 +394,7 @@ absl::StatusOr<Job> JobTable::Known(const std::string& name) {
   }
   ASSIGN_OR_RETURN(Job job, DeriveJob(paths_.Job(name)));
   if (job.job_id() != name) return absl::NotFoundError(absl::StrCat(name, " is a copy of a job"));
+  AddPlace(job);
   if (job.state() == gpuctl::v1::JOB_STATE_FINISHED) {
     MutexLock lock(mutex_);
     if (PathExists(paths_.Job(name).spec)) over_[name] = job;  // else it was buried meanwhile

@@ -3,7 +3,9 @@
 #ifndef GPUCTL_AGENT_JOBS_JOB_TABLE_H_
 #define GPUCTL_AGENT_JOBS_JOB_TABLE_H_
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,6 +15,8 @@
 #include "absl/strings/string_view.h"
 #include "agent/jobs/job_state.h"
 #include "agent/jobs/shim_launcher.h"
+#include "agent/slots/gpu_claim.h"
+#include "agent/slots/queue_plan.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/job/job_layout.h"
@@ -24,8 +28,13 @@ namespace gpuctl {
 // The jobs of one node root. The server's lock ensures that a root has one table. Thread-safe.
 class JobTable {
  public:
-  // All arguments must outlive the table.
-  JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher, Clock& clock);
+  // Returns the names of the node's GPUs, as in CUDA_VISIBLE_DEVICES; nothing before the driver has
+  // listed them.
+  using ListGpus = std::function<std::optional<std::vector<std::string>>()>;
+
+  // All arguments must outlive the table. Without `gpus` the node has no GPU.
+  JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher, Clock& clock,
+           ListGpus gpus = nullptr);
 
   // Starts a job; see the service's StartJob. Errors have an ErrorDetail where the client must
   // distinguish them.
@@ -46,13 +55,20 @@ class JobTable {
   // Returns all jobs, those that are not over first, as far as they fit into `bytes`.
   std::vector<gpuctl::v1::Job> ListWithin(size_t bytes);
 
+  // Returns how many of the node's GPUs jobs have, and how many jobs wait for some; nothing before
+  // the driver has listed them.
+  std::optional<gpuctl::v1::GpuSlots> Slots();
+  // Adds to a queued job its place, as of the last Tend.
+  void AddPlace(gpuctl::v1::Job& job);
+
   // True while a thread copies the content of a job that will be accepted.
   bool IsAccepting(const std::string& job_id);
 
   // Brings every job to the state that its files require: launches pending jobs that need no
-  // secrets and retries that are due, ends those whose shim cannot start, writes `lost` for dead
-  // shims, removes what was prepared for jobs that were never accepted. Call it at start and every
-  // second. It does not look again at jobs that are over.
+  // secrets and retries that are due, gives free GPUs to jobs that wait for them, ends those whose
+  // shim cannot start, writes `lost` for dead shims, removes what was prepared for jobs that were
+  // never accepted. Call it at start and every second. It does not look again at jobs that are
+  // over.
   void Tend();
 
  private:
@@ -79,6 +95,8 @@ class JobTable {
   // Launches the next attempt if it is due.
   absl::Status LaunchIfDue(const JobPaths& job, const StoredSpec& stored, const Secrets& secrets)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status LaunchAttempt(const JobPaths& job, const std::string& job_id, int attempt,
+                             const Secrets& secrets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsDue(const std::string& job_id, const LifecycleEvent& retry)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Renames the spec of a job that is over to its tombstone. From then on the job is gone; its
@@ -89,6 +107,30 @@ class JobTable {
   absl::Status TendJob(const std::string& job_id);
   absl::Status TendWaiting(const JobPaths& job, const StoredSpec& stored, int attempt);
   absl::Status WriteLost(const JobPaths& job, const StoredSpec& stored);
+
+  // job_queue.cc: the jobs that wait for GPUs.
+  struct Survey;
+  // Refuses a job that the node can never start. Waits for a driver that is slow to list its GPUs.
+  absl::Status CheckGpus(const gpuctl::v1::JobSpec& spec);
+  // Looks at what live jobs have and wait for.
+  Survey SurveyGpus() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddToSurvey(const std::string& name, Survey& survey) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddWaiting(const std::string& job_id, const GpuWish& wish, const GpuClaim& claim,
+                  Survey& survey) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns the plan for the survey's jobs, and remembers the places of those that wait.
+  QueuePlan Plan(Survey& survey) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives the job its GPUs, or a line in its lifecycle that says that it waits. Returns true when
+  // it has them.
+  absl::StatusOr<bool> GrantOrQueue(const std::string& job_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WriteQueued(const std::string& job_id, const Survey& survey)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Starts the jobs whose turn it is.
+  void TendQueue();
+  // Takes the GPUs back from an attempt whose secrets an earlier server had, and did not pass on.
+  absl::Status RequeueWithoutSecrets(const JobPaths& job, int attempt)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetSecrets(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RootPaths paths_;
   const std::string node_id_;
@@ -107,6 +149,16 @@ class JobTable {
   std::map<std::string, absl::Duration> sweep_again_ ABSL_GUARDED_BY(mutex_);
   // The time since boot at which a job's wait for its retry was first seen.
   std::map<std::string, absl::Duration> retry_seen_ ABSL_GUARDED_BY(mutex_);
+  const ListGpus list_gpus_;
+  // What the specs of jobs say about GPUs. Only a cache: specs never change.
+  std::map<std::string, GpuWish> wishes_ ABSL_GUARDED_BY(mutex_);
+  // The time since boot at which a job was first seen to wait for GPUs.
+  std::map<std::string, absl::Duration> queue_seen_ ABSL_GUARDED_BY(mutex_);
+  // The places of the last plan.
+  std::map<std::string, gpuctl::v1::JobQueue> places_ ABSL_GUARDED_BY(mutex_);
+  // The secrets of jobs that wait for GPUs; they are nowhere else.
+  std::map<std::string, Secrets> secrets_ ABSL_GUARDED_BY(mutex_);
+  bool somebody_waits_ = false;  // used by Tend's thread only
 };
 
 }  // namespace gpuctl

@@ -38,16 +38,25 @@ void JobTable::Tend() {
   launcher_.Reap();
   absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths_.jobs);
   if (!names.ok()) return;
+  somebody_waits_ = false;
   for (const std::string& name : *names) {
+    bool waits = false;
     {
       MutexLock lock(mutex_);
       if (over_.count(name) != 0 || busy_.count(name) != 0) continue;
+      waits = places_.count(name) != 0;
+    }
+    // TendQueue looks at those that waited, at less cost.
+    if (waits && !PathExists(paths_.Job(name).stop)) {
+      somebody_waits_ = true;
+      continue;
     }
     const bool job = !absl::EndsWith(name, kPreparedEnding) && PathExists(paths_.Job(name).spec);
     const absl::Status status = job ? TendJob(name) : Clean(name);
     if (status.ok()) continue;
     Log(LogLevel::kWarning, absl::StrCat("tend job ", name, ": ", status.ToString()));
   }
+  if (somebody_waits_) TendQueue();
 }
 
 // Removes a directory without a spec.json where that is known to be of no use: the job was buried,
@@ -81,8 +90,10 @@ absl::Status JobTable::TendJob(const std::string& job_id) {
     case gpuctl::v1::JOB_STATE_FINISHED: {
       MutexLock lock(mutex_);
       over_[job_id] = state;
+      ForgetSecrets(job_id);
       return absl::OkStatus();
     }
+    case gpuctl::v1::JOB_STATE_QUEUED:
     case gpuctl::v1::JOB_STATE_PENDING:
     case gpuctl::v1::JOB_STATE_RETRY_WAIT:
       return TendWaiting(job, stored, std::max(state.attempt(), 1));
@@ -97,6 +108,10 @@ absl::Status JobTable::TendWaiting(const JobPaths& job, const StoredSpec& stored
     return EndUnstarted(job, absl::StripAsciiWhitespace(*reason), clock_);
   }
   const bool secret = !stored.spec.secret_names().empty();
+  if (stored.spec.gpus() > 0 && !HasGrant(job, attempt)) {
+    somebody_waits_ = true;
+    return absl::OkStatus();
+  }
   MutexLock lock(mutex_);
   const auto found = launches_.find(stored.spec.job_id());
   if (found != launches_.end() && found->second.attempt == attempt) {
@@ -110,7 +125,8 @@ absl::Status JobTable::TendWaiting(const JobPaths& job, const StoredSpec& stored
     }
     if (since < kRelaunchAfter) return absl::OkStatus();
   }
-  return secret ? absl::OkStatus() : LaunchIfDue(job, stored, {});
+  if (!secret) return LaunchIfDue(job, stored, {});
+  return stored.spec.gpus() > 0 ? RequeueWithoutSecrets(job, attempt) : absl::OkStatus();
 }
 
 absl::Status JobTable::WriteLost(const JobPaths& job, const StoredSpec& stored) {

@@ -241,6 +241,7 @@ absl::Status WatchSession::AddHeartbeat(WatchReply& reply) {
   last_heartbeat_ = clock_.SinceBoot();
   gpuctl::v1::Heartbeat& heartbeat = *reply.mutable_heartbeat();
   ASSIGN_OR_RETURN(*heartbeat.mutable_job(), DeriveJob(job_));
+  if (callbacks_.complete) callbacks_.complete(*heartbeat.mutable_job());
   heartbeat.set_node_id(node_id_);
   heartbeat.set_boot_id(BootId());
   heartbeat.set_node_time_ms(absl::ToUnixMillis(clock_.Now()));

@@ -27,6 +27,8 @@ class WatchSession {
     std::function<bool()> is_over;
     // True while the node copies the content of the job, which will appear then.
     std::function<bool()> is_accepting;
+    // Adds what the job's files do not tell: its place in the queue. May be empty.
+    std::function<void(gpuctl::v1::Job&)> complete = nullptr;
   };
 
   WatchSession(const RootPaths& root, std::string node_id, gpuctl::v1::WatchRequest request,

@@ -112,7 +112,8 @@ void LimitKeeper::StopJobs(const std::vector<std::string>& job_ids, const std::s
       sent = SendControl(job, absl::StrCat("stop ", reason, "\n"));
       if (sent.ok()) told_[job_id] = state->attempt();
     } else if (state->state() == gpuctl::v1::JOB_STATE_PENDING ||
-               state->state() == gpuctl::v1::JOB_STATE_RETRY_WAIT) {
+               state->state() == gpuctl::v1::JOB_STATE_RETRY_WAIT ||
+               state->state() == gpuctl::v1::JOB_STATE_QUEUED) {
       sent = EndUnstarted(job, reason, clock_);
     } else {
       continue;

@@ -56,8 +56,8 @@ int64_t IntegerIn(const nlohmann::json& json, const char* name) {
   return found != json.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
-bool IsLive(const StoredSpec& stored, gpuctl::v1::JobState state) {
-  switch (state) {
+bool IsLive(const StoredSpec& stored, const gpuctl::v1::Job& job) {
+  switch (job.state()) {
     case gpuctl::v1::JOB_STATE_STARTING:
     case gpuctl::v1::JOB_STATE_RUNNING:
     case gpuctl::v1::JOB_STATE_FINISHING:
@@ -66,6 +66,8 @@ bool IsLive(const StoredSpec& stored, gpuctl::v1::JobState state) {
     case gpuctl::v1::JOB_STATE_RETRY_WAIT:
       // The server will start it. A job that needs secrets waits for a laptop that may never come.
       return stored.spec.secret_names().empty();
+    case gpuctl::v1::JOB_STATE_QUEUED:
+      return !job.queue().needs_secrets();
     default:
       return false;
   }
@@ -229,9 +231,12 @@ JobCensus TakeCensus(const RootPaths& paths) {
     const absl::StatusOr<StoredSpec> stored = ReadStoredSpec(job);
     const absl::StatusOr<gpuctl::v1::Job> state = DeriveJob(job);
     if (!stored.ok() || !state.ok()) continue;
-    if (IsLive(*stored, state->state())) {
+    const bool never_began =
+        state->state() == gpuctl::v1::JOB_STATE_PENDING ||
+        (state->state() == gpuctl::v1::JOB_STATE_QUEUED && state->attempt() == 0);
+    if (IsLive(*stored, *state)) {
       census.live.push_back(name);
-    } else if (state->state() != gpuctl::v1::JOB_STATE_PENDING) {
+    } else if (!never_began) {
       census.with_results.push_back(name);
     }
   }

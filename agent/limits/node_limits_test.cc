@@ -481,6 +481,33 @@ TEST_F(NodeLimitsTest, WhatIsHomeEndsSalvage) {
   EXPECT_THAT(Home("../j", 1, false), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
+TEST_F(NodeLimitsTest, AJobThatWaitsForGpusKeepsTheMachine) {
+  Set(Limits());
+  const JobPaths job = MakeJob("j1");
+  StoredSpec stored = ReadStoredSpec(job).value();
+  stored.spec.set_gpus(2);
+  stored.spec.add_secret_names("TOKEN");
+  ASSERT_OK(WriteFileAtomic(job.spec, FormatStoredSpec(stored)));
+  LifecycleEvent queued;
+  queued.type = LifecycleEvent::Type::kQueued;
+  queued.attempt = 1;
+  queued.ticket = 1;
+  ASSERT_OK(WriteFileAtomic(job.lifecycle, FormatLifecycleEvent(queued)));
+  LimitKeeper keeper(paths_, clock_, boot_);
+  Tick(keeper, 2, 20 * kMinute);
+  EXPECT_EQ(keeper.release_due(), "");
+  EXPECT_THAT(TakeCensus(paths_).live, ElementsAre("j1"));
+  // A client may never come with the secrets again.
+  LifecycleEvent lost = queued;
+  lost.reason = kSecretsReason;
+  ASSERT_OK(
+      WriteFileAtomic(job.lifecycle, FormatLifecycleEvent(queued) + FormatLifecycleEvent(lost)));
+  EXPECT_THAT(TakeCensus(paths_).live, IsEmpty());
+  EXPECT_THAT(TakeCensus(paths_).with_results, IsEmpty());
+  Tick(keeper, 2, 20 * kMinute);
+  EXPECT_EQ(keeper.release_due(), "limit:idle");
+}
+
 TEST_F(NodeLimitsTest, OtherResultsAreHomeWhenAllAre) {
   const JobPaths job = MakeJob("j1");
   Append(job, LifecycleEvent::Type::kStarted);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/base/gpu_grant.h"
 #include "agent/base/guard_start.h"
 #include "agent/base/job_cgroup.h"
 #include "agent/base/platform.h"
@@ -108,12 +109,26 @@ void TendGuard(const JobPaths& paths) {
   Say(absl::StrCat("the guard was gone: ", status.ok() ? "started one" : status.message()));
 }
 
+// Returns the GPUs that the attempt gets; nothing when it sees all.
+absl::StatusOr<std::optional<std::vector<std::string>>> GpusOf(const JobPaths& paths,
+                                                               const gpuctl::v1::JobSpec& spec,
+                                                               int attempt) {
+  if (!spec.has_gpus()) return std::nullopt;
+  if (spec.gpus() == 0) return std::vector<std::string>();
+  ASSIGN_OR_RETURN(GpuGrant grant, ReadGpuGrant(paths));
+  if (grant.attempt != attempt || grant.gpus.size() != static_cast<size_t>(spec.gpus())) {
+    return absl::FailedPreconditionError("the server gave it no GPUs");
+  }
+  return std::move(grant.gpus);
+}
+
 absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, int attempt,
                        AttemptFiles files, const UniqueFd& lock, SecretBlock& secrets,
                        const rlimit& core_limit, bool adopts_orphans, Clock& clock) {
   ChildOptions options;
   options.argv.assign(spec.argv().begin(), spec.argv().end());
-  options.environment = JobEnvironment(BaseEnvironment(), spec, attempt, paths, ResumeFrom(paths));
+  options.environment =
+      JobEnvironment(BaseEnvironment(), spec, attempt, paths, ResumeFrom(paths), files.gpus);
   options.secrets = &secrets;
   options.work_dir = paths.work;
   options.lock_fd = lock.get();
@@ -175,8 +190,13 @@ int RunAttempt(const std::string& job_dir, int attempt, int secrets_fd, Clock& c
       return Fail(status, kShimNotStarted);
     }
   }
+  // Under the lock: the server takes a grant back only while it has the lock itself.
+  absl::StatusOr<std::optional<std::vector<std::string>>> gpus =
+      GpusOf(paths, stored->spec, attempt);
+  if (!gpus.ok()) return Fail(gpus.status(), kShimNotStarted);
   absl::StatusOr<AttemptFiles> files = OpenFiles(paths, stored->spec, *std::move(journal));
   if (!files.ok()) return Fail(files.status(), kShimNotStarted);
+  files->gpus = *std::move(gpus);
   const absl::Status status = Supervise(paths, stored->spec, attempt, *std::move(files), *lock,
                                         *secrets, core_limit, adopts_orphans, clock);
   return status.ok() ? kShimDone : Fail(status, kShimNotStarted);

@@ -89,6 +89,7 @@ Supervisor::Supervisor(const gpuctl::v1::JobSpec& spec, int attempt, AttemptFile
       metrics_(std::move(files.metrics_fifo), std::move(files.metrics), attempt, clock),
       control_(std::move(files.control_fifo)),
       stop_file_(std::move(files.stop_file)),
+      gpus_(std::move(files.gpus)),
       child_(std::move(child)),
       adopts_orphans_(adopts_orphans) {}
 
@@ -97,6 +98,7 @@ absl::Status Supervisor::Start() {
   started.pid = child_.pid();
   started.start_time_ticks = IdentityOf(child_.pid()).start_time_ticks;
   started.boot_id = BootId();
+  started.gpus = gpus_;
   const absl::Status status = journal_.Append(started);
   if (status.ok()) {
     if (absl::Status released = child_.Release(); !released.ok()) {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ struct AttemptFiles {
   UniqueFd metrics_fifo;
   UniqueFd control_fifo;
   std::string stop_file;  // JobPaths::stop
+  // The GPUs that are the attempt's own; absent: it sees all.
+  std::optional<std::vector<std::string>> gpus = std::nullopt;
 };
 
 // Runs one attempt. Single-threaded; a process has only one, because signals belong to the process.
@@ -96,6 +99,7 @@ class Supervisor {
   MetricsDrain metrics_;
   ControlReader control_;
   const std::string stop_file_;
+  const std::optional<std::vector<std::string>> gpus_;
   Child child_;
   const bool adopts_orphans_;
 

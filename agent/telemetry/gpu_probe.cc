@@ -26,7 +26,7 @@ constexpr absl::Duration kLongestPause = absl::Minutes(1);
 constexpr size_t kLongestLine = 64 << 10;
 constexpr char kQuery[] =
     "--query-gpu=index,name,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw,"
-    "clocks.sm,clocks.mem,clocks_throttle_reasons.active,driver_version";
+    "clocks.sm,clocks.mem,clocks_throttle_reasons.active,driver_version,uuid";
 
 std::optional<double> Number(absl::string_view text) {
   double value = 0;
@@ -50,6 +50,8 @@ std::optional<uint64_t> Mask(absl::string_view text) {
 void SetColumn(absl::string_view column, absl::string_view text, GpuSample& sample) {
   if (column == "name") {
     sample.name = std::string(text);
+  } else if (column == "uuid") {
+    if (!absl::StartsWith(text, "[")) sample.uuid = std::string(text);  // "[N/A]"
   } else if (column == "driver_version") {
     if (!absl::StartsWith(text, "[")) sample.driver_version = std::string(text);  // "[N/A]"
   } else if (absl::StartsWith(column, "utilization.gpu")) {

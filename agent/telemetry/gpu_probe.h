@@ -18,6 +18,7 @@ namespace gpuctl {
 struct GpuSample {
   int index = 0;
   std::string name;
+  std::string uuid;            // "": not told
   std::string driver_version;  // "": not told
   std::optional<double> utilization_percent;
   std::optional<int64_t> memory_used_bytes;
@@ -36,6 +37,8 @@ class GpuProbe {
   // Returns the newest sample of each GPU, by index; empty when there are no GPUs, or no samples
   // for a while. Never blocks. Used by one thread.
   virtual std::vector<GpuSample> Sample() = 0;
+  // False when the machine has no driver, so that samples will never come.
+  virtual bool HasDriver() const { return true; }
 };
 
 // Parses lines of `nvidia-smi --query-gpu=… --format=csv,nounits`. It finds columns by the header's
@@ -61,6 +64,7 @@ class NvidiaSmiProbe : public GpuProbe {
   NvidiaSmiProbe(std::string program, Clock& clock);
   ~NvidiaSmiProbe() override;
   std::vector<GpuSample> Sample() override;
+  bool HasDriver() const override { return !program_.empty(); }
 
  private:
   void StartChild();

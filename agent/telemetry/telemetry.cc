@@ -80,6 +80,7 @@ Telemetry::Telemetry(const RootPaths& paths, std::unique_ptr<GpuProbe> gpus, Clo
       before_(ReadHostCounters()),
       before_at_(clock.SinceBoot()) {
   if (writer_.ok()) (void)writer_->TerminateLine();
+  if (!probe_->HasDriver()) listed_.emplace();
 }
 
 absl::Status Telemetry::Tick() {
@@ -91,8 +92,11 @@ absl::Status Telemetry::Tick() {
       gpuctl::v1::Gpu& gpu = gpus_.emplace_back();
       gpu.set_index(sample.index);
       gpu.set_name(sample.name);
+      gpu.set_uuid(sample.uuid);
       gpu.set_memory_bytes(sample.memory_total_bytes.value_or(0));
     }
+    // The list of a driver that is silent for a moment stays.
+    if (!gpus_.empty()) listed_ = gpus_;
   }
   const HostCounters now = ReadHostCounters();
   const absl::Duration now_at = clock_.SinceBoot();
@@ -109,6 +113,11 @@ absl::Status Telemetry::Tick() {
   if (!writer_.ok()) return writer_.status();
   RETURN_IF_ERROR(writer_->Append(line));
   return writer_->CutTo(kKeepBytes, [](int64_t) { return absl::OkStatus(); }).status();
+}
+
+std::optional<std::vector<gpuctl::v1::Gpu>> Telemetry::ListedGpus() {
+  MutexLock lock(mutex_);
+  return listed_;
 }
 
 std::vector<gpuctl::v1::Gpu> Telemetry::Gpus() {

@@ -3,6 +3,7 @@
 #define GPUCTL_AGENT_TELEMETRY_TELEMETRY_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ class Telemetry {
 
   // Returns the GPUs of the last sample.
   std::vector<gpuctl::v1::Gpu> Gpus();
+  // Returns the GPUs that the machine was last known to have: none where there is no driver,
+  // nothing before the driver has listed them.
+  std::optional<std::vector<gpuctl::v1::Gpu>> ListedGpus();
 
  private:
   const RootPaths& paths_;
@@ -49,6 +53,7 @@ class Telemetry {
   absl::Duration before_at_;
   Mutex mutex_;
   std::vector<gpuctl::v1::Gpu> gpus_ ABSL_GUARDED_BY(mutex_);
+  std::optional<std::vector<gpuctl::v1::Gpu>> listed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpuctl

@@ -29,6 +29,7 @@ FollowSession::FollowSession(CommandContext& context, RunStore& store, const Run
     : context_(context),
       store_(store),
       run_id_(row.run_id),
+      mirror_dir_(options.mirror_dir),
       fail_fast_(fail_fast),
       market_check_(context, store, row, options.brings_home),
       heard_ms_(row.heard_ms),
@@ -96,6 +97,7 @@ void FollowSession::OnAnswer(const absl::StatusOr<JobAnswer>& answer) {
     news.answer = answer.status();
     if (answer.ok()) news.node_output_size = answer->heartbeat.output_size();
   });
+  if (answer.ok()) TakeQueue(answer->heartbeat.job());
   worker_.Wake();
 }
 
@@ -112,7 +114,16 @@ void FollowSession::OnTail(int64_t offset, absl::string_view data) {
   Heard();
 }
 
+void FollowSession::TakeQueue(const gpuctl::v1::Job& job) {
+  std::optional<QueueState> queue;
+  if (job.state() == gpuctl::v1::JOB_STATE_QUEUED) queue = QueueStateOf(job.queue());
+  // What `ps` shows is no reason to end.
+  if (queue.has_value()) (void)StoreQueueState(mirror_dir_, *queue);
+  worker_.Update([&](FollowNews& news) { news.queue = queue; });
+}
+
 void FollowSession::OnHeartbeat(const gpuctl::v1::Heartbeat& heartbeat) {
+  TakeQueue(heartbeat.job());
   const bool first_acceptance = worker_.Update([&](FollowNews& news) {
     news.heartbeat = true;
     news.node_output_size = heartbeat.output_size();
@@ -170,8 +181,9 @@ absl::Status FollowSession::OnNode(const std::string& node_id) {
   return store_.SetNode(run_id_, node_id);
 }
 
-absl::Status FollowSession::OnAccepted(const gpuctl::v1::Job&, const std::string& node_id) {
+absl::Status FollowSession::OnAccepted(const gpuctl::v1::Job& job, const std::string& node_id) {
   RETURN_IF_ERROR(store_.SetAccepted(run_id_, node_id, context_.NowMs()));
+  TakeQueue(job);
   worker_.Update([](FollowNews& news) { news.accepted = true; });
   Heard();
   return absl::OkStatus();

@@ -15,6 +15,7 @@
 #include "client/base/worker.h"
 #include "client/market/still_rented.h"
 #include "client/runs/context.h"
+#include "client/runs/queue_state.h"
 #include "client/streams/follower.h"
 
 namespace gpuctl {
@@ -31,6 +32,7 @@ struct FollowNews {
   bool accepted = false;
   bool no_room = false;                               // for the output, on this disk
   bool heartbeat = false;                             // a heartbeat has come
+  std::optional<QueueState> queue;                    // while the job waits for GPUs
   int64_t node_output_size = -1;                      // from the last heartbeat or answer; -1: none
   std::vector<std::string> notices;                   // since the last call
   std::vector<std::pair<int64_t, std::string>> tail;  // display tail, since the last call
@@ -85,10 +87,13 @@ class FollowSession : private FollowObserver {
   void OnNotice(absl::string_view text) override;
   bool MachineIsLost();
   void Heard();
+  // Keeps the place of a job that waits for GPUs.
+  void TakeQueue(const gpuctl::v1::Job& job);
 
   CommandContext& context_;
   RunStore& store_;
   const std::string run_id_;
+  const std::string mirror_dir_;
   const bool fail_fast_;
 
   // Used by the thread only.

@@ -25,7 +25,9 @@ absl::Status Record(RunStore& store, RunRow& row, const RunEnd& end) {
 absl::StatusOr<RunStatus> MirroredStatus(CommandContext& context, const RunRow& row) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
-  return DeriveStatus(row, lifecycle);
+  RunStatus status = DeriveStatus(row, lifecycle);
+  AddQueueState(paths.MirrorDir(row.run_id), status);
+  return status;
 }
 
 absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row,

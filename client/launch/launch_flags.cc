@@ -183,6 +183,8 @@ void AddJobFlags(FlagSet& set, LaunchFlags& flags) {
 void AddLaunchFlags(FlagSet& set, LaunchFlags& flags) {
   set.Option("RUN.yaml", flags.run_file, "Run file; flags override its fields");
   AddHowAndWhere(set, flags);
+  set.Option("--on", flags.on, "Machine to use: that of this RUN, or of this name in gpuctl ps")
+      .Group("Machine");
   set.Option("--like", flags.like, "Run to launch again; flags and -- CMD change what it had");
   set.Option("--name", flags.name, "Name of the run");
   set.Option("--tag", flags.tags, "Word to find the run by: gpuctl ps --tag WORD");

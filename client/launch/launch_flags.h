@@ -25,6 +25,7 @@ struct LaunchFlags {
   std::vector<std::string> leave_out;  // of a run that is resumed: LaunchRecord's
   std::vector<std::string> tags;
   std::string note;
+  std::string on;                 // a run or machine, as typed
   std::string like, like_run_id;  // as typed, and its id once it was found
   int retry_max = -1;
   int streams = 0;

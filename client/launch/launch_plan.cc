@@ -85,6 +85,9 @@ void ServeOnlyKit(const TrainerWays& trainer, Requirements& requirements) {
 
 absl::Status FindOffers(CommandContext& context, Holdings& holdings, const LaunchFlags& flags,
                         LaunchPlan& plan) {
+  if (const absl::Status share = CheckShareOfRented(plan.spec); !share.ok()) {
+    return UsageError(share.message(), "add --gpu MODEL:COUNT, or --on RUN for one that is there");
+  }
   std::vector<Provider*> providers;
   for (const Market& market : plan.rental.markets) providers.push_back(market.provider.get());
   Requirements requirements = RequirementsOf(plan.spec);
@@ -353,9 +356,16 @@ absl::Status PlanRental(CommandContext& context, Holdings& holdings, const Launc
 }  // namespace
 
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& holdings,
-                                          const LaunchFlags& flags, const LikeRun* like) {
+                                          const LaunchFlags& flags, const LikeRun* like,
+                                          const NamedMachine* on) {
   ASSIGN_OR_RETURN(RunSpec spec,
                    BuildRunSpec(context, flags, like == nullptr ? nullptr : &like->spec));
+  if (on != nullptr) {
+    ASSIGN_OR_RETURN(LaunchPlan plan,
+                     PlanLaunch(context, holdings, flags, std::move(spec), &on->target, nullptr));
+    plan.joined = on->lease;
+    return plan;
+  }
   if (like == nullptr) {
     return PlanLaunch(context, holdings, flags, std::move(spec), nullptr, nullptr);
   }

@@ -11,11 +11,12 @@
 #include "absl/status/statusor.h"
 #include "client/base/node_target.h"
 #include "client/keys/market_access.h"
-#include "client/launch/last_time.h"
 #include "client/launch/launch_flags.h"
 #include "client/launch/like_run.h"
 #include "client/market/holdings.h"
+#include "client/market/last_time.h"
 #include "client/market/offer_plan.h"
+#include "client/rent/join_machine.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 #include "client/spec/run_spec.h"
@@ -54,7 +55,9 @@ struct LaunchPlan {
   bool rents = false;
   RentalPlan rental;
   std::optional<Volume> volume;  // the machine mounts it at its mount_path
-  NodeTarget own_machine;        // the user's own, when not `rents`
+  // When not `rents`: the user's own, or one that is rented already.
+  NodeTarget own_machine;
+  std::optional<Lease> joined;  // the lease of that one
   std::optional<Workdir> workdir;
   TrainerInputs inputs;  // what the trainer reads; in `data`, too
   std::vector<DataTree> data;
@@ -74,8 +77,10 @@ struct LaunchPlan {
 // machine is named and there is a key for a market. Errors are for the user and have hints; exit
 // codes 120 to 122 as CheckPlan. `like`: the run whose spec the flags change
 // (null: that of the run file), and whose own machine it takes, unless a flag names another place.
+// `on`: the machine that --on names (null: none).
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& holdings,
-                                          const LaunchFlags& flags, const LikeRun* like = nullptr);
+                                          const LaunchFlags& flags, const LikeRun* like = nullptr,
+                                          const NamedMachine* on = nullptr);
 
 // Plans the same for a complete spec. `machine`: the run's own machine, when the flags name none
 // (null: as for launch). `resume`: the checkpoint to go on from (null: from the beginning).

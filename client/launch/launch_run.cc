@@ -15,6 +15,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
+#include "client/follow/run_outcome.h"
 #include "client/launch/after_run.h"
 #include "client/launch/find_machine.h"
 #include "client/launch/launch.h"
@@ -71,7 +72,7 @@ absl::StatusOr<std::optional<ChosenTrainer>> CheckMachine(CommandContext& contex
     node.platform = links.platform();
   }
   if (!plan.trainer.has_value()) return std::optional<ChosenTrainer>();
-  if (node.gpus > 1 && TrainerDevice(spec.trainer_json) != "cpu") {
+  if (!spec.gpus.has_value() && node.gpus > 1 && TrainerDevice(spec.trainer_json) != "cpu") {
     context.Say(absl::StrCat(target.name, " has ", node.gpus,
                              " GPUs, and the trainer uses the first one; CUDA_VISIBLE_DEVICES in "
                              "env: names another"));
@@ -151,9 +152,9 @@ absl::Status Launcher::PrintLaunched(const std::string& run_id) {
   ASSIGN_OR_RETURN(const RunRow row, store_.Get(run_id));
   if (row.end.has_value()) return absl::OkStatus();
   if (context_.json()) {
-    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
-    ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
-    context_.PrintJson(RunToJson(row, DeriveStatus(row, lifecycle)));
+    const absl::StatusOr<RunStatus> status = MirroredStatus(context_, row);
+    if (!status.ok()) return status.status();
+    context_.PrintJson(RunToJson(row, *status));
   } else {
     context_.PrintLine(row.name);
     context_.Hint(absl::StrCat("gpuctl attach ", row.name, " shows it"));
@@ -182,6 +183,10 @@ absl::StatusOr<int> Launcher::LaunchOnce(const LaunchPlan& plan, UniqueFd& resum
   if (plan.workdir.has_value() && !plan.workdir->skipped.empty()) {
     context_.Say(absl::StrCat("not sent (neither file, directory nor link): ",
                               FirstFew(plan.workdir->skipped)));
+  }
+  if (plan.joined.has_value()) {
+    RETURN_IF_ERROR(
+        JoinMachine(context_, holdings_, *plan.joined, plan.spec, plan.row.run_id, plan.row.name));
   }
   if (!plan.rents) return Start(plan, plan.own_machine, nullptr, resuming);
   ASSIGN_OR_RETURN(const bool agreed, Agrees(context_, flags_, plan));

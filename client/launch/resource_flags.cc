@@ -11,6 +11,11 @@ void AddResourceFlags(FlagSet& set, const std::string& group, bool image, Resour
     set.Option(name, values, help).Commas().OneValueEach().Group(group);
   };
   list("--gpu", flags.gpu, "GPU wanted, best first: H100, A100-80GB:2, 24GB..80GB");
+  if (image) {
+    set.Option("--gpus", flags.gpus, "GPUs of the machine for this run alone; it waits for them")
+        .Range(0, kMostGpus)
+        .Group(group);
+  }
   list("--provider", flags.providers,
        image ? "local, ssh or a rental provider (default: each one with a key)"
              : "Where to look (default: every provider with a key)");
@@ -48,6 +53,7 @@ absl::Status ApplyResourceFlags(const ResourceFlags& flags, const std::string& v
     if (!gpu.ok()) return wrong("--gpu", gpu.status());
     spec.gpu.push_back(*std::move(gpu));
   }
+  if (flags.gpus >= 0) spec.gpus = flags.gpus;
   if (!flags.providers.empty()) {
     if (absl::Status status = CheckProviders(flags.providers); !status.ok()) {
       return wrong("--provider", status);

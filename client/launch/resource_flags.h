@@ -16,6 +16,7 @@ namespace gpuctl {
 struct ResourceFlags {
   std::vector<std::string> gpu, providers, regions;
   std::string on_price_rise, max_price, disk, image, registry, volume;
+  int gpus = -1;  // -1: not given
   bool spot = false;
 };
 

@@ -120,6 +120,16 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
   }
 }
 
+absl::Status ExplainRefusedJob(const absl::Status& status, const NodeTarget& target) {
+  if (DetailOf(status).kind() != gpuctl::v1::ErrorDetail::KIND_TOO_FEW_GPUS) {
+    return ExplainFullNode(status, target);
+  }
+  return WithExitCode(WithHint(Annotate(status, absl::StrCat("on ", target.name)),
+                               "ask for fewer with --gpus, or name a larger machine with --host or "
+                               "--gpu"),
+                      kExitCapacity);
+}
+
 absl::Status ExplainFullNode(const absl::Status& status, const NodeTarget& target) {
   switch (FaultOf(status)) {
     case LinkFault::kPeerDiskFull:

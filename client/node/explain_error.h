@@ -13,6 +13,10 @@ namespace gpuctl {
 // node's full disk; else returns it unchanged.
 absl::Status ExplainFullNode(const absl::Status& status, const NodeTarget& target);
 
+// Does so for a node that refused to start a job, also because it has too few GPUs: that has the
+// exit code of missing capacity.
+absl::Status ExplainRefusedJob(const absl::Status& status, const NodeTarget& target);
+
 // Returns `status` of a failed attempt to reach `target`, with a hint for its fault
 // (common/base/link_fault.h), or else for its code.
 absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target);

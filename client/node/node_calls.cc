@@ -119,6 +119,11 @@ absl::StatusOr<gpuctl::v1::HelloReply> NodeCalls::Hello(const std::vector<std::s
   return reply;
 }
 
+absl::StatusOr<gpuctl::v1::Job> NodeCalls::StartJob(const gpuctl::v1::StartJobRequest& request) {
+  return Call<gpuctl::v1::StartJobRequest, gpuctl::v1::Job>(
+      "start the job", request, &gpuctl::v1::Agent::StubInterface::StartJob);
+}
+
 absl::StatusOr<gpuctl::v1::Job> NodeCalls::StopJob(const std::string& job_id,
                                                    const std::string& reason,
                                                    const std::string& node_id) {

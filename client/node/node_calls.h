@@ -29,6 +29,8 @@ class NodeCalls {
   absl::StatusOr<gpuctl::v1::HelloReply> Hello(const std::vector<std::string>& job_ids = {});
   // Returns all jobs of the node. An older node, which has no pages, answers by Hello.
   absl::StatusOr<std::vector<gpuctl::v1::Job>> ListJobs();
+  // Starts a job that the node may have already; see the service's StartJob.
+  absl::StatusOr<gpuctl::v1::Job> StartJob(const gpuctl::v1::StartJobRequest& request);
   // `node_id` is the node that was asked to start the job; another one refuses the call.
   absl::StatusOr<gpuctl::v1::Job> StopJob(const std::string& job_id, const std::string& reason,
                                           const std::string& node_id);

@@ -1,6 +1,7 @@
 #include "client/runs/run_status.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -67,6 +68,8 @@ const char* WordOf(RunPhase phase) {
       return "launching";
     case RunPhase::kPending:
       return "pending";
+    case RunPhase::kQueued:
+      return "queued";
     case RunPhase::kRunning:
       return "running";
     case RunPhase::kStopping:
@@ -139,6 +142,18 @@ RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle) {
     status.state = row.end->state;
     return status;
   }
+  for (const LifecycleEvent& event : lifecycle.events) {
+    if (event.type == Type::kStarted) {
+      status.gpu_ids = event.gpus.value_or(std::vector<std::string>());
+    }
+  }
+  if (const LifecycleEvent* queued = QueuedEvent(lifecycle)) {
+    status.state = gpuctl::v1::JOB_STATE_QUEUED;
+    status.phase = RunPhase::kQueued;
+    status.queue.emplace().since_ms = QueuedSinceMs(lifecycle);
+    status.queue->needs_secrets = queued->reason == kSecretsReason;
+    return status;
+  }
   if (last == nullptr) {
     status.state =
         row.accepted_ms > 0 ? gpuctl::v1::JOB_STATE_PENDING : gpuctl::v1::JOB_STATE_UNSPECIFIED;
@@ -162,6 +177,16 @@ RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle) {
       status.phase = PhaseOf(status.end);
       return status;
   }
+}
+
+void AddQueueState(const std::string& mirror_dir, RunStatus& status) {
+  if (!status.queue.has_value()) return;
+  std::optional<QueueState> told = ReadQueueState(mirror_dir);
+  if (!told.has_value()) return;
+  told->since_ms = status.queue->since_ms;
+  // Of both, the line of the lifecycle is the newer one or as new.
+  told->needs_secrets = status.queue->needs_secrets;
+  status.queue = std::move(told);
 }
 
 std::string DescribeEnd(const RunEnd& end) {
@@ -196,6 +221,8 @@ nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status) {
   json["state"] = gpuctl::v1::JobState_Name(status.state);
   json["status"] = WordOf(status.phase);
   json["attempt"] = status.attempt;
+  json["queue"] = QueueToJson(status.queue);
+  json["gpu_ids"] = status.gpu_ids;
   const auto time = [](int64_t ms) -> nlohmann::ordered_json {
     return ms > 0 ? nlohmann::ordered_json(FormatRfc3339(ms)) : nlohmann::ordered_json();
   };

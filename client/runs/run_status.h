@@ -3,8 +3,11 @@
 #define GPUCTL_CLIENT_RUNS_RUN_STATUS_H_
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "client/runs/queue_state.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_store.h"
 #include "common/job/lifecycle.h"
@@ -16,6 +19,7 @@ namespace gpuctl {
 enum class RunPhase {
   kLaunching,
   kPending,
+  kQueued,  // waits for GPUs of its machine
   kRunning,
   kStopping,
   kRetrying,
@@ -33,7 +37,10 @@ struct RunStatus {
   gpuctl::v1::JobState state = gpuctl::v1::JOB_STATE_UNSPECIFIED;
   RunPhase phase = RunPhase::kLaunching;
   int attempt = 0;
-  int64_t started_ms = 0;  // of the first attempt
+  int64_t started_ms = 0;           // of the first attempt
+  std::optional<QueueState> queue;  // while it waits for GPUs
+  // The GPUs that are its newest attempt's own; empty when it sees all.
+  std::vector<std::string> gpu_ids;
   bool over = false;
   RunEnd end;  // when over
 };
@@ -41,6 +48,8 @@ struct RunStatus {
 // Derives the status from the mirrored lifecycle. `row` tells whether a node ever accepted the job,
 // and the end if it is recorded.
 RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle);
+// Adds its place in the queue, as it was last told, to the status of a run that waits for GPUs.
+void AddQueueState(const std::string& mirror_dir, RunStatus& status);
 // Returns the status of a run whose end is recorded: this needs nothing else.
 RunStatus StatusOfEnded(const RunRow& row);
 

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "client/base/exit_codes.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {
@@ -123,6 +125,94 @@ TEST(RunToJsonTest, HasBothCodes) {
   EXPECT_TRUE(json["loss"].is_null());
   EXPECT_EQ(json["status"], "limit");
   EXPECT_EQ(json["reason"], "limit:time");
+}
+
+TEST(RunStatusTest, ARunThatWaitsForGpusIsQueued) {
+  const TempDir dir;
+  RunRow row;
+  row.accepted_ms = 1;
+  LifecycleEvent queued;
+  queued.type = LifecycleEvent::Type::kQueued;
+  queued.attempt = 1;
+  queued.time_ms = 5000;
+  RunStatus status = DeriveStatus(row, Of({queued}));
+  EXPECT_EQ(status.phase, RunPhase::kQueued);
+  EXPECT_EQ(DescribeQueue(*status.queue), "waits for GPUs");
+  AddQueueState(dir.path(), status);
+  EXPECT_TRUE(RunToJson(row, status)["queue"]["place"].is_null());
+
+  QueueState told;
+  told.gpus = 2;
+  told.free_gpus = 1;
+  told.place = 3;
+  EXPECT_OK(StoreQueueState(dir.path(), told));
+  AddQueueState(dir.path(), status);
+  EXPECT_EQ(DescribeQueue(*status.queue), "waits for 2 GPUs, 1 free, 3rd");
+  const nlohmann::ordered_json json = RunToJson(row, status);
+  EXPECT_EQ(json["state"], "JOB_STATE_QUEUED");
+  EXPECT_EQ(json["status"], "queued");
+  EXPECT_EQ(json["queue"].dump(),
+            "{\"gpus\":2,\"free\":1,\"place\":3,\"since\":\"1970-01-01T00:00:05.000Z\","
+            "\"needs_secrets\":false,\"held_by\":null}");
+  // What the lifecycle says of secrets counts.
+  queued.reason = kSecretsReason;
+  status = DeriveStatus(row, Of({queued}));
+  AddQueueState(dir.path(), status);
+  EXPECT_TRUE(RunToJson(row, status)["queue"]["needs_secrets"]);
+
+  LifecycleEvent started;
+  started.attempt = 1;
+  started.gpus = std::vector<std::string>{"GPU-1"};
+  status = DeriveStatus(row, Of({queued, started}));
+  AddQueueState(dir.path(), status);
+  EXPECT_EQ(status.phase, RunPhase::kRunning);
+  EXPECT_TRUE(RunToJson(row, status)["queue"].is_null());
+  EXPECT_EQ(RunToJson(row, status)["gpu_ids"].dump(), "[\"GPU-1\"]");
+}
+
+TEST(QueueStateTest, TakesNothingAbsurdFromANode) {
+  gpuctl::v1::JobQueue queue;
+  queue.set_gpus(-5);
+  queue.set_free_gpus(2'000'000'000);
+  queue.set_place(-1);
+  queue.set_since_ms(-7);
+  queue.set_held_by("\x1b[31m; rm -rf /");
+  const QueueState state = QueueStateOf(queue);
+  EXPECT_EQ(state.gpus, 0);
+  EXPECT_LE(state.free_gpus, 1'000'000);
+  EXPECT_EQ(state.place, 0);
+  EXPECT_EQ(state.since_ms, 0);
+  EXPECT_EQ(state.held_by, "");
+  EXPECT_EQ(DescribeQueue(state), "waits for GPUs");
+}
+
+TEST(QueueStateTest, DamagedFilesAreNothing) {
+  const TempDir dir;
+  EXPECT_FALSE(ReadQueueState(dir.path()).has_value());
+  for (const char* text : {"", "[]", "{", "7"}) {
+    dir.Write("queue.json", text);
+    EXPECT_FALSE(ReadQueueState(dir.path()).has_value()) << text;
+  }
+  dir.Write("queue.json", R"({"gpus":"x","place":-3,"free":99999999999999,"since_ms":1.5})");
+  EXPECT_EQ(DescribeQueue(*ReadQueueState(dir.path())), "waits for GPUs");
+}
+
+TEST(QueueStateTest, CountsAsPeopleDo) {
+  QueueState state;
+  state.gpus = 1;
+  for (const auto& [place, word] : std::vector<std::pair<int, std::string>>{{1, "1st"},
+                                                                            {2, "2nd"},
+                                                                            {3, "3rd"},
+                                                                            {4, "4th"},
+                                                                            {11, "11th"},
+                                                                            {12, "12th"},
+                                                                            {13, "13th"},
+                                                                            {21, "21st"},
+                                                                            {112, "112th"},
+                                                                            {122, "122nd"}}) {
+    state.place = place;
+    EXPECT_EQ(DescribeQueue(state), "waits for 1 GPU, 0 free, " + word);
+  }
 }
 
 TEST(RunToJsonTest, SaysThatALossIsNotFinite) {

@@ -220,6 +220,7 @@ std::vector<std::string> RenderPanel(const PanelState& state, int columns, int r
   if (state.progress.checkpoint_step() >= 0) {
     details.push_back(absl::StrCat("newest checkpoint: step ", state.progress.checkpoint_step()));
   }
+  if (!state.queue.empty()) details.insert(details.begin(), MakeSafe(state.queue));
   if (!state.money.empty()) details.insert(details.begin(), MakeSafe(state.money));
   // On a low terminal the log is more important; the silence line stays.
   size_t room = rows < 10 ? 1 : 5;

@@ -25,6 +25,7 @@ struct PanelState {
   std::optional<absl::Duration> silence;  // since the node's last sign of life
   std::string link_error;                 // the reason why there is no link
   std::string hint;                       // text at the right of the title: "Ctrl-C detaches"
+  std::string queue;                      // what it waits for; "" when it does not wait
   std::string money;                      // what the machine costs; "" when it is not rented
   std::string partial_line;               // the job's unfinished line, sanitized
 };

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -29,6 +30,7 @@
 #include "client/reach/ssh_files.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
+#include "client/show/give_secrets.h"
 #include "client/show/run_view.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
@@ -89,6 +91,9 @@ class Show {
   absl::StatusOr<bool> OnSignals();
   absl::Status OfferStop();
   void OnNews();
+  void TellQueue();
+  // Gives the node the values of the secrets that it has lost.
+  void GiveSecretsOnce();
   bool Finished();
   absl::Status BeginPull();
   void OnPullNews();
@@ -122,6 +127,8 @@ class Show {
   Holdings holdings_;
   std::optional<Lease> lease_;
   int64_t lease_read_ms_ = 0;
+  bool gave_secrets_ = false;
+  std::string queue_text_;  // as last told; "" while the run does not wait
   bool has_panel_ = false;
   absl::Duration begun_, interrupted_at_ = absl::InfiniteDuration();
   bool detached_ = false, interrupted_again_ = false, reader_gone_ = false, stuck_ = false;
@@ -171,7 +178,9 @@ absl::Status Show::Begin() {
     if (options_.until_running) {
       until = [dir = mirror_dir_] {
         const absl::StatusOr<Lifecycle> lifecycle = ReadMirrorLifecycle(dir);
-        return lifecycle.ok() && LastStateEvent(*lifecycle) != nullptr;
+        // The node starts by itself what it has in its queue.
+        return lifecycle.ok() &&
+               (LastStateEvent(*lifecycle) != nullptr || QueuedEvent(*lifecycle) != nullptr);
       };
     }
     RETURN_IF_ERROR(session_->Start(until));
@@ -202,6 +211,7 @@ std::string Show::MoneyText() {
 PanelState Show::LinkState() {
   PanelState state;
   if (has_panel_) state.money = MoneyText();
+  state.queue = queue_text_;
   state.linked = news_.linked;
   state.ever_linked = news_.ever_linked || news_.accepted;
   state.by_other = news_.by_other;
@@ -225,16 +235,43 @@ void Show::OnNews() {
     if (const absl::StatusOr<ClientPaths> paths = context_.Paths(); paths.ok()) {
       ListSshHost(*paths, row_);
     }
-    if (!options_.until_running) {
+    if (!options_.until_running && !news_.queue.has_value()) {
       view_->AddNotice(absl::StrCat(row_.name, " runs on ", row_.target.name));
     }
   }
+  TellQueue();
   for (const auto& [offset, bytes] : news_.tail) view_->AddTail(offset, bytes);
   for (const std::string& notice : news_.notices) view_->AddNotice(notice);
   const bool patience_over = context_.clock.SinceBoot() - begun_ > kTailPatience;
   if (view_->awaiting_tail() && (news_.heartbeat || news_.done || patience_over)) {
     view_->StopAwaitingTail();
   }
+}
+
+// Tells what the run waits for when that changes. A panel shows the rest.
+void Show::TellQueue() {
+  const std::string text = news_.queue.has_value() ? DescribeQueue(*news_.queue) : "";
+  if (text == queue_text_) return;
+  const bool first = queue_text_.empty();
+  queue_text_ = text;
+  if (options_.plain) return;
+  if (text.empty()) {
+    const bool began = LastStateEvent(mirror_->lifecycle()) != nullptr;
+    if (began) view_->AddNotice(absl::StrCat(row_.name, " has its GPUs and runs"));
+    return;
+  }
+  if (first || !has_panel_) {
+    view_->AddNotice(absl::StrCat(row_.name, " ", text, " on ", row_.target.name));
+  }
+  if (news_.queue->needs_secrets) GiveSecretsOnce();
+}
+
+void Show::GiveSecretsOnce() {
+  if (std::exchange(gave_secrets_, true)) return;
+  const absl::Status given = GiveSecrets(context_, store_, row_);
+  view_->AddNotice(given.ok() ? "they were given to it again"
+                              : absl::StrCat(given.message(), "; gpuctl attach ", row_.name,
+                                             " gives them, once they are here"));
 }
 
 // Handles signals. Returns true when the show is over.
@@ -405,7 +442,9 @@ absl::StatusOr<int> Show::Conclude() {
 
 absl::StatusOr<int> Show::Detach() {
   if (options_.plain) return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
-  context_.Say(absl::StrCat("detached; ", row_.name, " goes on running on ", row_.target.name));
+  context_.Say(absl::StrCat(
+      "detached; ", row_.name,
+      news_.queue.has_value() ? " goes on waiting on " : " goes on running on ", row_.target.name));
   const bool rented = row_.target.provider != "local" && row_.target.provider != "ssh";
   context_.Hint(absl::StrCat(
       "gpuctl attach ", row_.name, " returns to it, gpuctl stop ", row_.name, " ends it",
@@ -455,7 +494,7 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
           ? WithExitCode(absl::CancelledError(absl::StrCat("launch ", row_.name, ": interrupted")),
                          ended_by_signal_ != 0 ? static_cast<ExitCode>(128 + ended_by_signal_)
                                                : kExitInterrupted)
-          : ExplainFullNode(why, row_.target);
+          : ExplainRefusedJob(why, row_.target);
   RunEnd end;
   end.exit_code = ExitCodeOf(cause);
   end.source = EndSource::kGpuctl;

@@ -8,7 +8,8 @@ const std::vector<ForeignWord>& ForeignWords() {
   static const auto* const words = new std::vector<ForeignWord>{
       {"accelerators", "resources.gpu", "gpu: A100-80GB:8"},
       {"gpu", "resources.gpu", "gpu: H100:1"},
-      {"gpus", "resources.gpu", "gpu: H100:1"},
+      {"gpus", "resources.gpus",
+       "gpus: 2 for a share of a machine; gpu: H100:2 says which machine"},
       {"gpu_type", "resources.gpu", "gpu: H100:1"},
       {"instance_type", "resources.gpu", "gpu: H100:1"},
       {"any_of", "resources.gpu", "gpu: [H100:1, A100-80GB:1], best first"},

@@ -135,6 +135,7 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
       absl::ToInt64Seconds(absl::Ceil(spec.time_limit, absl::Seconds(1))));
   // 0 means the default.
   job.set_grace_ms(std::max<int64_t>(1, absl::ToInt64Milliseconds(spec.grace)));
+  if (spec.gpus.has_value()) job.set_gpus(*spec.gpus);
   job.set_output_limit_bytes(spec.output_limit_bytes);
   if (spec.output_limit_bytes > 0) {
     // Output is dropped by whole segments; small segments can keep a small limit.

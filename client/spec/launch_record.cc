@@ -15,6 +15,7 @@ using Json = nlohmann::json;
 template <typename Spec, typename Visitor>
 void VisitSpec(Spec& spec, Visitor& visit) {
   visit("name", spec.name);
+  visit("gpus", spec.gpus);
   visit("providers", spec.providers);
   visit("max_price_usd_per_hour", spec.max_price_usd_per_hour);
   visit("on_price_rise", spec.on_price_rise);
@@ -54,6 +55,9 @@ class Writer {
   void operator()(const char* name, const std::optional<double>& value) {
     if (value.has_value()) out_[name] = *value;
   }
+  void operator()(const char* name, const std::optional<int>& value) {
+    if (value.has_value()) out_[name] = *value;
+  }
   void operator()(const char* name, const std::optional<absl::Duration>& value) {
     if (value.has_value()) (*this)(name, *value);
   }
@@ -88,6 +92,10 @@ class Reader {
     value = absl::Milliseconds(ms);
   }
   void operator()(const char* name, std::optional<absl::Duration>& value) {
+    if (!in_.contains(name)) return;
+    (*this)(name, value.emplace());
+  }
+  void operator()(const char* name, std::optional<int>& value) {
     if (!in_.contains(name)) return;
     (*this)(name, value.emplace());
   }

@@ -12,7 +12,7 @@ TEST(LaunchRecordTest, ComesBackAsItWas) {
   LaunchRecord record;
   auto spec = ParseRunSpec(R"(
 name: fine
-resources: {gpu: [H100:2, 24GB..80GB], provider: [runpod, vast], max_price: 3.5, on_price_rise: stop, spot: true,
+resources: {gpu: [H100:2, 24GB..80GB:2], gpus: 1, provider: [runpod, vast], max_price: 3.5, on_price_rise: stop, spot: true,
             region: [EU], image: "me/image:1", disk: 50GB,
             registry: {server: docker.io, username: me, password: HUB_TOKEN},
             volume: {name: sets, path: /data/sets}}
@@ -45,6 +45,7 @@ retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
   EXPECT_EQ(back->spec.gpu[0].name, spec->gpu[0].name);
   EXPECT_EQ(back->spec.gpu[0].count, 2);
   EXPECT_EQ(back->spec.gpu[1].max_memory_bytes, spec->gpu[1].max_memory_bytes);
+  EXPECT_EQ(back->spec.gpus, 1);
   EXPECT_EQ(back->spec.providers, spec->providers);
   EXPECT_EQ(back->spec.max_price_usd_per_hour, 3.5);
   EXPECT_TRUE(back->spec.spot);

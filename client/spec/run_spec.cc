@@ -84,6 +84,25 @@ absl::Status CheckSecretName(const std::string& secret) {
       absl::StrCat("secrets: \"", secret, "\" cannot name a variable; give names, never values"));
 }
 
+// The machine must have the GPUs that the run gets, and only one says which these are.
+absl::Status CheckGpus(const RunSpec& spec) {
+  if (!spec.gpus.has_value()) return absl::OkStatus();
+  constexpr char kVariable[] = "CUDA_VISIBLE_DEVICES";
+  if (spec.env.count(kVariable) > 0 ||
+      std::count(spec.secrets.begin(), spec.secrets.end(), kVariable) > 0) {
+    return absl::InvalidArgumentError(
+        "resources.gpus sets CUDA_VISIBLE_DEVICES; take the variable out of env, or leave out "
+        "gpus");
+  }
+  for (const GpuRequirement& gpu : spec.gpu) {
+    if (gpu.count >= *spec.gpus) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("resources.gpus: ", *spec.gpus, " GPUs of a machine with ", gpu.count,
+                     " (gpu: ", gpu.text, "); ask for a larger machine or fewer GPUs"));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<std::string> ProviderNames() {
   std::vector<std::string> names = {"local", "ssh"};
   for (const std::string& market : MarketNames()) names.push_back(market);
@@ -266,6 +285,24 @@ YamlType Int(int* out, int low, int high) {
           {{"type", "integer"}, {"minimum", low}, {"maximum", high}}};
 }
 
+// A number, unlike `gpu`, for which it is easily taken.
+YamlType Gpus(std::optional<int>* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            const absl::StatusOr<int64_t> value = YamlInt(place, node, 0, kMostGpus);
+            if (!value.ok()) {
+              return YamlError(
+                  place, node,
+                  absl::StrCat(place.field,
+                               " is the number of GPUs that the run gets, "
+                               "0 to ",
+                               kMostGpus, "; resources.gpu says which machine it needs"));
+            }
+            *out = static_cast<int>(*value);
+            return absl::OkStatus();
+          },
+          {{"type", "integer"}, {"minimum", 0}, {"maximum", kMostGpus}}};
+}
+
 absl::Status CheckVolume(const VolumeRequest& volume) {
   if (volume.name.empty()) {
     return absl::InvalidArgumentError("no volume is named; gpuctl volumes lists them");
@@ -336,6 +373,9 @@ YamlType Registry(RunSpec* spec) {
 YamlType Resources(RunSpec* spec) {
   return YamlMapOf(
       {{"gpu", Gpu(spec), "model:count or a range of memory, like 24GB..80GB; best first"},
+       {"gpus", Gpus(&spec->gpus),
+        "how many of the machine's GPUs the run gets for itself; it waits there until they are "
+        "free"},
        {"provider", Providers(spec), "where to look for a machine; default: all with a key"},
        {"disk", Size(&spec->disk_bytes), "free space that the machine must have"},
        {"max_price", Price(&spec->max_price_usd_per_hour), "USD per hour of the whole machine"},
@@ -566,6 +606,7 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
           absl::StrCat(secret, " is both in env and in secrets; give one"));
     }
   }
+  RETURN_IF_ERROR(CheckGpus(spec));
   RETURN_IF_ERROR(CheckRegistryFits(spec.registry, spec.image));
   if (spec.time_limit < absl::Seconds(1)) {
     return absl::InvalidArgumentError("limits.time must be at least 1s");
@@ -618,6 +659,14 @@ absl::Status CheckPriceRule(absl::string_view rule) {
 bool ResumesWhenPreempted(const RunSpec& spec) {
   return spec.max_retries > 0 &&
          std::find(spec.retry_on.begin(), spec.retry_on.end(), kOnPreempted) != spec.retry_on.end();
+}
+
+absl::Status CheckShareOfRented(const RunSpec& spec) {
+  if (spec.gpus.value_or(0) == 0 || !spec.gpu.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("gpus: ", *spec.gpus,
+                   " says how much of a machine the run gets, and nothing "
+                   "says which machine is rented"));
 }
 
 absl::Status CheckNothingRented(const RunSpec& spec) {

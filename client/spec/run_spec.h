@@ -23,6 +23,9 @@ namespace gpuctl {
 // The retry condition that the laptop handles, not the node.
 constexpr char kOnPreempted[] = "preempted";
 
+// Most GPUs that one run can ask for.
+constexpr int kMostGpus = 1024;
+
 // Answers to a price rise while nobody watches: say it only; accept it up to max_price; refuse it,
 // which keeps the old price until the contract ends; stop the job.
 constexpr std::array<const char*, 4> kPriceRules = {"tell", "accept", "refuse", "stop"};
@@ -45,6 +48,9 @@ struct RunSpec {
   std::string name;  // empty: gpuctl makes a readable one
   // Alternatives, first choice first. Empty: no GPU requested.
   std::vector<GpuRequirement> gpu;
+  // GPUs that the run gets for itself out of its machine's; it waits there until they are free.
+  // Absent: it sees all and waits for none.
+  std::optional<int> gpus;
   // "local" or "ssh" alone, or rental markets. Empty: ssh when a host is named, else local.
   std::vector<std::string> providers;
   // Price limit of the whole instance. This field and the next six concern rented machines.
@@ -110,6 +116,10 @@ bool NamesMarket(const RunSpec& spec);
 // Returns INVALID_ARGUMENT when `spec` sets a field that only rented machines have: a price or
 // cost, a region, an image.
 absl::Status CheckNothingRented(const RunSpec& spec);
+
+// Returns INVALID_ARGUMENT when `spec` says how many GPUs of a rented machine the run gets, and not
+// which machine that is: too small a one would be found out after it was rented.
+absl::Status CheckShareOfRented(const RunSpec& spec);
 
 // True when the run continues on another machine after the market takes its machine away.
 bool ResumesWhenPreempted(const RunSpec& spec);

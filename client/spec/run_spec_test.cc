@@ -125,8 +125,8 @@ TEST(ParseRunSpecTest, PointsAtSettingsThatTheTrainerWouldRefuse) {
 TEST(ParseRunSpecTest, PointsAtUnknownFields) {
   EXPECT_EQ(ErrorOf("nmae: x\nrun: echo"),
             "run.yaml:1:1: unknown field \"nmae\" (did you mean \"name\"?)");
-  EXPECT_EQ(ErrorOf("run: echo\nresources:\n  gpus: H100\n"),
-            "run.yaml:3:3: unknown field \"resources.gpus\" (did you mean \"gpu\"?)");
+  EXPECT_EQ(ErrorOf("run: echo\nresources:\n  gpux: H100\n"),
+            "run.yaml:3:3: unknown field \"resources.gpux\" (did you mean \"gpu\"?)");
   EXPECT_EQ(ErrorOf("retry: {maximum: 3}"),
             "run.yaml:1:9: unknown field \"retry.maximum\" (did "
             "you mean \"max\"?)");
@@ -375,7 +375,7 @@ std::string ExcerptOfError(absl::string_view yaml) {
 }
 
 TEST(ParseRunSpecTest, ErrorsHaveTheLineThatTheyAreAbout) {
-  EXPECT_EQ(ExcerptOfError("name: x\nresources:\n  gpus: H100\n"), "3:3:  gpus: H100");
+  EXPECT_EQ(ExcerptOfError("name: x\nresources:\n  gpux: H100\n"), "3:3:  gpux: H100");
   EXPECT_EQ(ExcerptOfError("name: x\r\nlimits: {time: 6}\r\n"), "2:16:limits: {time: 6}");
   EXPECT_EQ(ExcerptOfError("run: [a\nb: c"), "2:2:b: c");
   EXPECT_EQ(ExcerptOfError("retry: {on: [lost, never]}"), "1:20:retry: {on: [lost, never]}");
@@ -395,6 +395,26 @@ TEST(ParseRunSpecTest, NoExcerptShowsWhatMayBeASecret) {
   }
 }
 
+TEST(ParseRunSpecTest, GpusAreAShareOfTheMachine) {
+  EXPECT_EQ(ParseRunSpec("run: x\nresources: {gpus: 2}", "f")->gpus, 2);
+  EXPECT_EQ(ParseRunSpec("run: x\nresources: {gpus: 0}", "f")->gpus, 0);
+  EXPECT_FALSE(ParseRunSpec("run: x", "f")->gpus.has_value());
+  for (const char* bad : {"H100", "-1", "1025", "1.5", "[1]", "99999999999999999999"}) {
+    EXPECT_THAT(ErrorOf(absl::StrCat("resources: {gpus: ", bad, "}")),
+                HasSubstr("resources.gpus is the number of GPUs that the run gets"));
+  }
+  const auto check = [](const char* yaml) {
+    return std::string(CheckRunSpec(*ParseRunSpec(yaml, "f")).message());
+  };
+  EXPECT_EQ(check("run: x\nresources: {gpu: H100:2, gpus: 2}"), "");
+  EXPECT_THAT(check("run: x\nresources: {gpu: [H100:4, A100-80GB], gpus: 2}"),
+              HasSubstr("2 GPUs of a machine with 1 (gpu: A100-80GB)"));
+  EXPECT_THAT(check("run: x\nenv: {CUDA_VISIBLE_DEVICES: 0}\nresources: {gpus: 1}"),
+              HasSubstr("take the variable out of env"));
+  EXPECT_FALSE(CheckShareOfRented(*ParseRunSpec("run: x\nresources: {gpus: 1}", "f")).ok());
+  EXPECT_TRUE(CheckShareOfRented(*ParseRunSpec("run: x\nresources: {gpus: 0}", "f")).ok());
+}
+
 TEST(ParseRunSpecTest, WordsOfOtherToolsAreNamedWithOurs) {
   EXPECT_THAT(ErrorOf("resources: {accelerators: A100:8}"),
               HasSubstr("\"resources.accelerators\"; it is resources.gpu here, like gpu: A100"));
@@ -402,7 +422,7 @@ TEST(ParseRunSpecTest, WordsOfOtherToolsAreNamedWithOurs) {
   EXPECT_THAT(ErrorOf("file_mounts: {/data: s3://x}"), HasSubstr("it is data here"));
   EXPECT_THAT(ErrorOf("num_nodes: 2"), HasSubstr("no such field here: one run uses one machine"));
   EXPECT_THAT(ErrorOf("gpu: H100"), HasSubstr("it is resources.gpu here"));
-  EXPECT_THAT(ErrorOf("resources: {gpus: H100}"), HasSubstr("did you mean \"gpu\""));
+  EXPECT_THAT(ErrorOf("resources: {gpux: H100}"), HasSubstr("did you mean \"gpu\""));
 }
 
 // Each of our fields that the words name exists, and no word is one of our fields at its place.

@@ -12,6 +12,7 @@
 #include "client/launch/like_run.h"
 #include "client/launch/plan_text.h"
 #include "client/market/holdings.h"
+#include "client/rent/join_machine.h"
 #include "client/show/show_run.h"
 #include "client/terminal/console.h"
 #include "client/verbs/verb_parser.h"
@@ -19,6 +20,26 @@
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
+namespace {
+
+// --on names the machine, so nothing else may.
+absl::Status CheckOn(const LaunchFlags& flags) {
+  if (flags.on.empty()) return absl::OkStatus();
+  const char* other = !flags.target.host.empty()           ? "--host"
+                      : !flags.resources.providers.empty() ? "--provider"
+                      : flags.fresh                        ? "--fresh"
+                      : flags.keep                         ? "--keep"
+                      : flags.down                         ? "--down"
+                      : !flags.cost.empty()                ? "--cost"
+                                                           : nullptr;
+  if (other == nullptr) return absl::OkStatus();
+  return UsageError(
+      absl::StrCat("--on takes a machine that is there, with its limits as they are; ", other,
+                   " does not go with it"),
+      "leave out one of the two");
+}
+
+}  // namespace
 
 absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> args) {
   LaunchFlags flags;
@@ -31,7 +52,8 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
       "  gpuctl launch -- python train.py\n"
       "  gpuctl launch run.yaml --host ada@gpu.example -d\n"
       "  gpuctl launch --gpu H100 --secret HF_TOKEN --time 6h -- ./train.sh\n"
-      "  gpuctl launch --like amber-fox-3 -e LR=3e-4");
+      "  gpuctl launch --like amber-fox-3 -e LR=3e-4\n"
+      "  gpuctl launch --on amber-fox-3 --gpus 2 -- python eval.py");
   AddLaunchFlags(parser, flags);
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
@@ -44,14 +66,21 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
     return UsageError("--keep holds the machine that --down gives back", "gpuctl launch --help");
   }
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
+  RETURN_IF_ERROR(CheckOn(flags));
   Holdings holdings(context);
   std::optional<LikeRun> like;
   if (!flags.like.empty()) {
     ASSIGN_OR_RETURN(RunStore * store, context.Store());
     ASSIGN_OR_RETURN(like, FindLikeRun(*store, flags));
   }
+  std::optional<NamedMachine> on;
+  if (!flags.on.empty()) {
+    ASSIGN_OR_RETURN(RunStore * store, context.Store());
+    ASSIGN_OR_RETURN(on, FindMachineOf(context, holdings, *store, flags.on));
+  }
   ASSIGN_OR_RETURN(LaunchPlan plan,
-                   MakeLaunchPlan(context, holdings, flags, like.has_value() ? &*like : nullptr));
+                   MakeLaunchPlan(context, holdings, flags, like.has_value() ? &*like : nullptr,
+                                  on.has_value() ? &*on : nullptr));
   if (!plan.spec.after.empty()) {
     return UsageError("after: waits for other runs, and launch starts at once",
                       "gpuctl submit waits; or take after: out of the run file");

@@ -47,7 +47,8 @@ constexpr int kCellsBeforeMoney = 6;     // NAME to ON
 constexpr int kCellsBeforeForecast = 4;  // NAME to LOSS
 
 std::string StatusText(CommandContext& context, const RunRow& row, const RunStatus& status) {
-  const std::string word = WordOf(status.phase);
+  std::string word = WordOf(status.phase);
+  if (status.queue.has_value()) absl::StrAppend(&word, ": ", DescribeQueue(*status.queue));
   if (status.over) {
     return status.end.exit_code == 0 || status.phase != RunPhase::kFailed
                ? word
@@ -148,6 +149,7 @@ absl::StatusOr<RunStatus> StoredStatus(const ClientPaths& paths, RunRow& row, in
   const MirrorPaths mirror(paths.MirrorDir(row.run_id));
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror.dir));
   RunStatus status = DeriveStatus(row, lifecycle);
+  AddQueueState(mirror.dir, status);
   const std::optional<absl::Duration> left = ReadNewestNumbers(mirror, row);
   // What is stored is as old as the node's last sign of life.
   if (left.has_value() && status.phase == RunPhase::kRunning) {

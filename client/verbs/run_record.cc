@@ -91,6 +91,7 @@ absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdi
   record.mirror = paths.MirrorDir(row.run_id);
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(record.mirror));
   record.status = DeriveStatus(row, lifecycle);
+  AddQueueState(record.mirror, record.status);
   // The copy of the run may be gone.
   if (record.status.over && record.status.started_ms == 0) {
     record.status.started_ms = row.accepted_ms;

@@ -45,6 +45,9 @@ std::string WhenText(CommandContext& context, int64_t time_ms) {
 }
 
 std::string StatusLine(const RunStatus& status) {
+  if (status.queue.has_value()) {
+    return absl::StrCat(WordOf(status.phase), ": ", DescribeQueue(*status.queue));
+  }
   if (!status.over) return WordOf(status.phase);
   return absl::StrCat(WordOf(status.phase), ": ", DescribeEnd(status.end));
 }
@@ -87,6 +90,7 @@ void AddMachine(CommandContext& context, const RunRecord& record, Page& page) {
     absl::StrAppend(&gpus, ", driver ", driver);
   }
   page.Add("gpu", gpus);
+  page.Add("its own", absl::StrJoin(record.status.gpu_ids, " "));
   if (record.launch.has_value()) page.Add("image", record.launch->spec.image);
   if (!record.lease.has_value()) return;
   const Lease& lease = *record.lease;

@@ -2,7 +2,7 @@
 
 namespace gpuctl {
 
-// Level 2 added RemoveJob.
-const int32_t kApiLevel = 2;
+// Level 2 added RemoveJob, level 3 JobSpec.gpus.
+const int32_t kApiLevel = 3;
 
 }  // namespace gpuctl

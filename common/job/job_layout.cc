@@ -33,6 +33,7 @@ JobPaths::JobPaths(std::string job_dir)
       checkpoints(JoinPath(dir, "ckpt")),
       shim_stderr(JoinPath(dir, "shim.stderr")),
       cgroup_note(JoinPath(dir, "cgroup")),
+      gpus(JoinPath(dir, "gpus.json")),
       stop(JoinPath(dir, "stop")) {}
 
 RootPaths::RootPaths(std::string root_dir)
@@ -107,6 +108,13 @@ absl::StatusOr<StoredSpec> ReadStoredSpec(const JobPaths& paths) {
   absl::StatusOr<StoredSpec> stored = ParseStoredSpec(contents);
   if (!stored.ok()) return Annotate(stored.status(), absl::StrCat("read ", paths.spec));
   return stored;
+}
+
+absl::StatusOr<Lifecycle> ReadLifecycle(const JobPaths& paths) {
+  absl::StatusOr<std::string> contents = ReadFileToString(paths.lifecycle);
+  if (absl::IsNotFound(contents.status())) return Lifecycle{};
+  if (!contents.ok()) return contents.status();
+  return ParseLifecycle(*contents);
 }
 
 std::string SpecDigest(const gpuctl::v1::JobSpec& spec) {

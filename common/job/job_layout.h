@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/job/lifecycle.h"
 #include "common/job/stream_file.h"
 #include "gpuctl/v1/run.pb.h"
 
@@ -31,6 +32,7 @@ struct JobPaths {
   std::string checkpoints;  // ckpt/
   std::string shim_stderr;
   std::string cgroup_note;  // where the job's control group is, if it has one
+  std::string gpus;         // gpus.json: which GPUs the server gave to which attempt
   std::string stop;         // why the job must end; no attempt begins once it is there
 };
 
@@ -80,6 +82,9 @@ std::string FormatStoredSpec(const StoredSpec& stored);
 // Parses spec.json. DATA_LOSS when it is not such a file.
 absl::StatusOr<StoredSpec> ParseStoredSpec(absl::string_view json);
 absl::StatusOr<StoredSpec> ReadStoredSpec(const JobPaths& paths);
+
+// Returns the job's lifecycle; empty when there is no file yet.
+absl::StatusOr<Lifecycle> ReadLifecycle(const JobPaths& paths);
 
 // Returns the sha256 (hex) of the deterministic serialization. Equal digests mean the same spec.
 std::string SpecDigest(const gpuctl::v1::JobSpec& spec);

@@ -23,13 +23,14 @@ constexpr size_t kMaxLineBytes = 64 << 10;
 // overflow: sizes, offsets, times in milliseconds.
 constexpr int64_t kMaxNumber = int64_t{1} << 60;
 // The largest values of a process's end, so that a shell can report both as one byte.
+constexpr size_t kMostGpus = 1024;
 constexpr int kMaxExitCode = 255;
 constexpr int kMaxSignal = 127;
 
 constexpr std::pair<Type, const char*> kNames[] = {
     {Type::kStarted, "started"}, {Type::kStopping, "stopping"}, {Type::kExited, "exited"},
     {Type::kLost, "lost"},       {Type::kRetry, "retry"},       {Type::kCut, "cut"},
-    {Type::kDropped, "dropped"},
+    {Type::kDropped, "dropped"}, {Type::kQueued, "queued"},
 };
 
 const char* NameOf(Type type) {
@@ -44,7 +45,9 @@ const char* NameOf(Type type) {
 bool HasField(Type type, absl::string_view field) {
   switch (type) {
     case Type::kStarted:
-      return field == "pid" || field == "start_time_ticks" || field == "boot_id";
+      return field == "pid" || field == "start_time_ticks" || field == "boot_id" || field == "gpus";
+    case Type::kQueued:
+      return field == "ticket" || field == "reason";
     case Type::kStopping:
       return field == "reason";
     case Type::kExited:
@@ -65,9 +68,11 @@ bool HasField(Type type, absl::string_view field) {
 template <typename Event, typename Visitor>
 void VisitFields(Event& event, Visitor&& visit) {
   visit("attempt", event.attempt);
+  visit("ticket", event.ticket);
   visit("pid", event.pid);
   visit("start_time_ticks", event.start_time_ticks);
   visit("boot_id", event.boot_id);
+  visit("gpus", event.gpus);
   visit("exit_code", event.exit_code);
   visit("signal", event.signal);
   visit("reason", event.reason);
@@ -90,6 +95,15 @@ bool IsCommonField(absl::string_view field) {
 bool Assign(const OrderedJson& value, std::string& field) {
   if (!value.is_string()) return false;
   field = value.get<std::string>();
+  return true;
+}
+
+bool Assign(const OrderedJson& value, std::optional<std::vector<std::string>>& field) {
+  if (!value.is_array() || value.size() > kMostGpus) return false;
+  for (const OrderedJson& element : value) {
+    if (!element.is_string()) return false;
+  }
+  field = value.get<std::vector<std::string>>();
   return true;
 }
 
@@ -120,6 +134,8 @@ std::string FormatLifecycleEvent(const LifecycleEvent& event) {
     using Value = std::decay_t<decltype(value)>;
     if constexpr (std::is_same_v<Value, std::string>) {
       if (!value.empty()) line[name] = value;
+    } else if constexpr (std::is_same_v<Value, std::optional<std::vector<std::string>>>) {
+      if (value.has_value()) line[name] = *value;
     } else {
       // An end has a code or a signal, not both.
       if (absl::string_view(name) == "exit_code" && event.exit_code < 0) return;
@@ -152,6 +168,7 @@ absl::StatusOr<LifecycleEvent> ParseLifecycleEvent(absl::string_view line) {
     if (!Assign(*value, field)) status.Update(invalid(absl::StrCat("bad ", field_name)));
   });
   RETURN_IF_ERROR(status);
+  if (event.ticket < 0) return invalid("bad ticket");
   const bool counted = event.type != Type::kCut && event.type != Type::kDropped;
   if (counted && event.attempt < 1) return invalid("bad attempt");
   if (event.exit_code < -1 || event.exit_code > kMaxExitCode) return invalid("bad exit_code");
@@ -185,6 +202,25 @@ const LifecycleEvent* LastStateEvent(const Lifecycle& lifecycle) {
     }
   }
   return nullptr;
+}
+
+const LifecycleEvent* QueuedEvent(const Lifecycle& lifecycle) {
+  const LifecycleEvent* last = LastStateEvent(lifecycle);
+  if (last != nullptr && last->type != Type::kRetry) return nullptr;
+  const int attempt = last == nullptr ? 1 : last->attempt;
+  for (auto it = lifecycle.events.rbegin(); it != lifecycle.events.rend(); ++it) {
+    if (it->type == Type::kQueued && it->attempt == attempt) return &*it;
+  }
+  return nullptr;
+}
+
+int64_t QueuedSinceMs(const Lifecycle& lifecycle) {
+  const LifecycleEvent* newest = QueuedEvent(lifecycle);
+  if (newest == nullptr) return 0;
+  for (const LifecycleEvent& event : lifecycle.events) {
+    if (event.type == Type::kQueued && event.attempt == newest->attempt) return event.time_ms;
+  }
+  return 0;
 }
 
 StopCause StopCauseOf(absl::string_view reason) {

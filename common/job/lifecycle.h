@@ -3,6 +3,7 @@
 #define GPUCTL_COMMON_JOB_LIFECYCLE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ namespace gpuctl {
 // The reason of a stop at the node's shutdown (the shim itself got SIGTERM). Retries treat such an
 // end as lost, because nobody wanted the job to end.
 constexpr char kShutdownReason[] = "shutdown";
+// The reason of a `queued` line whose job waits for the values of its secrets, too: only a client
+// has them.
+constexpr char kSecretsReason[] = "secrets";
 // The reason of a stop that the user asked for.
 constexpr char kUserReason[] = "user";
 
@@ -35,7 +39,8 @@ absl::string_view LimitOf(absl::string_view reason);
 // written.
 struct LifecycleEvent {
   enum class Type {
-    kStarted,   // attempt, pid, start_time_ticks, boot_id
+    kQueued,    // attempt, ticket, reason: the node's queue has it; no state event
+    kStarted,   // attempt, pid, start_time_ticks, boot_id, gpus
     kStopping,  // attempt, reason: SIGTERM was sent
     kExited,    // attempt, exit_code | signal, reason, error; the attempt's last line but `retry`
     kLost,      // attempt, boot_id, reason: the shim is gone and nobody saw the end
@@ -46,9 +51,14 @@ struct LifecycleEvent {
   };
   Type type = Type::kStarted;
   int attempt = 0;
+  int64_t ticket = 0;  // the lower one is before the higher one
+
   int64_t pid = 0;
   int64_t start_time_ticks = 0;  // field 22 of /proc/<pid>/stat
   std::string boot_id;
+  // The GPUs that are the attempt's own, as in CUDA_VISIBLE_DEVICES. Absent: it sees all, as
+  // attempts of older shims do.
+  std::optional<std::vector<std::string>> gpus;
   int exit_code = -1;  // -1: ended by `signal`
   int signal = 0;
   std::string reason;         // "user", "limit:time"; empty when the job ended by itself
@@ -86,6 +96,12 @@ Lifecycle ParseLifecycle(absl::string_view contents);
 
 // Returns the last started, exited, lost or retry event, or null. The job's state follows from it.
 const LifecycleEvent* LastStateEvent(const Lifecycle& lifecycle);
+
+// Returns the newest `queued` line of the attempt that has not begun yet; null when there is none.
+const LifecycleEvent* QueuedEvent(const Lifecycle& lifecycle);
+
+// Returns the time of the first `queued` line of that attempt; 0 when there is none.
+int64_t QueuedSinceMs(const Lifecycle& lifecycle);
 
 // Returns the exit code as a shell reports it, at most 255: the code, or 128 + signal.
 int ShellExitCode(const LifecycleEvent& exited);

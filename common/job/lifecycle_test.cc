@@ -38,6 +38,8 @@ TEST(LifecycleEventTest, EveryTypeComesBackAsItWas) {
   event.pid = 4711;
   event.start_time_ticks = 123456789012;
   event.boot_id = "b-1";
+  event.gpus = std::vector<std::string>{"GPU-1", "GPU-2"};
+  event.ticket = 8;
   event.exit_code = 7;
   event.reason = "limit:time";
   event.error = "exec \"x\"\n: no such file";
@@ -49,7 +51,7 @@ TEST(LifecycleEventTest, EveryTypeComesBackAsItWas) {
   event.metrics_size = 11;
   event.time_ms = 12;
   for (const Type type : {Type::kStarted, Type::kStopping, Type::kExited, Type::kLost, Type::kRetry,
-                          Type::kCut, Type::kDropped}) {
+                          Type::kCut, Type::kDropped, Type::kQueued}) {
     event.type = type;
     const std::string line = FormatLifecycleEvent(event);
     EXPECT_EQ(line.find('\n'), line.size() - 1);
@@ -146,6 +148,45 @@ TEST(LifecycleTest, StateComesFromTheLastStateEvent) {
   EXPECT_TRUE(IsOver(Parsed({Event(Type::kStarted), Exited(1)})));
   EXPECT_TRUE(IsOver(Parsed({Event(Type::kStarted), Event(Type::kLost)})));
   EXPECT_FALSE(IsOver(Parsed({Event(Type::kStarted), Exited(1), Event(Type::kRetry, 2)})));
+}
+
+TEST(LifecycleTest, AQueuedLineIsNoStateAndBelongsToTheNextAttempt) {
+  LifecycleEvent queued = Event(Type::kQueued, 1);
+  queued.ticket = 4;
+  queued.time_ms = 10;
+  LifecycleEvent again = queued;
+  again.time_ms = 20;
+  again.reason = kSecretsReason;
+  Lifecycle lifecycle = Parsed({queued, again});
+  EXPECT_EQ(LastStateEvent(lifecycle), nullptr);
+  EXPECT_FALSE(IsOver(lifecycle));
+  ASSERT_NE(QueuedEvent(lifecycle), nullptr);
+  EXPECT_EQ(QueuedEvent(lifecycle)->reason, kSecretsReason);
+  EXPECT_EQ(QueuedEvent(lifecycle)->ticket, 4);
+  EXPECT_EQ(QueuedSinceMs(lifecycle), 10);
+  for (const Type type : {Type::kStarted, Type::kExited, Type::kLost}) {
+    lifecycle = Parsed({queued, Event(type, 1)});
+    EXPECT_EQ(QueuedEvent(lifecycle), nullptr);
+    EXPECT_EQ(QueuedSinceMs(lifecycle), 0);
+  }
+  lifecycle = Parsed({queued, Event(Type::kLost, 1), Event(Type::kRetry, 2)});
+  EXPECT_EQ(QueuedEvent(lifecycle), nullptr);
+  queued.attempt = 2;
+  lifecycle = Parsed({Event(Type::kLost, 1), Event(Type::kRetry, 2), queued});
+  EXPECT_EQ(QueuedEvent(lifecycle)->attempt, 2);
+}
+
+TEST(LifecycleEventTest, NoListOfGpusIsNotAnEmptyOne) {
+  LifecycleEvent started = Event(Type::kStarted, 1);
+  EXPECT_FALSE(ParseLifecycleEvent(FormatLifecycleEvent(started))->gpus.has_value());
+  started.gpus.emplace();
+  EXPECT_TRUE(ParseLifecycleEvent(FormatLifecycleEvent(started))->gpus->empty());
+  for (const char* gpus : {"7", "\"x\"", "[1]", "{}", "null"}) {
+    EXPECT_FALSE(
+        ParseLifecycleEvent(absl::StrCat(R"({"event":"started","attempt":1,"gpus":)", gpus, "}"))
+            .ok())
+        << gpus;
+  }
 }
 
 TEST(LifecycleTest, ShellExitCode) {

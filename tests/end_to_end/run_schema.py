@@ -32,6 +32,8 @@ workdir: src
 resources: {gpu: H100:1}
 resources: {gpu: [H100:1, "24GB..80GB:2"]}
 resources: {gpu: 4090}
+resources: {gpus: 0}
+resources: {gpus: 2}
 resources: {provider: local}
 resources: {provider: [runpod, vast]}
 resources: {disk: 100GB}
@@ -66,6 +68,9 @@ run: [a, b]
 run: {a: b}
 resources: H100
 resources: {gpus: H100}
+resources: {gpus: -1}
+resources: {gpus: 1025}
+resources: {gpus: 1.5}
 resources: {gpu: {H100: 1}}
 resources: {provider: aws}
 resources: {provider: [runpod, aws]}

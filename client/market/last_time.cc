@@ -1,4 +1,4 @@
-#include "client/launch/last_time.h"
+#include "client/market/last_time.h"
 
 #include <vector>
 

@@ -1,6 +1,6 @@
 // What the same work took before: an estimate to show before a launch.
-#ifndef GPUCTL_CLIENT_LAUNCH_LAST_TIME_H_
-#define GPUCTL_CLIENT_LAUNCH_LAST_TIME_H_
+#ifndef GPUCTL_CLIENT_MARKET_LAST_TIME_H_
+#define GPUCTL_CLIENT_MARKET_LAST_TIME_H_
 
 #include <optional>
 #include <string>
@@ -34,4 +34,4 @@ std::string DescribeLastTime(const LastTime& last);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_LAUNCH_LAST_TIME_H_
+#endif  // GPUCTL_CLIENT_MARKET_LAST_TIME_H_

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Runs that share a rented machine.
+
+  slots_rented.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
+"""
+import os
+
+from rent_world import open_gate, run_tests
+from runs import wait_until
+
+GPU = ("--gpu", "RTX4090", "--provider", "vast", "--time", "1h")
+
+
+def run_of(w, name):
+    return next(run for run in w.json("ps", "-a")["runs"] if run["name"] == name)
+
+
+def test_a_run_joins_the_machine_of_another(w):
+    gates = [os.path.join(w.dir, name) for name in ("first.gate", "second.gate")]
+    for gate in gates:
+        os.mkfifo(gate)
+    w.rent("-d", "--name", "first-1", "--gpus", "1", "--idle", "20m", *GPU, "--", "bash", "-c",
+           "read line < " + gates[0])
+    limit = w.leases()[0]["cost_usd"]
+    done = w.run("launch", "-d", "--no-workdir", "--name", "second-1", "--on", "first-1", "--gpus",
+                 "1", "--time", "20h", "--", "bash", "-c", "read line < " + gates[1])
+    assert len(w.alive()) == 1 and len(w.creates()) == 1, done
+    first, second = (run_of(w, name) for name in ("first-1", "second-1"))
+    assert second["status"] == "queued" and second["node"] == first["node"], second
+    assert second["lease"]["lease_id"] == first["lease"]["lease_id"], second
+    # The machine keeps its limits.
+    assert w.leases()[0]["cost_usd"] == limit, w.leases()
+    # It is not idle, and no other launch takes it.
+    plan = w.json("launch", *GPU, "--dry-run", "--no-workdir", "--run", "true")["plan"]
+    assert plan["node"] is None, plan
+    open_gate(gates[0])
+    wait_until(lambda: run_of(w, "second-1")["status"] == "running", "the second one runs")
+    assert run_of(w, "second-1")["gpu_ids"], "it has a GPU of its own"
+    # By the machine's name.
+    done = w.run("launch", "--no-workdir", "--name", "third-1", "--on", first["node"], "--gpus",
+                 "0", "--", "true")
+    assert len(w.alive()) == 1 and run_of(w, "third-1")["node"] == first["node"], done
+    open_gate(gates[1])
+    w.run("wait", "second-1")
+    w.run("down", "-y", "--force", "second-1")
+    done = w.run("launch", "--on", "first-1", "--no-workdir", "--", "true", code=1)
+    assert b"is gone, or is being ended" in done.stderr, done
+
+
+def test_a_share_of_no_machine_rents_none(w):
+    done = w.run("launch", "-y", "--no-workdir", "--gpus", "2", "--", "true", code=2)
+    assert b"nothing says which machine is rented" in done.stderr, done
+    done = w.run("launch", "-y", "--no-workdir", *GPU, "--gpus", "2", "--", "true", code=2)
+    assert b"2 GPUs of a machine with 1" in done.stderr, done
+    assert w.creates() == [], w.creates()
+
+
+if __name__ == "__main__":
+    run_tests(globals())
