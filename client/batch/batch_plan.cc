@@ -45,7 +45,9 @@ class Planner {
       for (const EntryView& view : batch.entries) {
         if (!view.live()) continue;
         ++live_[batch.batch.batch_id];
-        if (!view.entry.machine.empty()) busy_.emplace(view.entry.machine, view.entry.name);
+        if (view.entry.machine.empty()) continue;
+        busy_.emplace(view.entry.machine, view.entry.name);
+        load_[view.entry.machine] += LoadOf(view.entry);
       }
     }
   }
@@ -62,7 +64,10 @@ class Planner {
     }
     const BatchHost* const host = FreeHost(entry, batch);
     if (host == nullptr) return;
-    if (!host->target_name.empty()) busy_.emplace(host->target_name, entry.name);
+    if (!host->target_name.empty()) {
+      busy_.emplace(host->target_name, entry.name);
+      load_[host->target_name] += LoadOf(entry);
+    }
     ++live_[batch.batch_id];
     plan_.starts.push_back({entry.entry_id, batch.batch_id, host->host});
   }
@@ -70,6 +75,9 @@ class Planner {
   StartPlan Take() { return std::move(plan_); }
 
  private:
+  // A run without a number takes the whole machine.
+  static int LoadOf(const Entry& entry) { return entry.gpus < 0 ? kWholeMachine : entry.gpus + 1; }
+
   // A clock that was set back makes nobody wait for long.
   bool IsLater(int64_t not_before_ms) const {
     return not_before_ms > now_ms_ &&
@@ -102,16 +110,20 @@ class Planner {
   // Returns a machine that the entry can start on now; null when there is none, and notes why.
   const BatchHost* FreeHost(const Entry& entry, const Batch& batch) {
     std::string why;
+    const BatchHost* best = nullptr;
     for (const BatchHost& host : batch.hosts) {
       const auto busy = busy_.find(host.target_name);
       if (IsLater(host.not_before_ms)) {
         if (why.empty()) why = absl::StrCat(host.why, TriedAgain(host.not_before_ms, now_ms_));
+      } else if (entry.gpus >= 0 && !host.target_name.empty()) {
+        if (best == nullptr || load_[host.target_name] < load_[best->target_name]) best = &host;
       } else if (!host.target_name.empty() && busy != busy_.end()) {
         if (why.empty()) why = absl::StrCat(host.target_name, " has ", busy->second);
       } else {
-        return &host;
+        return best == nullptr ? &host : best;
       }
     }
+    if (best != nullptr) return best;
     Wait(entry, why.empty() ? "no machine is named for it" : why);
     return nullptr;
   }
@@ -119,6 +131,8 @@ class Planner {
   std::map<std::string, std::string> busy_;
   const std::map<std::string, Dependency>& dependencies_;
   const int64_t now_ms_;
+  static constexpr int kWholeMachine = 1000;
+  std::map<std::string, int> load_;  // GPUs that are asked for, by machine
   std::map<std::string, int> live_;  // by batch id
   StartPlan plan_;
 };
@@ -137,6 +151,8 @@ const char* EntryPhaseWord(EntryPhase phase) {
       return "waiting";
     case EntryPhase::kStarting:
       return "starting";
+    case EntryPhase::kQueued:
+      return "queued";
     case EntryPhase::kRunning:
       return "running";
     case EntryPhase::kDone:

@@ -19,8 +19,9 @@ namespace gpuctl {
 inline constexpr absl::Duration kLongestWait = absl::Minutes(15);
 
 // What people see of an entry.
-enum class EntryPhase { kWaiting, kStarting, kRunning, kDone, kFailed, kCancelled };
-// Returns "waiting", "starting", "running", "done", "failed" or "cancelled".
+enum class EntryPhase { kWaiting, kStarting, kQueued, kRunning, kDone, kFailed, kCancelled };
+// Returns "waiting", "starting", "queued" (in its machine's own queue), "running", "done", "failed"
+// or "cancelled".
 const char* EntryPhaseWord(EntryPhase phase);
 
 struct EntryView {
@@ -30,7 +31,10 @@ struct EntryView {
   std::string why;  // why it waits, failed or was cancelled; "" otherwise
 
   // True when it counts among those that run at once.
-  bool live() const { return phase == EntryPhase::kStarting || phase == EntryPhase::kRunning; }
+  bool live() const {
+    return phase == EntryPhase::kStarting || phase == EntryPhase::kQueued ||
+           phase == EntryPhase::kRunning;
+  }
   bool over() const { return !live() && phase != EntryPhase::kWaiting; }
 };
 
@@ -67,9 +71,11 @@ struct StartPlan {
   std::map<std::string, std::string> cancels;  // entries that can never start, and why
 };
 
-// Plans what starts now. Entries of higher priority come first, then those of older batches. `busy`
-// has the machines (NodeTarget::name) with a live run, and that run's name. `dependencies` has each
-// "run:ID" and "entry:ID" that entries come after; one that is missing has failed.
+// Plans what starts now. An entry with a number of GPUs goes to the machine that has least to do,
+// whose own queue starts it; one without needs a machine for itself. Entries of higher priority
+// come first, then those of older batches. `busy` has the machines (NodeTarget::name) with a live
+// run, and that run's name. `dependencies` has each "run:ID" and "entry:ID" that entries come
+// after; one that is missing has failed.
 StartPlan PlanStarts(const std::vector<BatchView>& batches,
                      const std::map<std::string, std::string>& busy,
                      const std::map<std::string, Dependency>& dependencies, int64_t now_ms);

@@ -60,6 +60,19 @@ TEST(BatchPlan, AMachineBelongsToOneRunOfAllBatches) {
   EXPECT_THAT(plan.waits.at("1"), HasSubstr("a has name-3"));
 }
 
+TEST(BatchPlan, SharesOfMachinesAreQueuedThereAtOnceWhereLeastIsToDo) {
+  std::vector<Entry> entries;
+  for (const char* id : {"1", "2", "3", "4"}) {
+    entries.push_back(Waiting(id));
+    entries.back().gpus = 1;
+  }
+  entries.push_back(Waiting("whole"));
+  const BatchView view = View("b", 9, {Host("a"), Host("b")}, entries);
+  StartPlan plan = PlanStarts({view}, {{"a", "other-1"}}, {}, 0);
+  EXPECT_THAT(Starts(plan), ElementsAre("1@a", "2@b", "3@a", "4@b"));
+  EXPECT_THAT(plan.waits.at("whole"), HasSubstr("a has other-1"));
+}
+
 TEST(BatchPlan, RentedMachinesAreAsManyAsMayRunAtOnce) {
   const BatchView view = View("b", 2, {BatchHost()}, {Waiting("1"), Waiting("2"), Waiting("3")});
   EXPECT_THAT(Starts(PlanStarts({view}, {}, {}, 0)), ElementsAre("1@", "2@"));

@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS batch_entries (
   run_id TEXT NOT NULL DEFAULT '', machine TEXT NOT NULL DEFAULT '',
   not_before_ms INTEGER NOT NULL DEFAULT 0, failures INTEGER NOT NULL DEFAULT 0,
   resumes INTEGER NOT NULL DEFAULT 0, followed INTEGER NOT NULL DEFAULT 0,
-  outcome TEXT NOT NULL DEFAULT ''
+  outcome TEXT NOT NULL DEFAULT '', gpus INTEGER NOT NULL DEFAULT -1
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS batch_entries_batch ON batch_entries (batch_id, number);
 CREATE INDEX IF NOT EXISTS batch_entries_live ON batch_entries (state)
@@ -55,7 +55,7 @@ CREATE INDEX IF NOT EXISTS batch_attempts_batch ON batch_attempts (batch_id);
 #define GPUCTL_ENTRY_COLUMNS                                                                  \
   "e.entry_id, e.batch_id, e.number, e.name, e.parameters, e.launch, e.priority, e.after, "   \
   "e.state, e.why, e.run_id, e.machine, e.not_before_ms, e.failures, e.resumes, e.followed, " \
-  "e.outcome"
+  "e.outcome, e.gpus"
 
 EntryState StateOf(absl::string_view word) {
   for (const EntryState state :
@@ -111,6 +111,7 @@ Entry ReadEntry(SqliteStatement& row) {
   entry.resumes = static_cast<int>(row.Int(column++));
   entry.followed = static_cast<int>(row.Int(column++));
   entry.outcome = row.Text(column++);
+  entry.gpus = static_cast<int>(row.Int(column++));
   return entry;
 }
 
@@ -223,12 +224,12 @@ absl::Status BatchStore::InsertLocked(const Batch& batch, const std::vector<Entr
     for (const auto& [name, value] : entry.parameters) parameters.push_back({name, value});
     SqliteStatement one(database_,
                         "INSERT INTO batch_entries (entry_id, batch_id, number, name, parameters, "
-                        "launch, priority, after, state, resumes) "
-                        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'waiting', ?)",
+                        "launch, priority, after, state, resumes, gpus) "
+                        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?)",
                         absl::StrCat("record entry ", entry.name));
     one.Bind(entry.entry_id).Bind(batch.batch_id).Bind(int64_t{entry.number}).Bind(entry.name);
     one.Bind(ToText(parameters)).Bind(entry.launch_json).Bind(int64_t{entry.priority});
-    one.Bind(ToText(entry.after)).Bind(int64_t{entry.resumes});
+    one.Bind(ToText(entry.after)).Bind(int64_t{entry.resumes}).Bind(int64_t{entry.gpus});
     RETURN_IF_ERROR(one.Run());
   }
   return absl::OkStatus();
@@ -360,7 +361,7 @@ absl::StatusOr<std::vector<Attempt>> BatchStore::Attempts(absl::string_view batc
 }
 
 absl::Status BatchStore::CheckMachineIsFree(const ClaimRequest& request) {
-  if (request.machine.empty()) return absl::OkStatus();
+  if (request.machine.empty() || request.shares) return absl::OkStatus();
   SqliteStatement taken(database_,
                         "SELECT e.name FROM batch_entries e LEFT JOIN runs r USING (run_id) "
                         "WHERE e.machine = ?1 AND " GPUCTL_ENTRY_IS_LIVE

@@ -59,8 +59,9 @@ struct Entry {
   int number = 0;    // from 1, in the order of the batch
   std::string name;  // BATCH-NUMBER, unique; the name that its run asks for
   Parameters parameters;
-  std::string launch_json;         // a LaunchRecord
-  int priority = 0;                // higher ones start first
+  std::string launch_json;  // a LaunchRecord
+  int priority = 0;         // higher ones start first
+  int gpus = -1;            // GPUs of a machine for its run alone; -1: it takes the whole machine
   std::vector<std::string> after;  // "entry:ID", "run:ID": these must have succeeded
   EntryState state = EntryState::kWaiting;
   std::string why;            // why it waits, failed, or was cancelled; for people
@@ -88,6 +89,7 @@ struct ClaimRequest {
   std::string entry_id;
   std::string run_id;
   std::string machine;      // BatchHost::target_name; "" for a rented machine
+  bool shares = false;      // the machine's own queue gives the run its GPUs
   double reserved_usd = 0;  // for a rented machine
   int64_t now_ms = 0;
   // Checks that the batch's cost limit, in USD, allows this start beside its other attempts. Called

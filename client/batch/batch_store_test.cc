@@ -165,6 +165,13 @@ TEST_F(BatchStoreTest, AMachineHasOneRun) {
   ASSERT_TRUE(Claim(*store_, "e-sweep-1", "r-1", "gpu1").ok());
   EXPECT_FALSE(Claim(*store_, "e-sweep-2", "r-2", "gpu1").ok());
   EXPECT_TRUE(Claim(*store_, "e-sweep-2", "r-2", "gpu2").ok());
+  ClaimRequest sharing;
+  sharing.entry_id = "e-sweep-3";
+  sharing.run_id = "r-4";
+  sharing.machine = "gpu1";
+  sharing.shares = true;
+  ASSERT_TRUE(store_->Claim(sharing).ok());
+  ASSERT_TRUE(store_->Release("e-sweep-3", "r-4", "", 0, false).ok());
   // So does a run of the user's own.
   Launch("r-9", "gpu3");
   EXPECT_FALSE(Claim(*store_, "e-sweep-3", "r-3", "gpu3").ok());

@@ -15,6 +15,8 @@
 #include "client/base/paths.h"
 #include "client/dispatch/settle_claims.h"
 #include "client/follow/catch_up_all.h"
+#include "client/follow/run_outcome.h"
+#include "client/runs/run_status.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
@@ -196,6 +198,20 @@ absl::StatusOr<std::vector<BatchView>> ReadBatches(RunStore& runs, BatchStore& b
   }
   RETURN_IF_ERROR(batches.SetOutcomes(ended));
   return views;
+}
+
+void MarkQueued(CommandContext& context, std::vector<BatchView>& views) {
+  for (BatchView& batch : views) {
+    for (EntryView& view : batch.entries) {
+      if (view.phase != EntryPhase::kRunning || view.entry.gpus < 0 || view.run->end.has_value()) {
+        continue;
+      }
+      const absl::StatusOr<RunStatus> status = MirroredStatus(context, *view.run);
+      if (!status.ok() || status->phase != RunPhase::kQueued) continue;
+      view.phase = EntryPhase::kQueued;
+      view.why = absl::StrCat("waits for GPUs of ", view.run->target.name, ", which starts it");
+    }
+  }
 }
 
 absl::StatusOr<std::map<std::string, std::string>> WhyTheyWait(CommandContext& context,

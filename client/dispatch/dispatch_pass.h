@@ -23,6 +23,9 @@ absl::StatusOr<std::vector<BatchView>> ReadBatches(RunStore& runs, BatchStore& b
                                                    const std::vector<std::string>& names,
                                                    bool open_only);
 
+// Marks those that wait in their machine's own queue, as far as it was told here.
+void MarkQueued(CommandContext& context, std::vector<BatchView>& views);
+
 // Returns why each waiting entry of `views` waits, by its id, given all open batches.
 absl::StatusOr<std::map<std::string, std::string>> WhyTheyWait(CommandContext& context,
                                                                RunStore& runs, BatchStore& batches);

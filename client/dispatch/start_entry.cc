@@ -163,6 +163,7 @@ class Starter {
     request.run_id = plan.row.run_id;
     if (!plan.rents) {
       request.machine = plan.own_machine.name;
+      request.shares = entry_.gpus >= 0;
       return batches_.Claim(request);
     }
     request.reserved_usd =

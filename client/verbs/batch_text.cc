@@ -18,9 +18,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr EntryPhase kPhases[] = {EntryPhase::kWaiting, EntryPhase::kStarting,
-                                  EntryPhase::kRunning, EntryPhase::kDone,
-                                  EntryPhase::kFailed,  EntryPhase::kCancelled};
+constexpr EntryPhase kPhases[] = {EntryPhase::kWaiting,  EntryPhase::kStarting, EntryPhase::kQueued,
+                                  EntryPhase::kRunning,  EntryPhase::kDone,     EntryPhase::kFailed,
+                                  EntryPhase::kCancelled};
 // Beyond its patience a pass asks machines, settles what was cut short, and plans.
 constexpr absl::Duration kPassSlack = absl::Minutes(10);
 

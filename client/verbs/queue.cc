@@ -191,6 +191,7 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
     context.PrintJson(json);
   } else {
     ASSIGN_OR_RETURN(std::vector<BatchView> views, FindViews(*runs, *batches, flags));
+    MarkQueued(context, views);
     RETURN_IF_ERROR(AddReasons(context, *runs, *batches, views));
     RETURN_IF_ERROR(flags.results ? PrintResults(context, holdings, flags.result, views)
                                   : Print(context, holdings, *batches, flags, views));

@@ -83,7 +83,7 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   const FlagSet::Flag seed = parser.Option("--seed", flags.seed, "Draw others (default 0)");
   parser
       .Option("--max-parallel", flags.max_parallel,
-              "Most runs at once (default: one a machine; 1 when renting)")
+              "Most runs at once (default: one a machine, all with --gpus;\n1 when renting)")
       .Range(1, kMostEntries);
   parser.Option("--max-cost", flags.max_cost, "Most that the batch may cost in all, in USD");
   parser.Option("--priority", flags.priority, "Higher ones start first (default 0)")
@@ -359,6 +359,7 @@ absl::Status Submission::MakeEntries(const std::vector<Parameters>& parameters) 
       }
       const bool resumes = batch_.rents && ResumesWhenPreempted(record->spec);
       entry.resumes = resumes ? record->spec.max_retries : 0;
+      entry.gpus = record->spec.gpus.value_or(-1);
       entry.launch_json = FormatLaunchRecord(*record);
       launches.push_back(absl::StrCat(entry.launch_json, absl::StrJoin(source.after, ","), ";",
                                       absl::StrJoin(flags_.after, ",")));
@@ -401,7 +402,10 @@ absl::Status Submission::SetMoney() {
 }
 
 absl::Status Submission::SetParallel() {
+  const bool shares = !batch_.rents && std::all_of(entries_.begin(), entries_.end(),
+                                                   [](const Entry& one) { return one.gpus >= 0; });
   batch_.max_parallel = flags_.max_parallel > 0 ? flags_.max_parallel
+                        : shares                ? static_cast<int>(entries_.size())
                                                 : std::max<int>(1, static_cast<int>(hosts_.size()));
   return absl::OkStatus();
 }
@@ -512,9 +516,10 @@ absl::Status PrintSubmitted(CommandContext& context, RunStore& runs, BatchStore&
 // Says what became of the batch so far, and how it goes on.
 absl::Status TellOfBatch(CommandContext& context, RunStore& runs, BatchStore& batches,
                          const std::string& name) {
-  ASSIGN_OR_RETURN(const std::vector<BatchView> views,
+  ASSIGN_OR_RETURN(std::vector<BatchView> views,
                    ReadBatches(runs, batches, {name}, /*open_only=*/false));
   if (views.empty()) return absl::OkStatus();
+  MarkQueued(context, views);
   context.Say(absl::StrCat(name, ": ", DescribeCounts(views[0])));
   if (CountOf(views[0], EntryPhase::kWaiting) > 0) {
     context.Hint(absl::StrCat("gpuctl wait --batch ", name,

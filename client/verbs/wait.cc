@@ -91,6 +91,7 @@ absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const 
     ASSIGN_OR_RETURN(std::vector<BatchView> views,
                      ReadBatches(runs, *batches, {name}, /*open_only=*/false));
     if (views.empty()) return absl::NotFoundError(absl::StrCat("batch ", name, " is gone"));
+    MarkQueued(context, views);
     const BatchView& view = views.front();
     if (const std::string counts = DescribeCounts(view); counts != told) {
       context.Say(absl::StrCat(name, ": ", counts));

@@ -18,7 +18,8 @@ import socket
 import subprocess
 import time
 
-from runs import DEADLINE_S, processes_with, run_tests, ssh_server, wait_until
+from runs import DEADLINE_S, Laptop, processes_with, run_tests, ssh_server, wait_until
+from slots import give_gpus
 
 # Notes "begin VALUE RUN" and "end VALUE RUN"; appending so little is one write.
 JOB = 'echo "begin {v} $GPUCTL_RUN_ID" >> %s; sleep %s; echo "end {v} $GPUCTL_RUN_ID" >> %s'
@@ -53,6 +54,14 @@ def notes(l, name):
 def job(l, name, seconds="0.2"):
     path = os.path.join(l.dir, name)
     return ["--no-workdir", "--", "bash", "-c", JOB % (path, seconds, path)]
+
+
+def gated_job(l, name):
+    """A job that waits until the file `go` is there."""
+    path = os.path.join(l.dir, name)
+    script = ('echo "begin {v} $GPUCTL_RUN_ID" >> %s; while [ ! -e %s ]; do sleep 0.05; done; '
+              'echo "end {v} $GPUCTL_RUN_ID" >> %s' % (path, os.path.join(l.dir, "go"), path))
+    return ["--no-workdir", "--", "bash", "-c", script]
 
 
 def most_at_once(l, name):
@@ -221,6 +230,26 @@ def test_what_comes_after_another_waits_for_its_success(l):
     assert entry["state"] == "cancelled" and "later-1" in entry["why"], entry
     assert notes(l, "later.ran") == []
     l.run("submit", "--after", "nothing-like-it", "--host", "local", "--", "true", code=2)
+
+
+def test_shares_of_a_machine_wait_in_its_own_queue(l):
+    other = Laptop(l.gpuctl, l.fake_job)  # its agent finds GPUs
+    try:
+        give_gpus(other, 2)
+        other.run("submit", "--name", "shares", "--host", "local", "--gpus", "1", "--sweep",
+                  "v=" + ",".join(str(i) for i in range(6)), *gated_job(other, "shares.ran"))
+        wait_until(lambda: len(notes(other, "shares.ran")) == 2, "two run")
+        found = batch(other, "shares")
+        assert (found["running"], found["queued"], found["waiting"]) == (2, 4, 0), found
+        assert "which starts it" in found["entries"][5]["why"], found
+        # From here on no gpuctl of the laptop does anything.
+        open(os.path.join(other.dir, "go"), "w", encoding="utf-8").close()
+        wait_until(lambda: len(notes(other, "shares.ran")) == 12, "all have ended")
+        assert most_at_once(other, "shares.ran") == 2
+        other.run("wait", "--batch", "shares")
+        check_ran_once(other, "shares.ran", [str(i) for i in range(6)])
+    finally:
+        other.close()
 
 
 def test_a_higher_priority_goes_first(l):
