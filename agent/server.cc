@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -106,8 +105,8 @@ absl::Status Serve(const ServerOptions& options, const RootPaths& paths, const U
   ProcessShimLauncher launcher(JoinPath(options.bundle_dir, "gpuctl-shim"));
   Telemetry telemetry(paths, std::make_unique<NvidiaSmiProbe>("", clock), clock);
   const auto list_gpus = [&telemetry, visible = OwnVisibleDevices()] {
-    const std::optional<std::vector<gpuctl::v1::Gpu>> gpus = telemetry.ListedGpus();
-    return gpus.has_value() ? std::optional(VisibleGpus(*gpus, visible)) : std::nullopt;
+    const Telemetry::Listed listed = telemetry.ListedGpus();
+    return NodeGpus{VisibleGpus(listed.gpus, visible), listed.complete};
   };
   JobTable jobs(paths, node_id, launcher, clock, list_gpus);
   AgentService service(paths, node_id, absl::StrCat(BundleVersion(options.bundle_dir)), jobs,

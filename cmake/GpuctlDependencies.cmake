@@ -26,6 +26,9 @@ if(GPUCTL_BUILD_CLIENT)
   pkg_check_modules(YAML_CPP REQUIRED IMPORTED_TARGET yaml-cpp)
   # Only the headers: provisioning loads the library at the first request.
   pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
+  # toml++ has only headers that matter.
+  find_path(GPUCTL_TOMLPLUSPLUS_DIR toml++/toml.h REQUIRED)
+  mark_as_advanced(GPUCTL_TOMLPLUSPLUS_DIR)
 endif()
 if(BUILD_TESTING)
   find_package(GTest REQUIRED)

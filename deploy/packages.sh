@@ -28,7 +28,7 @@ debian_packages() {
       echo build-essential cmake ninja-build pkg-config ccache lld git ca-certificates python3 \
         protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev libgrpc-dev \
         libabsl-dev libre2-dev libc-ares-dev zlib1g-dev libssl-dev libssh-dev libspdlog-dev \
-        libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libsqlite3-dev libzstd-dev \
+        libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libtomlplusplus-dev libcli11-dev libsqlite3-dev libzstd-dev \
         libcurl4-openssl-dev libcpp-httplib-dev libutf8proc-dev libpcre2-dev libgtest-dev libgmock-dev \
         openssh-client openssh-server
       ;;
@@ -49,7 +49,7 @@ debian_packages() {
       ;;
     # For gpuctl itself, without its tests.
     client)
-      echo libssh-dev libyaml-cpp-dev libcli11-dev libsqlite3-dev libcurl4-openssl-dev libpcre2-dev git \
+      echo libssh-dev libyaml-cpp-dev libtomlplusplus-dev libcli11-dev libsqlite3-dev libcurl4-openssl-dev libpcre2-dev git \
         python3 dpkg-dev file
       ;;
     mac) echo dpkg-dev make perl tcl lld-16 llvm ;;
@@ -77,7 +77,7 @@ homebrew_packages() {
   case $1 in
     build)
       echo cmake ninja pkgconf ccache protobuf grpc abseil re2 c-ares "$(homebrew_openssl)" libssh \
-        spdlog fmt nlohmann-json yaml-cpp cli11 sqlite zstd curl cpp-httplib utf8proc pcre2 \
+        spdlog fmt nlohmann-json yaml-cpp tomlplusplus cli11 sqlite zstd curl cpp-httplib utf8proc pcre2 \
         googletest
       ;;
     trainer) echo pytorch ;;

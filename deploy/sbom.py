@@ -18,7 +18,7 @@ import urllib.parse
 
 # Only their headers are used, or the compiler adds them by itself.
 ALSO = ["libc6-dev", "libstdc++-12-dev", "libgcc-12-dev", "nlohmann-json3-dev", "libspdlog-dev",
-        "libfmt-dev", "libcli11-dev", "ca-certificates"]
+        "libfmt-dev", "libcli11-dev", "libtomlplusplus-dev", "ca-certificates"]
 # Debian's names of licenses that SPDX names otherwise. Others have the same or no name.
 SPDX = {"Apache-2": "Apache-2.0", "Expat": "MIT", "BSD-3-clause": "BSD-3-Clause",
         "BSD-2-clause": "BSD-2-Clause", "GPL-2": "GPL-2.0-only", "GPL-2+": "GPL-2.0-or-later",

@@ -20,6 +20,7 @@
 #   GPUCTL_TRAINER_CXXFLAGS   more flags for it
 #   GPUCTL_TRAINER_CACHE      where the program is kept; else .gpuctl/trainer on $GPUCTL_VOLUME, else
 #                             trainer/ in the root of the node
+#   GPUCTL_TRAINER_OBJECTS    a folder for the compiled files of a build, ROOM-FILE.o: for tests
 set -eu
 LC_ALL=C
 export LC_ALL
@@ -46,7 +47,8 @@ if [ "${1:-}" = --compile ]; then
       more="-O3 -fopenmp-simd -ffp-contract=fast" ;;
   esac
   # shellcheck disable=SC2086  # flags are words
-  $TRAINER_COMPILE $more $TRAINER_MORE -c "trainer/$source" -o "$TRAINER_OBJECTS/$number.o" ||
+  $TRAINER_COMPILE $more $TRAINER_MORE -c "trainer/$source" \
+    -o "$TRAINER_OBJECTS/$(echo "${source%.cc}" | tr / -).o" ||
     exit 255 # xargs starts no more
   exit 0
 fi
@@ -205,11 +207,16 @@ include="-isystem $chosen/include"
 [ "$chosen" != /usr ] || include=
 TRAINER_COMPILE="$compiler $flags -I. -isystem include $include"
 TRAINER_COMPILE="$TRAINER_COMPILE -isystem $chosen/include/torch/csrc/api/include"
-libraries="-ltorch -ltorch_cpu"
+# The C++ library first: torch's wheels export parts of an older one (std::filesystem), with which a
+# program crashes that finds them before.
+libraries="-lstdc++ -ltorch -ltorch_cpu"
 [ -z "$chosen_cuda" ] || libraries="$libraries -ltorch_$chosen_cuda"
 libraries="$libraries -lc10"
 [ -z "$chosen_cuda" ] || libraries="$libraries -lc10_$chosen_cuda"
-libraries="-L$chosen_libraries -Wl,--no-as-needed $libraries -ldl -Wl,-rpath,$chosen_libraries"
+# With its symbols exported, the program and torch have one of each template and inline variable. Where
+# they had two, steps on CUDA crashed with torch 2.11.
+libraries="-rdynamic -L$chosen_libraries -Wl,--no-as-needed $libraries -ldl"
+libraries="$libraries -Wl,-rpath,$chosen_libraries"
 libraries="$libraries -Wl,--unresolved-symbols=ignore-in-shared-libs -Wl,-z,relro -Wl,-z,now"
 if [ "$mode" = --compiler ]; then
   printf '%s\n%s\n' "$TRAINER_COMPILE" "$libraries"
@@ -298,6 +305,7 @@ build() {
     no torch "the trainer that was built for $torch in $chosen does not start; the lines above say why" \
       "name another torch with GPUCTL_TORCH"
   fi
+  [ -z "${GPUCTL_TRAINER_OBJECTS:-}" ] || cp "$building"/*.o "$GPUCTL_TRAINER_OBJECTS"
   # What is in its place is whole, also after a power failure.
   sync "$building/gpuctl-trainer" 2>/dev/null || sync
   mv -f "$building/gpuctl-trainer" "$program"

@@ -50,20 +50,20 @@ absl::Status JobTable::CheckGpus(const gpuctl::v1::JobSpec& spec) {
       return absl::InvalidArgumentError("a secret cannot name the GPUs of a job that gets some");
     }
   }
+  const size_t wanted = static_cast<size_t>(spec.gpus());
   const absl::Duration deadline = clock_.SinceBoot() + kListPatience;
-  std::optional<std::vector<std::string>> gpus =
-      list_gpus_ ? list_gpus_() : std::vector<std::string>();
-  while (!gpus.has_value() && clock_.SinceBoot() < deadline) {
+  NodeGpus gpus = list_gpus_();
+  while (gpus.names.size() < wanted && !gpus.complete && clock_.SinceBoot() < deadline) {
     clock_.SleepFor(kListInterval);
     gpus = list_gpus_();
   }
-  const size_t total = gpus.has_value() ? gpus->size() : 0;
-  if (static_cast<size_t>(spec.gpus()) <= total) return absl::OkStatus();
-  return DetailedError(absl::StatusCode::kOutOfRange,
-                       absl::StrCat("it asks for ", SomeGpus(spec.gpus()), ", and the node has ",
-                                    SomeGpus(static_cast<int64_t>(total)), " to give",
-                                    gpus.has_value() ? "" : ": nvidia-smi does not list any"),
-                       ErrorDetail::KIND_TOO_FEW_GPUS, node_id_);
+  if (gpus.names.size() >= wanted) return absl::OkStatus();
+  return DetailedError(
+      absl::StatusCode::kOutOfRange,
+      absl::StrCat("it asks for ", SomeGpus(spec.gpus()), ", and the node has ",
+                   SomeGpus(static_cast<int64_t>(gpus.names.size())), " to give",
+                   gpus.complete || !gpus.names.empty() ? "" : ": nvidia-smi does not list any"),
+      ErrorDetail::KIND_TOO_FEW_GPUS, node_id_);
 }
 
 JobTable::Survey JobTable::SurveyGpus() {
@@ -148,10 +148,7 @@ QueuePlan JobTable::Plan(Survey& survey) {
   for (WaitingJob& job : survey.waiting) {
     if (job.ticket == 0) job.ticket = ++last;
   }
-  HeldGpus held = survey.held;
-  const std::optional<std::vector<std::string>> gpus = list_gpus_ ? list_gpus_() : std::nullopt;
-  held.all = held.all || !gpus.has_value();
-  QueuePlan plan = PlanQueue(gpus.value_or(std::vector<std::string>()), held, survey.waiting);
+  QueuePlan plan = PlanQueue(list_gpus_().names, survey.held, survey.waiting);
   places_ = plan.waits;
   return plan;
 }
@@ -234,14 +231,13 @@ void JobTable::ForgetSecrets(const std::string& job_id) {
 }
 
 std::optional<gpuctl::v1::GpuSlots> JobTable::Slots() {
-  const std::optional<std::vector<std::string>> gpus =
-      list_gpus_ ? list_gpus_() : std::vector<std::string>();
-  if (!gpus.has_value()) return std::nullopt;
+  const NodeGpus gpus = list_gpus_();
+  if (!gpus.complete) return std::nullopt;
   MutexLock lock(mutex_);
   const Survey survey = SurveyGpus();
   gpuctl::v1::GpuSlots slots;
-  slots.set_total(static_cast<int32_t>(gpus->size()));
-  slots.set_free(PlanQueue(*gpus, survey.held, {}).free_gpus);
+  slots.set_total(static_cast<int32_t>(gpus.names.size()));
+  slots.set_free(PlanQueue(gpus.names, survey.held, {}).free_gpus);
   slots.set_queued_jobs(static_cast<int32_t>(survey.waiting.size()));
   return slots;
 }

@@ -112,7 +112,7 @@ class JobQueueTest : public ::testing::Test {
   FakeClock clock_;
   Shims shims_;
   RootPaths paths_;
-  std::optional<std::vector<std::string>> gpus_ = std::vector<std::string>{"a", "b"};
+  NodeGpus gpus_{{"a", "b"}, true};
   std::map<std::string, UniqueFd> locks_;
   std::unique_ptr<JobTable> table_;
 };
@@ -212,7 +212,7 @@ TEST_F(JobQueueTest, MoreThanThereAreIsRefused) {
 }
 
 TEST_F(JobQueueTest, ADriverThatListsNothingRefusesAfterAWhile) {
-  gpus_.reset();
+  gpus_ = {};
   auto started =
       std::async(std::launch::async, [this] { return table_->Start(Request("j-1", 1)).status(); });
   clock_.BlockUntilWaiters(1);
@@ -225,15 +225,28 @@ TEST_F(JobQueueTest, ADriverThatListsNothingRefusesAfterAWhile) {
   EXPECT_FALSE(table_->Slots().has_value());
 }
 
+TEST_F(JobQueueTest, ADriverThatBeginsToListIsWaitedFor) {
+  gpus_ = {{"a"}, false};
+  Start("j-1", 1);  // what is there may be given
+  EXPECT_THAT(GpusOf("j-1"), ElementsAre("a"));
+  auto started =
+      std::async(std::launch::async, [this] { return table_->Start(Request("j-2", 2)).status(); });
+  clock_.BlockUntilWaiters(1);
+  gpus_ = {{"a", "b"}, true};
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_OK(started.get());
+  EXPECT_EQ(StateOf("j-2"), gpuctl::v1::JOB_STATE_QUEUED);
+}
+
 TEST_F(JobQueueTest, NothingStartsWhileTheGpusAreUnknown) {
   Start("j-1", 2);
   Begin("j-1");
   Start("j-2", 1);
   End("j-1");
-  gpus_.reset();
+  gpus_ = {};
   table_->Tend();
   EXPECT_EQ(StateOf("j-2"), gpuctl::v1::JOB_STATE_QUEUED);
-  gpus_ = {"a"};
+  gpus_ = {{"a"}, true};
   table_->Tend();
   EXPECT_THAT(GpusOf("j-2"), ElementsAre("a"));
 }

@@ -61,7 +61,9 @@ JobTable::JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher,
       node_id_(std::move(node_id)),
       launcher_(launcher),
       clock_(clock),
-      list_gpus_(std::move(gpus)) {}
+      list_gpus_(gpus ? std::move(gpus) : [] {
+        return NodeGpus{{}, true};
+      }) {}
 
 absl::StatusOr<Job> JobTable::Start(const StartJobRequest& request) {
   const std::string& job_id = request.spec().job_id();

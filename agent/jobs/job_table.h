@@ -17,6 +17,7 @@
 #include "agent/jobs/shim_launcher.h"
 #include "agent/slots/gpu_claim.h"
 #include "agent/slots/queue_plan.h"
+#include "agent/slots/visible_gpus.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/job/job_layout.h"
@@ -28,9 +29,7 @@ namespace gpuctl {
 // The jobs of one node root. The server's lock ensures that a root has one table. Thread-safe.
 class JobTable {
  public:
-  // Returns the names of the node's GPUs, as in CUDA_VISIBLE_DEVICES; nothing before the driver has
-  // listed them.
-  using ListGpus = std::function<std::optional<std::vector<std::string>>()>;
+  using ListGpus = std::function<NodeGpus()>;
 
   // All arguments must outlive the table. Without `gpus` the node has no GPU.
   JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher, Clock& clock,

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,7 @@ void LimitKeeper::Enforce() {
   if (!names.ok()) return;
   for (const std::string& name : *names) {
     if (done_.count(name) == 0) EnforceTime(name);
+    if (no_alerts_.count(name) == 0) EnforceAlerts(name);
   }
 }
 
@@ -157,6 +159,35 @@ void LimitKeeper::EnforceTime(const std::string& job_id) {
   const absl::Status sent = SendControl(job, "stop limit:time\n");
   Log(LogLevel::kInfo,
       absl::StrCat("guard: job ", job_id, " reached its time limit: ", sent.ToString()));
+  if (sent.ok()) told_[job_id] = state->attempt();
+}
+
+void LimitKeeper::EnforceAlerts(const std::string& job_id) {
+  const JobPaths job = paths_.Job(job_id);
+  if (alerts_.count(job_id) == 0) {
+    const absl::StatusOr<StoredSpec> stored = ReadStoredSpec(job);
+    if (!stored.ok()) return;
+    if (!HasAlerts(stored->spec)) {
+      no_alerts_.insert(job_id);
+      return;
+    }
+    alerts_.emplace(std::piecewise_construct, std::forward_as_tuple(job_id),
+                    std::forward_as_tuple(job, stored->spec));
+  }
+  const absl::StatusOr<gpuctl::v1::Job> state = DeriveJob(job);
+  if (!state.ok()) return;
+  if (state->state() == gpuctl::v1::JOB_STATE_FINISHED) {
+    alerts_.erase(job_id);
+    no_alerts_.insert(job_id);
+    return;
+  }
+  if (state->state() != gpuctl::v1::JOB_STATE_RUNNING || told_[job_id] == state->attempt()) return;
+  const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(job);
+  if (!lifecycle.ok()) return;
+  const std::optional<std::string> why = alerts_.at(job_id).Look(*lifecycle);
+  if (!why.has_value()) return;
+  const absl::Status sent = SendControl(job, absl::StrCat("stop ", kAlertPrefix, *why, "\n"));
+  Log(LogLevel::kInfo, absl::StrCat("guard: job ", job_id, ": ", *why, ": ", sent.ToString()));
   if (sent.ok()) told_[job_id] = state->attempt();
 }
 

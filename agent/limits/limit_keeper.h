@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "agent/limits/job_alerts.h"
 #include "agent/limits/node_limits.h"
 #include "common/base/clock.h"
 #include "common/job/job_layout.h"
@@ -30,7 +31,8 @@ class LimitKeeper {
   // `boot_id` is this boot's, except in tests.
   LimitKeeper(const RootPaths& paths, Clock& clock, std::string boot_id);
   // Stops jobs that are past their time ("limit:time"), and all jobs when the lease has only enough
-  // money left for their end and the salvage ("limit:cost"). Writes the clocks' progress to
+  // money left for their end and the salvage ("limit:cost"), and jobs that fulfil a condition of
+  // their own ("alert:…"). Writes the clocks' progress to
   // clock.json, once a minute and whenever a job or a session ends. Cheap, because it does not look
   // again at jobs that are over.
   void Enforce();
@@ -39,6 +41,8 @@ class LimitKeeper {
 
  private:
   void EnforceTime(const std::string& job_id);
+  // Stops a job that fulfils one of its own conditions ("alert:loss is nan at step 120").
+  void EnforceAlerts(const std::string& job_id);
   void EnforceLease();
   void StopJobs(const std::vector<std::string>& job_ids, const std::string& reason);
   bool AllHome(const gpuctl::v1::NodeLimits& limits, const JobCensus& census);
@@ -57,6 +61,8 @@ class LimitKeeper {
   bool noted_contact_ = false;
   std::string release_due_;
   std::set<std::string> done_;       // over, or without a limit
+  std::set<std::string> no_alerts_;  // over, or without
+  std::map<std::string, JobAlerts> alerts_;
   std::map<std::string, int> told_;  // the attempt that was told to stop
 };
 

@@ -11,6 +11,11 @@
 
 namespace gpuctl {
 
+struct NodeGpus {
+  std::vector<std::string> names;  // as in CUDA_VISIBLE_DEVICES
+  bool complete = false;           // false: the driver has not listed all yet
+};
+
 // Returns the names by which jobs see their GPUs, as in CUDA_VISIBLE_DEVICES, in the driver's
 // order: UUIDs, and the index of a GPU without one. `visible` is the value of CUDA_VISIBLE_DEVICES
 // that the agent itself was given; only what it names is ours. As CUDA does, this ends at the first

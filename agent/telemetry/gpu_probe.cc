@@ -94,6 +94,7 @@ bool NvidiaSmiParser::AddLine(absl::string_view line) {
     return false;
   }
   for (size_t i = 0; i < fields.size(); ++i) SetColumn(columns_[i], fields[i], sample);
+  has_all_ = has_all_ || samples_.count(sample.index) != 0;
   samples_[sample.index] = std::move(sample);
   return true;
 }

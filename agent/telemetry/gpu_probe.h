@@ -39,6 +39,8 @@ class GpuProbe {
   virtual std::vector<GpuSample> Sample() = 0;
   // False when the machine has no driver, so that samples will never come.
   virtual bool HasDriver() const { return true; }
+  // True when every GPU has been sampled. The first samples may come one by one.
+  virtual bool HasAll() const { return true; }
 };
 
 // Parses lines of `nvidia-smi --query-gpu=… --format=csv,nounits`. It finds columns by the header's
@@ -48,11 +50,14 @@ class NvidiaSmiParser {
   // Takes a line. Returns false for a line that it cannot read, and keeps its state.
   bool AddLine(absl::string_view line);
   const std::map<int, GpuSample>& samples() const { return samples_; }
-  void Clear() { samples_.clear(), columns_.clear(); }
+  // True when a GPU came for the second time: before that, all others came.
+  bool HasAll() const { return has_all_; }
+  void Clear() { samples_.clear(), columns_.clear(), has_all_ = false; }
 
  private:
   std::vector<std::string> columns_;
   std::map<int, GpuSample> samples_;
+  bool has_all_ = false;
 };
 
 // A probe with one long-lived nvidia-smi child, which prints a line per GPU and second. It restarts
@@ -65,6 +70,7 @@ class NvidiaSmiProbe : public GpuProbe {
   ~NvidiaSmiProbe() override;
   std::vector<GpuSample> Sample() override;
   bool HasDriver() const override { return !program_.empty(); }
+  bool HasAll() const override { return parser_.HasAll(); }
 
  private:
   void StartChild();

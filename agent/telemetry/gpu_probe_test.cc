@@ -39,6 +39,20 @@ TEST(NvidiaSmiParserTest, ReadsALineByTheHeadersNames) {
   EXPECT_EQ(gpu.driver_version, "570.86.15");
 }
 
+TEST(NvidiaSmiParserTest, HasAllGpusOnceOneComesAgain) {
+  NvidiaSmiParser parser;
+  parser.AddLine("index, uuid");
+  parser.AddLine("0, GPU-a");
+  parser.AddLine("1, [N/A]");
+  EXPECT_FALSE(parser.HasAll());
+  EXPECT_EQ(parser.samples().at(0).uuid, "GPU-a");
+  EXPECT_EQ(parser.samples().at(1).uuid, "");
+  parser.AddLine("0, GPU-a");
+  EXPECT_TRUE(parser.HasAll());
+  parser.Clear();
+  EXPECT_FALSE(parser.HasAll());
+}
+
 TEST(NvidiaSmiParserTest, OtherOrderAndMoreColumnsDoNotMatter) {
   NvidiaSmiParser parser;
   EXPECT_TRUE(parser.AddLine("temperature.gpu, fan.speed [%], index, utilization.gpu [%]"));

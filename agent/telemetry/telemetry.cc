@@ -80,7 +80,7 @@ Telemetry::Telemetry(const RootPaths& paths, std::unique_ptr<GpuProbe> gpus, Clo
       before_(ReadHostCounters()),
       before_at_(clock.SinceBoot()) {
   if (writer_.ok()) (void)writer_->TerminateLine();
-  if (!probe_->HasDriver()) listed_.emplace();
+  listed_.complete = !probe_->HasDriver();
 }
 
 absl::Status Telemetry::Tick() {
@@ -95,8 +95,10 @@ absl::Status Telemetry::Tick() {
       gpu.set_uuid(sample.uuid);
       gpu.set_memory_bytes(sample.memory_total_bytes.value_or(0));
     }
-    // The list of a driver that is silent for a moment stays.
-    if (!gpus_.empty()) listed_ = gpus_;
+    // The list of a driver that is silent for a moment stays, and so does a complete one while
+    // another begins.
+    const bool complete = !gpus_.empty() && probe_->HasAll();
+    if (complete || (!listed_.complete && !gpus_.empty())) listed_ = {gpus_, complete};
   }
   const HostCounters now = ReadHostCounters();
   const absl::Duration now_at = clock_.SinceBoot();
@@ -115,7 +117,7 @@ absl::Status Telemetry::Tick() {
   return writer_->CutTo(kKeepBytes, [](int64_t) { return absl::OkStatus(); }).status();
 }
 
-std::optional<std::vector<gpuctl::v1::Gpu>> Telemetry::ListedGpus() {
+Telemetry::Listed Telemetry::ListedGpus() {
   MutexLock lock(mutex_);
   return listed_;
 }

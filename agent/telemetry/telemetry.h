@@ -3,7 +3,6 @@
 #define GPUCTL_AGENT_TELEMETRY_TELEMETRY_H_
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,9 +39,12 @@ class Telemetry {
 
   // Returns the GPUs of the last sample.
   std::vector<gpuctl::v1::Gpu> Gpus();
-  // Returns the GPUs that the machine was last known to have: none where there is no driver,
-  // nothing before the driver has listed them.
-  std::optional<std::vector<gpuctl::v1::Gpu>> ListedGpus();
+  // The GPUs that the machine was last known to have.
+  struct Listed {
+    std::vector<gpuctl::v1::Gpu> gpus;
+    bool complete = false;  // false: the driver may name more
+  };
+  Listed ListedGpus();
 
  private:
   const RootPaths& paths_;
@@ -53,7 +55,7 @@ class Telemetry {
   absl::Duration before_at_;
   Mutex mutex_;
   std::vector<gpuctl::v1::Gpu> gpus_ ABSL_GUARDED_BY(mutex_);
-  std::optional<std::vector<gpuctl::v1::Gpu>> listed_ ABSL_GUARDED_BY(mutex_);
+  Listed listed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpuctl

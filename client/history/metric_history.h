@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "client/metrics/metric_sample.h"
+#include "common/metrics/metric_sample.h"
 
 namespace gpuctl {
 

@@ -1,7 +1,5 @@
 #include "client/launch/launch_flags.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/config/read_run_file.h"
 #include "client/results/pull_files.h"
 #include "client/spec/result_patterns.h"
 #include "client/terminal/shown_name.h"
@@ -18,45 +17,8 @@
 namespace gpuctl {
 namespace {
 
-constexpr int64_t kMaxRunFileBytes = 1 << 20;
-
 absl::Status FlagError(const char* flag, const absl::Status& status) {
   return UsageError(absl::StrCat(flag, ": ", status.message()), "gpuctl launch --help");
-}
-
-// Refuses what has no end or would wait for a writer. A shell's <(...) is a pipe below /dev/fd.
-absl::Status CheckRunFileKind(const std::string& path) {
-  struct stat info {};
-  if (stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return absl::OkStatus();
-  if (!S_ISDIR(info.st_mode) &&
-      (absl::StartsWith(path, "/dev/fd/") || absl::StartsWith(path, "/proc/self/fd/") ||
-       path == "/dev/stdin")) {
-    return absl::OkStatus();
-  }
-  return UsageError(absl::StrCat("read the run file ", path, ": it is ",
-                                 S_ISDIR(info.st_mode)    ? "a directory"
-                                 : S_ISFIFO(info.st_mode) ? "a FIFO"
-                                 : S_ISSOCK(info.st_mode) ? "a socket"
-                                                          : "a device",
-                                 ", no file"),
-                    "name a YAML file, or give a command: gpuctl launch -- CMD");
-}
-
-absl::StatusOr<RunSpec> ReadRunFile(const std::string& path) {
-  RETURN_IF_ERROR(CheckRunFileKind(path));
-  absl::StatusOr<std::string> text = ReadFileToString(path, kMaxRunFileBytes);
-  if (absl::IsNotFound(text.status())) {
-    const bool file_like = absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml");
-    return UsageError(absl::StrCat("read the run file ", path, ": no such file"),
-                      file_like ? "name an existing file, or give a command: gpuctl launch -- CMD"
-                                : absl::StrCat("to run a command write: gpuctl launch -- ",
-                                               TypedName(path, "CMD")));
-  }
-  if (!text.ok()) return WithExitCode(Annotate(text.status(), "read the run file"), kExitUsage);
-  absl::StatusOr<RunSpec> spec = ParseRunSpec(*text, path);
-  if (!spec.ok()) return WithHint(spec.status(), absl::StrCat("correct ", path, " there"));
-  if (!absl::StartsWith(spec->workdir, "/")) spec->workdir = JoinPath(DirName(path), spec->workdir);
-  return spec;
 }
 
 template <typename T, typename Parse>
@@ -102,6 +64,32 @@ absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
   RETURN_IF_ERROR(ApplyLimitFlags(flags, spec));
   const auto duration = [](const std::string& text) { return ParseDuration(text); };
   return Override("--retry-backoff", flags.retry_backoff, duration, spec.retry_backoff);
+}
+
+// Notes which fields the flags have.
+void NoteFlags(const LaunchFlags& flags, RunSpec& spec) {
+  const ResourceFlags& machine = flags.resources;
+  const std::pair<const char*, bool> fields[] = {
+      {"resources.gpu", !machine.gpu.empty()},
+      {"resources.provider", !machine.providers.empty() || !flags.target.host.empty()},
+      {"resources.max_price", !machine.max_price.empty()},
+      {"resources.on_price_rise", !machine.on_price_rise.empty()},
+      {"resources.spot", machine.spot},
+      {"resources.region", !machine.regions.empty()},
+      {"resources.disk", !machine.disk.empty()},
+      {"resources.image", !machine.image.empty()},
+      {"limits.time", !flags.time.empty()},
+      {"limits.cost", !flags.cost.empty()},
+      {"limits.idle", !flags.idle.empty() || flags.keep},
+      {"limits.salvage", !flags.salvage.empty()},
+      {"limits.lease", !flags.lease.empty()},
+      {"checkpoints", !flags.checkpoints.empty()},
+      {"artifacts", !flags.artifacts.empty()},
+      {"grace", !flags.grace.empty()},
+      {"output_limit", !flags.output_limit.empty()}};
+  for (const auto& [field, given] : fields) {
+    if (given) spec.flagged.insert(field);
+  }
 }
 
 // A command on the command line replaces whatever the file would run.
@@ -229,7 +217,7 @@ absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec) {
 }
 
 absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags,
-                                     const RunSpec* like) {
+                                     const RunSpec* like, Settings* settings) {
   if (absl::Status status = CheckTags(flags.tags); !status.ok()) return FlagError("--tag", status);
   if (absl::Status status = CheckNote(flags.note); !status.ok()) return FlagError("--note", status);
   RunSpec spec;
@@ -237,14 +225,25 @@ absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags&
   if (!flags.run_file.empty()) {
     ASSIGN_OR_RETURN(spec, ReadRunFile(flags.run_file));
   }
+  NoteFlags(flags, spec);
+  if (settings != nullptr && like == nullptr) {
+    const std::string& work = flags.workdir.empty() ? spec.workdir : flags.workdir;
+    ASSIGN_OR_RETURN(*settings, ReadSettings(context, work));
+    RETURN_IF_ERROR(settings->Apply(/*rented=*/false, spec));
+  }
   RETURN_IF_ERROR(ApplyFlags(flags, spec));
   ChooseCommand(context, flags, spec);
   RETURN_IF_ERROR(NormalizePatterns("checkpoints", PatternsOf::kCheckpoints, spec.checkpoints));
   RETURN_IF_ERROR(NormalizePatterns("artifacts", PatternsOf::kFiles, spec.artifacts));
-  if (absl::Status status = CheckRunSpec(spec); !status.ok()) {
+  RunSpec whole = spec;
+  if (settings != nullptr) RETURN_IF_ERROR(Settings(*settings).Apply(/*rented=*/true, whole));
+  if (absl::Status status = CheckRunSpec(whole); !status.ok()) {
     const bool nothing = spec.run.empty() && spec.command.empty() && spec.trainer_json.empty();
     return WithHint(status, nothing ? "for example: gpuctl launch -- python train.py"
                                     : "gpuctl launch --help explains the flags");
+  }
+  if (!spec.notify.command.empty() && !flags.dry_run) {
+    context.Say(absl::StrCat("at the run's end this computer runs: ", spec.notify.command));
   }
   return spec;
 }

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/base/flag_set.h"
+#include "client/config/settings.h"
 #include "client/launch/resolve_target.h"
 #include "client/launch/resource_flags.h"
 #include "client/runs/context.h"
@@ -54,9 +55,11 @@ absl::Status SetPullDirectory(LaunchFlags& flags);
 absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);
 
 // Returns the complete run file, or `like` in its place when that is not null, changed by the flags
-// and the command behind "--". Returns usage errors.
+// and the command behind "--". Returns usage errors. `settings` (null: none) become those that
+// count below the run file; what only rented machines have of them is still to be applied. They do
+// not count below `like`.
 absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags,
-                                     const RunSpec* like = nullptr);
+                                     const RunSpec* like = nullptr, Settings* settings = nullptr);
 
 }  // namespace gpuctl
 

@@ -41,6 +41,7 @@ absl::StatusOr<bool> PlansToRent(CommandContext& context, const Holdings& holdin
   absl::StatusOr<std::vector<Market>> markets = holdings.Open(spec.providers);
   if (markets.ok()) {
     plan.rental.markets = *std::move(markets);
+    RETURN_IF_ERROR(plan.settings.Apply(/*rented=*/true, plan.spec));
     ASSIGN_OR_RETURN(plan.login, ReadRegistryLogin(context, spec));
     ASSIGN_OR_RETURN(plan.rental.left_out, LeaveOutForImage(spec, plan.login, plan.rental.markets));
     return true;
@@ -358,16 +359,18 @@ absl::Status PlanRental(CommandContext& context, Holdings& holdings, const Launc
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& holdings,
                                           const LaunchFlags& flags, const LikeRun* like,
                                           const NamedMachine* on) {
-  ASSIGN_OR_RETURN(RunSpec spec,
-                   BuildRunSpec(context, flags, like == nullptr ? nullptr : &like->spec));
+  Settings settings;
+  ASSIGN_OR_RETURN(RunSpec spec, BuildRunSpec(context, flags,
+                                              like == nullptr ? nullptr : &like->spec, &settings));
   if (on != nullptr) {
-    ASSIGN_OR_RETURN(LaunchPlan plan,
-                     PlanLaunch(context, holdings, flags, std::move(spec), &on->target, nullptr));
+    ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context, holdings, flags, std::move(spec),
+                                                 &on->target, nullptr, std::move(settings)));
     plan.joined = on->lease;
     return plan;
   }
   if (like == nullptr) {
-    return PlanLaunch(context, holdings, flags, std::move(spec), nullptr, nullptr);
+    return PlanLaunch(context, holdings, flags, std::move(spec), nullptr, nullptr,
+                      std::move(settings));
   }
   DropForeignCostLimit(flags, spec);
   return PlanLaunch(context, holdings, flags, std::move(spec), MachineOf(like->row, flags),
@@ -376,8 +379,10 @@ absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& hol
 
 absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holdings,
                                       const LaunchFlags& flags, RunSpec spec,
-                                      const NodeTarget* machine, const StartPoint* resume) {
+                                      const NodeTarget* machine, const StartPoint* resume,
+                                      Settings settings) {
   LaunchPlan plan;
+  plan.settings = std::move(settings);
   plan.spec = std::move(spec);
   RETURN_IF_ERROR(ChooseTarget(context, holdings, flags, machine, plan));
   RETURN_IF_ERROR(PlanInputs(context, plan));

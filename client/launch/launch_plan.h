@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/base/node_target.h"
+#include "client/config/settings.h"
 #include "client/keys/market_access.h"
 #include "client/launch/launch_flags.h"
 #include "client/launch/like_run.h"
@@ -52,6 +53,7 @@ struct StartPoint {
 // machine.
 struct LaunchPlan {
   RunSpec spec;
+  Settings settings;  // the defaults in `spec`
   bool rents = false;
   RentalPlan rental;
   std::optional<Volume> volume;  // the machine mounts it at its mount_path
@@ -84,9 +86,11 @@ absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& hol
 
 // Plans the same for a complete spec. `machine`: the run's own machine, when the flags name none
 // (null: as for launch). `resume`: the checkpoint to go on from (null: from the beginning).
+// `settings`: those of which BuildRunSpec has applied a part.
 absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holdings,
                                       const LaunchFlags& flags, RunSpec spec,
-                                      const NodeTarget* machine, const StartPoint* resume);
+                                      const NodeTarget* machine, const StartPoint* resume,
+                                      Settings settings = {});
 
 // Finds what the same work took the last time, for the plan of a run that rents.
 void AddLastTime(Holdings& holdings, RunStore& store, int64_t now_ms, LaunchPlan& plan);

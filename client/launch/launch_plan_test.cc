@@ -232,6 +232,32 @@ TEST_F(LaunchPlanTest, OnlyTheMarketThatIsNamedIsAsked) {
   EXPECT_EQ(MarketOf(*plan), "vast");
 }
 
+TEST_F(LaunchPlanTest, DefaultsOfRentedMachinesCountWhereOneIsRented) {
+  const auto settings = [] {
+    return Settings::Of(
+        ParseSettings("[resources]\nmax_price = 0.01\non_price_rise = 'stop'\n", "F", Origin::kUser)
+            .value(),
+        {}, {});
+  };
+  const auto plan =
+      PlanLaunch(world_.context, holdings_, flags_, spec_, nullptr, nullptr, settings());
+  ASSERT_OK(plan);
+  EXPECT_FALSE(plan->rents);
+  EXPECT_THAT(plan->settings.used(), IsEmpty());
+  keys_ = {"vast"};
+  EXPECT_EQ(static_cast<int>(ExitCodeOf(
+                PlanLaunch(world_.context, holdings_, flags_, spec_, nullptr, nullptr, settings())
+                    .status())),
+            121);
+  spec_.flagged = {"resources.max_price"};
+  spec_.max_price_usd_per_hour = 100;
+  const auto dear =
+      PlanLaunch(world_.context, holdings_, flags_, spec_, nullptr, nullptr, settings());
+  ASSERT_OK(dear);
+  EXPECT_EQ(dear->spec.on_price_rise, "stop");
+  EXPECT_THAT(PlanText(*dear, 0), Contains("default   resources.on_price_rise stop, from F:3"));
+}
+
 TEST_F(LaunchPlanTest, NothingThatFitsIsAnErrorWithACodeOfItsOwn) {
   keys_ = {"vast"};
   spec_.gpu = {ParseGpuRequirement("A10").value()};

@@ -165,7 +165,9 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns) {
   if (spec.max_retries > 0) {
     add("retry     up to ", spec.max_retries, " times on ", absl::StrJoin(spec.retry_on, ", "));
   }
+  if (spec.notify.given) add("notify    ", DescribeNotify(spec.notify));
   if (plan.last_time.has_value()) add("last time ", DescribeLastTime(*plan.last_time));
+  for (const std::string& line : plan.settings.UsedLines()) add("default   ", line);
   add("price     ", plan.rents ? absl::StrCat(FormatUsd(price), " per hour")
                                : "nothing is rented, nothing bills");
   std::vector<std::string> wrapped;
@@ -218,6 +220,7 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {
                          {"took_s", absl::ToInt64Seconds(plan.last_time->took)},
                          {"usd", plan.last_time->usd}};
   }
+  json["defaults"] = plan.settings.UsedJson();
   json["price_usd_per_hour"] = PriceOf(plan);
   return json;
 }

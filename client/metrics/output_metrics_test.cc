@@ -1,4 +1,4 @@
-#include "client/metrics/output_metrics.h"
+#include "common/metrics/output_metrics.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "client/metrics/metric_lines.h"
 #include "client/metrics/plot.h"
+#include "common/metrics/metric_lines.h"
 
 namespace gpuctl {
 

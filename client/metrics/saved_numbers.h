@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "client/metrics/output_metrics.h"
 #include "client/metrics/progress.h"
+#include "common/metrics/output_metrics.h"
 
 namespace gpuctl {
 

@@ -14,7 +14,7 @@ constexpr char kGpuctlWord[] = "gpuctl";
 constexpr std::pair<EndCause, const char*> kCauseWords[] = {
     {EndCause::kNone, "none"},           {EndCause::kUser, "user"},
     {EndCause::kLimit, "limit"},         {EndCause::kCannotRun, "cannot_run"},
-    {EndCause::kPreempted, "preempted"},
+    {EndCause::kPreempted, "preempted"}, {EndCause::kAlert, "alert"},
 };
 
 }  // namespace
@@ -25,6 +25,8 @@ EndCause CauseOfExit(absl::string_view reason) {
       return EndCause::kUser;
     case StopCause::kLimit:
       return EndCause::kLimit;
+    case StopCause::kAlert:
+      return EndCause::kAlert;
     default:
       return EndCause::kNone;
   }

@@ -18,6 +18,7 @@ enum class EndCause {
   kNone,       // by itself, or for a reason that only people need
   kUser,       // somebody stopped it
   kLimit,      // time or cost; LimitOf(reason) names it
+  kAlert,      // a condition of its own: stop_if, plateau
   kCannotRun,  // its command could not be executed
   kPreempted,  // the market took its machine away
 };

@@ -40,7 +40,7 @@ const char* SignalName(int signal) {
 RunPhase PhaseOf(const RunEnd& end) {
   if (end.state == gpuctl::v1::JOB_STATE_LOST) return RunPhase::kLost;
   if (end.cause == EndCause::kLimit) return RunPhase::kLimit;
-  if (end.cause == EndCause::kUser) return RunPhase::kStopped;
+  if (end.cause == EndCause::kUser || end.cause == EndCause::kAlert) return RunPhase::kStopped;
   const bool ran = end.state != gpuctl::v1::JOB_STATE_UNSPECIFIED;
   return ran && end.exit_code == 0 ? RunPhase::kSucceeded : RunPhase::kFailed;
 }
@@ -205,6 +205,9 @@ std::string DescribeEnd(const RunEnd& end) {
     return absl::StrCat("reached its ", LimitOf(end.reason), " limit; ", how);
   }
   if (end.cause == EndCause::kUser) return absl::StrCat("stopped by you; ", how);
+  if (end.cause == EndCause::kAlert) {
+    return absl::StrCat("stopped because ", AlertOf(end.reason), "; ", how);
+  }
   return end.reason.empty() ? how : absl::StrCat(how, " (", end.reason, ")");
 }
 

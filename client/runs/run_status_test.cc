@@ -111,6 +111,18 @@ TEST(DescribeEndTest, ReadsAsASentence) {
             "reached its time limit; ended by SIGTERM (code 143)");
 }
 
+TEST(EndOfTest, AnAlertIsAStopWithTheJobsOwnCode) {
+  const RunEnd end = EndOf(Exited(3, 0, "alert:loss is nan at step 7"));
+  EXPECT_EQ(end.exit_code, 3);
+  EXPECT_EQ(end.source, EndSource::kJob);
+  EXPECT_EQ(end.cause, EndCause::kAlert);
+  EXPECT_EQ(CauseOfWord(CauseWord(end.cause)), EndCause::kAlert);
+  EXPECT_EQ(DescribeEnd(end), "stopped because loss is nan at step 7; exited with code 3");
+  RunRow row;
+  row.end = end;
+  EXPECT_EQ(StatusOfEnded(row).phase, RunPhase::kStopped);
+}
+
 TEST(RunToJsonTest, HasBothCodes) {
   RunRow row;
   row.run_id = "r-1";

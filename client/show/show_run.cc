@@ -26,6 +26,7 @@
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/notify/tell_end.h"
 #include "client/reach/port_forward.h"
 #include "client/reach/ssh_files.h"
 #include "client/runs/run_end.h"
@@ -566,6 +567,8 @@ void Show::PrintEnd() {
 
 absl::StatusOr<int> ShowRun(CommandContext& context, RunStore& store, RunRow row,
                             LinkFactory* links, ShowRunOptions options) {
+  const std::string run_id = row.run_id;
+  if (options.start.has_value()) ExpectEnd(context, run_id);
   Show show(context, store, row, links, options);
   absl::StatusOr<int> code = show.Run();
   if (!code.ok() && !show.stuck()) show.Leave();
@@ -573,6 +576,10 @@ absl::StatusOr<int> ShowRun(CommandContext& context, RunStore& store, RunRow row
     options.start->on_failure([&show] { return show.Interrupted(); });
   }
   if (show.stuck()) ExitAtOnce(context, code);
+  if (!options.plain) {
+    Holdings holdings(context);
+    TellEnd(context, holdings, store, run_id);
+  }
   return code;
 }
 

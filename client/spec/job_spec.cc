@@ -133,6 +133,13 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
   retry.set_backoff_ms(absl::ToInt64Milliseconds(spec.retry_backoff));
   job.mutable_limits()->set_time_s(
       absl::ToInt64Seconds(absl::Ceil(spec.time_limit, absl::Seconds(1))));
+  for (const std::string& condition : spec.stop_if) job.mutable_alerts()->add_stop_if(condition);
+  for (const Plateau& plateau : spec.plateaus) {
+    gpuctl::v1::PlateauAlert& alert = *job.mutable_alerts()->add_plateau();
+    alert.set_metric(plateau.metric);
+    alert.set_steps(plateau.steps);
+    alert.set_min_delta(plateau.min_delta);
+  }
   // 0 means the default.
   job.set_grace_ms(std::max<int64_t>(1, absl::ToInt64Milliseconds(spec.grace)));
   if (spec.gpus.has_value()) job.set_gpus(*spec.gpus);

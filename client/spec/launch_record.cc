@@ -152,6 +152,15 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
                         {"username", registry.username},
                         {"password", registry.password}};
   }
+  if (!record.spec.stop_if.empty()) spec["stop_if"] = record.spec.stop_if;
+  for (const Plateau& plateau : record.spec.plateaus) {
+    spec["plateau"].push_back(
+        {{"metric", plateau.metric}, {"steps", plateau.steps}, {"min_delta", plateau.min_delta}});
+  }
+  if (const NotifyRequest& notify = record.spec.notify; notify.given) {
+    spec["notify"] = {
+        {"desktop", notify.desktop}, {"command", notify.command}, {"webhook", notify.webhook}};
+  }
   const Json whole = {{"spec", spec},
                       {"include", record.include},
                       {"leave_out", record.leave_out},
@@ -184,13 +193,34 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
     reader("volume", record.spec.volume.name);
     reader("volume_path", record.spec.volume.path);
   }
-  bool registry_good = true;
+  bool parts_good = true;
+  if (whole["spec"].contains("stop_if")) reader("stop_if", record.spec.stop_if);
+  if (const Json& plateaus = whole["spec"]["plateau"]; plateaus.is_array()) {
+    for (const Json& one : plateaus) {
+      Plateau& plateau = record.spec.plateaus.emplace_back();
+      Reader fields(one);
+      std::optional<double> min_delta;
+      fields("metric", plateau.metric);
+      fields("steps", plateau.steps);
+      fields("min_delta", min_delta);
+      plateau.min_delta = min_delta.value_or(0);
+      parts_good = parts_good && one.is_object() && fields.good();
+    }
+  }
+  if (whole["spec"].contains("notify")) {
+    Reader notify(whole["spec"]["notify"]);
+    record.spec.notify.given = true;
+    notify("desktop", record.spec.notify.desktop);
+    notify("command", record.spec.notify.command);
+    notify("webhook", record.spec.notify.webhook);
+    parts_good = notify.good();
+  }
   if (whole["spec"].contains("registry")) {
     Reader login(whole["spec"]["registry"]);
     login("server", record.spec.registry.server);
     login("username", record.spec.registry.username);
     login("password", record.spec.registry.password);
-    registry_good = login.good();
+    parts_good = parts_good && login.good();
   }
   Reader rest(whole);
   rest("include", record.include);
@@ -198,7 +228,7 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
   if (whole.contains("leave_out")) rest("leave_out", record.leave_out);
   if (whole.contains("pull_dir")) rest("pull_dir", record.pull_dir);
   if (whole.contains("like")) rest("like", record.like);
-  if (!reader.good() || !registry_good || !rest.good()) return bad;
+  if (!reader.good() || !parts_good || !rest.good()) return bad;
   return record;
 }
 

@@ -26,6 +26,9 @@ ports: [6006, "80:8080"]
 limits: {time: 6h, cost: 20, idle: 5m, salvage: 3h, lease: 10h}
 grace: 90s
 retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
+stop_if: [loss is nan, "loss > 20"]
+plateau: {metric: eval_loss, steps: 50, min_delta: 0.25}
+notify: {desktop: true, command: "echo x", webhook: HOOK}
 )",
                            "run.yaml");
   ASSERT_OK(spec);
@@ -66,6 +69,14 @@ retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
   EXPECT_EQ(back->spec.max_retries, 3);
   EXPECT_EQ(back->spec.retry_on, spec->retry_on);
   EXPECT_EQ(back->spec.retry_backoff, absl::Seconds(4));
+  EXPECT_EQ(back->spec.stop_if, spec->stop_if);
+  ASSERT_EQ(back->spec.plateaus.size(), 1U);
+  EXPECT_EQ(back->spec.plateaus[0].metric, "eval_loss");
+  EXPECT_EQ(back->spec.plateaus[0].steps, 50);
+  EXPECT_EQ(back->spec.plateaus[0].min_delta, 0.25);
+  EXPECT_TRUE(back->spec.notify.given && back->spec.notify.desktop);
+  EXPECT_EQ(back->spec.notify.command, "echo x");
+  EXPECT_EQ(back->spec.notify.webhook, "HOOK");
   EXPECT_EQ(back->spec.data, record.spec.data);
   EXPECT_EQ(back->include, record.include);
   EXPECT_EQ(back->leave_out, record.leave_out);
@@ -79,6 +90,7 @@ TEST(LaunchRecordTest, TakesNothingElse) {
   const std::string good = FormatLaunchRecord({});
   ASSERT_OK(ParseLaunchRecord(good));
   EXPECT_TRUE(ParseLaunchRecord(good)->spec.registry.empty());
+  EXPECT_FALSE(ParseLaunchRecord(good)->spec.notify.given);
   for (const char* registry : {"7", "{}", "{\"username\":\"me\"}"}) {
     std::string bad = good;
     bad.replace(bad.find("\"spec\":{"), 8, std::string("\"spec\":{\"registry\":") + registry + ",");

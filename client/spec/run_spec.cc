@@ -303,6 +303,24 @@ YamlType Gpus(std::optional<int>* out) {
           {{"type", "integer"}, {"minimum", 0}, {"maximum", kMostGpus}}};
 }
 
+YamlType Int64(int64_t* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(*out, YamlInt(place, node, 1, int64_t{1} << 53));
+            return absl::OkStatus();
+          },
+          {{"type", "integer"}, {"minimum", 1}}};
+}
+
+YamlType Number(double* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(const std::string text, YamlString(place, node));
+            if (absl::SimpleAtod(text, out)) return absl::OkStatus();
+            return YamlError(place, node,
+                             absl::StrCat(place.field, " must be a number, not \"", text, "\""));
+          },
+          {{"type", "number"}, {"minimum", 0}}};
+}
+
 absl::Status CheckVolume(const VolumeRequest& volume) {
   if (volume.name.empty()) {
     return absl::InvalidArgumentError("no volume is named; gpuctl volumes lists them");
@@ -503,6 +521,53 @@ YamlType Retry(RunSpec* spec) {
        {"backoff", Duration(&spec->retry_backoff), "pause before the second attempt"}});
 }
 
+absl::Status CheckStopIf(const std::string& text) {
+  const absl::Status status = ParseStopCondition(text).status();
+  return status.ok() ? status
+                     : absl::InvalidArgumentError(absl::StrCat("stop_if: ", status.message()));
+}
+
+// "500 steps" or a mapping, or several of them.
+YamlType Plateaus(RunSpec* spec) {
+  const auto fields = [](Plateau* plateau) -> std::vector<YamlField> {
+    return {{"metric", String(&plateau->metric), "loss (default) or eval_loss"},
+            {"steps", Int64(&plateau->steps), "without a lower value"},
+            {"min_delta", Number(&plateau->min_delta), "how much lower it must be; default 0"}};
+  };
+  const auto read = [spec, fields](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    spec->plateaus.clear();
+    for (size_t i = 0; i < (node.IsSequence() ? node.size() : 1); ++i) {
+      const YAML::Node one = node.IsSequence() ? YAML::Node(node[i]) : node;
+      Plateau plateau;
+      RETURN_IF_ERROR(ReadYamlMap(place, one, fields(&plateau)));
+      if (absl::Status status = CheckPlateau(plateau); !status.ok()) {
+        return YamlError(place, one, status.message());
+      }
+      spec->plateaus.push_back(std::move(plateau));
+    }
+    return absl::OkStatus();
+  };
+  Plateau unused;
+  Schema one = YamlMapSchema(fields(&unused));
+  one["required"] = {"steps"};
+  one["properties"]["metric"] = {{"enum", {"loss", "eval_loss"}}};
+  return {read, ListSchema(one)};
+}
+
+YamlType Notify(RunSpec* spec) {
+  NotifyRequest* const notify = &spec->notify;
+  YamlType type =
+      YamlMapOf({{"desktop", Bool(&notify->desktop), "a message on the screen of this computer"},
+                 {"command", String(&notify->command), "a script for sh on this computer"},
+                 {"webhook", Text(&notify->webhook, CheckWebhookName, VariableSchema()),
+                  "the name of a secret with the address, like that of a Slack webhook"}});
+  type.read = [notify, read = type.read](const YamlPlace& place, const YAML::Node& node) {
+    notify->given = true;
+    return read(place, node);
+  };
+  return type;
+}
+
 // True when a line "---" has anything but comments and directives before it.
 bool HasSecondDocument(absl::string_view yaml) {
   bool content = false;
@@ -536,6 +601,10 @@ std::vector<YamlField> RunFields(RunSpec* spec) {
       {"output_limit", Size(&spec->output_limit_bytes), "the oldest output beyond it is removed"},
       {"retry", Retry(spec), "when the job is started again"},
       {"after", Strings(&spec->after), "runs that must have succeeded first; for submit"},
+      {"stop_if", Texts(&spec->stop_if, CheckStopIf, ScalarSchema()),
+       "the node stops the job when one holds, like loss is nan or loss > 20"},
+      {"plateau", Plateaus(spec), "the node stops the job when the loss no longer falls"},
+      {"notify", Notify(spec), "whom the end of the run is told"},
       {"data", Data(spec), "more directories: here -> path in the work directory"},
       {"setup", Unavailable("put it at the beginning of run"), ""}};
 }
@@ -544,7 +613,29 @@ absl::Status ReadRunSpec(const YamlPlace& place, const YAML::Node& root, RunSpec
   if (!root.IsDefined() || root.IsNull()) {
     return absl::InvalidArgumentError(absl::StrCat(place.file, ": the run file is empty"));
   }
-  return ReadYamlMap(place, root, RunFields(spec));
+  RETURN_IF_ERROR(ReadYamlMap(place, root, RunFields(spec)));
+  for (const auto& field : root) {
+    const std::string& name = field.first.Scalar();
+    spec->given.insert(name);
+    if (!field.second.IsMap()) continue;
+    for (const auto& inner : field.second) {
+      if (inner.first.IsScalar()) {
+        spec->given.insert(absl::StrCat(name, ".", inner.first.Scalar()));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+YAML::Node NodeOf(const nlohmann::json& value) {
+  YAML::Node node;
+  if (value.is_array()) {
+    node = YAML::Node(YAML::NodeType::Sequence);
+    for (const nlohmann::json& element : value) node.push_back(NodeOf(element));
+  } else {
+    node = value.is_string() ? value.get<std::string>() : value.dump();
+  }
+  return node;
 }
 
 }  // namespace
@@ -566,6 +657,23 @@ absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view f
   }
   if (!status.ok()) return WithYamlLine(std::move(status), yaml);
   return spec;
+}
+
+absl::Status SetRunField(absl::string_view field, const nlohmann::json& value,
+                         absl::string_view where, RunSpec& spec) {
+  const std::vector<std::string> names = absl::StrSplit(field, '.');
+  YAML::Node node = NodeOf(value);
+  for (size_t i = names.size(); i-- > 1;) {
+    YAML::Node map(YAML::NodeType::Map);
+    map[names[i]] = node;
+    node = map;
+  }
+  for (const YamlField& known : RunFields(&spec)) {
+    if (names[0] == known.name) {
+      return known.type.read(YamlPlace{std::string(where), names[0]}, node);
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("run files have no field ", field));
 }
 
 nlohmann::ordered_json RunFileSchema() {
@@ -710,58 +818,6 @@ absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec) {
         absl::StrCat("env: \"", assignment, "\" has no value; write ", assignment, "=VALUE"));
   }
   return SetVariable(parts.first, parts.second, spec);
-}
-
-absl::string_view TrainerBuildName(TrainerBuild build) {
-  switch (build) {
-    case TrainerBuild::kNode:
-      return "node";
-    case TrainerBuild::kKit:
-      return "kit";
-    case TrainerBuild::kAuto:
-      break;
-  }
-  return "auto";
-}
-
-absl::StatusOr<TrainerBuild> ParseTrainerBuild(absl::string_view word) {
-  for (const TrainerBuild build : {TrainerBuild::kAuto, TrainerBuild::kNode, TrainerBuild::kKit}) {
-    if (word == TrainerBuildName(build)) return build;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("trainer: build: \"", word, "\" is none of auto, node, kit"));
-}
-
-absl::Status SetTrainerOption(absl::string_view assignment, RunSpec& spec) {
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(assignment, absl::MaxSplits('=', 1));
-  const std::vector<std::string> keys = absl::StrSplit(parts.first, '.');
-  bool good = assignment.find('=') != absl::string_view::npos && keys.size() <= 8;
-  for (const std::string& key : keys) good = good && !key.empty();
-  if (!good) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("trainer: \"", assignment, "\" is no setting; write section.key=value"));
-  }
-  if (parts.first == "build") {
-    ASSIGN_OR_RETURN(spec.trainer_build, ParseTrainerBuild(parts.second));
-    return absl::OkStatus();
-  }
-  nlohmann::json json = nlohmann::json::object();
-  if (!spec.trainer_json.empty()) json = nlohmann::json::parse(spec.trainer_json, nullptr, false);
-  nlohmann::json* slot = &json;
-  for (const std::string& key : keys) {
-    if (!slot->is_object()) *slot = nlohmann::json::object();
-    slot = &(*slot)[key];
-  }
-  const YamlPlace place{"--trainer", std::string(parts.first)};
-  try {
-    ASSIGN_OR_RETURN(*slot, YamlToJson(place, YAML::Load(std::string(parts.second))));
-  } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("trainer: cannot read the value of ", assignment, ": ", error.msg));
-  }
-  spec.trainer_json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return absl::OkStatus();
 }
 
 }  // namespace gpuctl

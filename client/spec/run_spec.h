@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/spec/gpu_names.h"
+#include "client/spec/notify_request.h"
 #include "client/spec/registry_request.h"
+#include "common/metrics/alert_watch.h"
 
 namespace gpuctl {
 
@@ -91,12 +94,24 @@ struct RunSpec {
   absl::Duration retry_backoff = absl::Seconds(10);
   // Runs, and entries of batches, that must have succeeded first; only submit takes them.
   std::vector<std::string> after;
+  NotifyRequest notify;
+  // Conditions under which the node stops the job.
+  std::vector<std::string> stop_if;
+  std::vector<Plateau> plateaus;
+  // The fields that the run file has, like "limits.time" and "notify", and those that flags have:
+  // no default counts for them. They are not part of what is launched.
+  std::set<std::string> given, flagged;
 };
 
 // Reads a run file. INVALID_ARGUMENT names `file`, line, column, the cause and, for a misspelled
 // field, the nearest valid one; for another tool's field ours. It has the line as its excerpt.
 // Fields that this version does not support are errors, never ignored.
 absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view file);
+
+// Sets one field, like "limits.time", as a run file with that value would. `where` begins the
+// message of the error. NOT_FOUND when there is no such field.
+absl::Status SetRunField(absl::string_view field, const nlohmann::json& value,
+                         absl::string_view where, RunSpec& spec);
 
 // Returns the JSON Schema of run files, made of the table that reads them. What needs several
 // fields, or knowledge of GPUs and paths, it leaves to ParseRunSpec and CheckRunSpec.

@@ -10,13 +10,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/metrics/epoch_steps.h"
-#include "client/metrics/output_metrics.h"
 #include "client/metrics/progress.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/line_assembler.h"
 #include "common/job/lifecycle.h"
 #include "common/job/stream_file.h"
+#include "common/metrics/epoch_steps.h"
+#include "common/metrics/output_metrics.h"
 
 namespace gpuctl {
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "client/metrics/epoch_steps.h"
-#include "client/metrics/output_metrics.h"
 #include "client/metrics/progress.h"
 #include "common/base/status_macros.h"
+#include "common/metrics/epoch_steps.h"
+#include "common/metrics/output_metrics.h"
 
 namespace gpuctl {
 namespace {

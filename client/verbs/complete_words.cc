@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/config/settings.h"
 #include "client/spec/run_spec.h"
 #include "provisioning/market/gpu_models.h"
 #include "provisioning/markets.h"
@@ -42,7 +43,8 @@ const std::map<std::string, std::vector<std::string>>& FlagValues() {
 }
 
 // Words of usage lines for which there is nothing to offer.
-constexpr const char* kFreeWords[] = {"INSTANCE", "PLATFORM", "PATTERN", "MESSAGE", "TEXT", "CMD"};
+constexpr const char* kFreeWords[] = {"INSTANCE", "PLATFORM", "PATTERN", "MESSAGE",
+                                      "TEXT",     "CMD",      "VALUE"};
 
 bool IsWordToType(absl::string_view word) {
   return !word.empty() && absl::ascii_islower(static_cast<unsigned char>(word[0]));
@@ -175,6 +177,8 @@ class LineCompleter {
         Runs();
       } else if (alternative == "BATCH") {
         Batches();
+      } else if (alternative == "KEY") {
+        for (const SettingKey& key : SettingKeys()) out_.Add({key.key, key.about});
       } else if (std::find(std::begin(kFreeWords), std::end(kFreeWords), alternative) ==
                  std::end(kFreeWords)) {
         out_.AddFiles();

@@ -14,6 +14,7 @@
 #include "client/keep/keep_schedule.h"
 #include "client/keep/keep_status.h"
 #include "client/market/holdings.h"
+#include "client/notify/tell_end.h"
 #include "client/rent/findings.h"
 #include "client/verbs/batch_text.h"
 #include "client/verbs/money_verbs.h"
@@ -91,6 +92,29 @@ void StartWaiting(CommandContext& context, KeepLog& log, const SignalPipe& signa
   }
 }
 
+// Tells the ends of runs that nobody has told, and logs it. Returns false when that failed for one.
+bool TellEnds(CommandContext& context, Holdings& holdings, RunStore& store, KeepLog& log,
+              const std::function<bool()>& cancelled, KeptDeeds& done) {
+  bool good = true;
+  for (const ToldEnd& told : TellAllEnds(context, holdings, store, cancelled)) {
+    absl::Status logged;
+    if (!told.by.empty()) {
+      context.Say(absl::StrCat("notify ", told.name, ": ", told.by));
+      logged = log.Deed(context.NowMs(), "notify", told.name, told.by);
+      done.deeds.push_back({"notify", told.name, told.by});
+    }
+    if (!told.status.ok()) {
+      const std::string why(told.status.message());
+      context.Say(absl::StrCat("notify ", told.name, ": ", why));
+      logged.Update(log.Failure(context.NowMs(), "notify", told.name, why));
+      done.failures.push_back({"notify", told.name, why});
+      good = false;
+    }
+    if (!logged.ok()) context.Say(absl::StrCat("keep.log: ", logged.message()));
+  }
+  return good;
+}
+
 // Ends leaks first, because they bill. Adds what it did to `done`. Returns the exit code of that;
 // that of the runs when it went well.
 absl::StatusOr<int> KeepPass(CommandContext& context, const ReapFlags& flags, KeepLog& log,
@@ -108,6 +132,7 @@ absl::StatusOr<int> KeepPass(CommandContext& context, const ReapFlags& flags, Ke
                             flags.dry_run, cancelled));
   done.deeds.insert(done.deeds.end(), kept.deeds.begin(), kept.deeds.end());
   done.failures.insert(done.failures.end(), kept.failures.begin(), kept.failures.end());
+  const bool told = flags.dry_run || TellEnds(context, holdings, **store, log, cancelled, done);
   if (cancelled()) return kExitInterrupted;
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
   ASSIGN_OR_RETURN(const std::vector<Batch> open, batches->List(/*open_only=*/true));
@@ -121,7 +146,7 @@ absl::StatusOr<int> KeepPass(CommandContext& context, const ReapFlags& flags, Ke
     reaped = LookAgain(context, holdings);
   }
   if (!reaped.ok() || *reaped != kExitOk) return reaped;
-  return all_well ? kExitOk : kExitFailed;
+  return all_well && told ? kExitOk : kExitFailed;
 }
 
 // A state directory that cannot be written has no lock and no log. What bills is ended all the
@@ -203,7 +228,8 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
       "Makes one pass of what is to be done while nobody watches: ends instances\n"
       "that nobody wants, as reap -y does; brings the results of runs launched with\n"
       "-d --pull home; resumes preempted runs, if their retry says so; answers price\n"
-      "rises by their on_price_rise; starts what waits in batches.",
+      "rises by their on_price_rise; tells the ends of runs by their notify; starts\n"
+      "what waits in batches.",
       "Writes what it did to keep.log in the state directory. One pass at a time: a\n"
       "second one says so, and exits with 0.");
   parser.Switch("--dry-run", flags.dry_run, "Only say what it would do");

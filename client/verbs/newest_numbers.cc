@@ -6,10 +6,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_split.h"
-#include "client/metrics/metric_lines.h"
 #include "client/streams/mirror_reader.h"
 #include "common/job/job_layout.h"
 #include "common/job/stream_file.h"
+#include "common/metrics/metric_lines.h"
 
 namespace gpuctl {
 namespace {

@@ -249,7 +249,8 @@ absl::Status Submission::AddSource(const std::string& file) {
   flags.run_file = file;
   // A plan without a command to look at its work directory's commit.
   flags.dry_run = true;
-  ASSIGN_OR_RETURN(RunSpec spec, BuildRunSpec(context_, flags));
+  Settings settings;
+  ASSIGN_OR_RETURN(RunSpec spec, BuildRunSpec(context_, flags, /*like=*/nullptr, &settings));
   Source& source = sources_.emplace_back();
   source.name = spec.name;
   if (source.name.empty() && !file.empty()) {
@@ -263,8 +264,8 @@ absl::Status Submission::AddSource(const std::string& file) {
     flags.target.host = host.host == "local" ? "" : host.host;
     if (host.host == "local") spec.providers = {"local"};
   }
-  ASSIGN_OR_RETURN(source.plan,
-                   PlanLaunch(context_, holdings_, flags, std::move(spec), nullptr, nullptr));
+  ASSIGN_OR_RETURN(source.plan, PlanLaunch(context_, holdings_, flags, std::move(spec), nullptr,
+                                           nullptr, std::move(settings)));
   ASSIGN_OR_RETURN(source.record, ParseLaunchRecord(source.plan.row.launch_json));
   if (!to_rent || source.plan.rents) {
     batch_.rents = batch_.rents || source.plan.rents;

@@ -165,6 +165,8 @@ const std::vector<Verb>& Verbs() {
       {"login", "Rent", "take a provider's key, check it, keep it", CmdLogin},
       {"node", "Help", "the programs for machines: list them, fetch more", CmdNode},
       {"doctor", "Help", "check this laptop and a machine; name the fix", CmdDoctor},
+      {"init", "Help", "a run file guessed from a directory", CmdInit},
+      {"config", "Help", "the defaults for launches, and where each comes from", CmdConfig},
       {"run-schema", "Help", "the JSON Schema of the run file, for editors", CmdRunSchema},
       {"completion", "Help", "let the shell complete verbs, flags and names", CmdCompletion},
       {"debug", "Help", "look inside: debug job, debug replay", CmdDebug},

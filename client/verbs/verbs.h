@@ -14,6 +14,7 @@ namespace gpuctl {
 absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdCancel(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdCompletion(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdConfig(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> args);
@@ -24,6 +25,7 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
 absl::StatusOr<int> CmdForward(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdExport(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdGenerate(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdInit(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdInspect(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> args);

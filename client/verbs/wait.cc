@@ -14,6 +14,7 @@
 #include "client/market/holdings.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
+#include "client/notify/tell_end.h"
 #include "client/runs/context.h"
 #include "client/runs/find_run.h"
 #include "client/runs/run_status.h"
@@ -159,6 +160,7 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
     ASSIGN_OR_RETURN(const int ended,
                      WaitForRun(context, *store, row, what, std::max(left, absl::ZeroDuration())));
     if (code == kExitOk) code = ended;
+    if (row.end.has_value()) TellEnd(context, holdings, *store, row.run_id);
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
     objects.push_back(RunToJson(row, status));
     if (!context.json() && row.end.has_value()) {

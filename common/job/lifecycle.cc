@@ -227,7 +227,12 @@ StopCause StopCauseOf(absl::string_view reason) {
   if (reason.empty()) return StopCause::kNone;
   if (reason == kUserReason) return StopCause::kUser;
   if (reason == kShutdownReason) return StopCause::kShutdown;
+  if (absl::StartsWith(reason, kAlertPrefix)) return StopCause::kAlert;
   return absl::StartsWith(reason, kLimitPrefix) ? StopCause::kLimit : StopCause::kOther;
+}
+
+absl::string_view AlertOf(absl::string_view reason) {
+  return absl::ConsumePrefix(&reason, kAlertPrefix) ? reason : absl::string_view();
 }
 
 absl::string_view LimitOf(absl::string_view reason) {

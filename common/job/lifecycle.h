@@ -29,9 +29,14 @@ enum class StopCause {
   kUser,      // "user"
   kLimit,     // "limit:time", "limit:cost"; LimitOf names it
   kShutdown,  // "shutdown"
+  kAlert,     // "alert:loss is nan"; AlertOf has the condition
   kOther,     // this build does not know the reason
 };
 StopCause StopCauseOf(absl::string_view reason);
+// Begins the reason of a stop by a condition of the job's own (JobSpec.alerts).
+constexpr char kAlertPrefix[] = "alert:";
+// Returns the condition; "" for a reason that is none.
+absl::string_view AlertOf(absl::string_view reason);
 // Returns the name of the limit: "time" for "limit:time", "" for a reason that is not a limit.
 absl::string_view LimitOf(absl::string_view reason);
 

@@ -200,6 +200,9 @@ TEST(StopCauseTest, IsReadFromTheReasonInOnePlace) {
   EXPECT_EQ(StopCauseOf(""), StopCause::kNone);
   EXPECT_EQ(StopCauseOf("user"), StopCause::kUser);
   EXPECT_EQ(StopCauseOf("limit:time"), StopCause::kLimit);
+  EXPECT_EQ(StopCauseOf("alert:loss is nan"), StopCause::kAlert);
+  EXPECT_EQ(AlertOf("alert:loss is nan"), "loss is nan");
+  EXPECT_EQ(AlertOf("limit:time"), "");
   EXPECT_EQ(StopCauseOf("limit:one of tomorrow"), StopCause::kLimit);
   EXPECT_EQ(StopCauseOf(kShutdownReason), StopCause::kShutdown);
   for (const char* other : {"users", "limit", "the limit:time", "User", "shutdown by hand"}) {
@@ -239,7 +242,7 @@ TEST(RetryTest, NotMoreOftenThanAllowed) {
 }
 
 TEST(RetryTest, AStopIsNeverRetriedButAShutdownCountsAsLost) {
-  for (const char* reason : {"user", "limit:time", "limit:cost"}) {
+  for (const char* reason : {"user", "limit:time", "limit:cost", "alert:loss is nan"}) {
     LifecycleEvent stopped = Exited(143);
     stopped.reason = reason;
     EXPECT_FALSE(WantsRetry(Policy(3, {"failed", "lost", "exit:143"}), stopped)) << reason;

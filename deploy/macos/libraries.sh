@@ -263,7 +263,7 @@ build_grpc() {
 # Libraries of which only headers are used, from this machine's packages.
 build_headers() {
   local name
-  for name in nlohmann CLI spdlog fmt httplib.h; do cp -RL "/usr/include/$name" "$prefix/include/"; done
+  for name in nlohmann CLI spdlog fmt toml++ httplib.h; do cp -RL "/usr/include/$name" "$prefix/include/"; done
   cp -RL /usr/include/*-linux-gnu/curl "$prefix/include/"
   mkdir -p "$prefix/share/cmake"
   cp -R /usr/share/cmake/nlohmann_json "$prefix/share/cmake/"
@@ -286,7 +286,7 @@ build_library() {
     declare -f "$function" with_cmake map
     echo "$optimize $CCACHE_COMPILERCHECK $prefix"
     case $name in
-      headers | googletest) dpkg-query -W nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev \
+      headers | googletest) dpkg-query -W nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libtomlplusplus-dev \
         libcpp-httplib-dev libcurl4-openssl-dev libgtest-dev googletest ;;
       *) source_of "$name" ;;
     esac

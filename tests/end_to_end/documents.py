@@ -48,6 +48,7 @@ ELSEWHERE = {
     r"ctest --test-dir build/dev -L unit": ("test", "ctest"),
     r"gpuctl (submit|queue|cancel|wait --batch|pull) (.* )?(sweep|nightly).*": (
         "tests/end_to_end/batches.py", "submit"),
+    r"gpuctl config( .*)?": ("tests/end_to_end/config.py", '"config", "set"'),
     r"gpuctl run-schema > run\.schema\.json": ("tests/end_to_end/run_schema.py", "run-schema"),
     r"gpuctl completion fish \| source": ("tests/end_to_end/completion.py", "completion fish"),
     r"gpuctl (ssh|exec -t|forward) amber-fox-3.*": ("tests/end_to_end/reach.py", "forward"),

@@ -56,6 +56,11 @@ limits: {time: 1h30m, cost: 20, idle: 10min, salvage: 2d, lease: 1w}
 grace: 500ms
 output_limit: 4GiB
 retry: {max: 3, on: [lost, "exit:75"], backoff: 10s}
+stop_if: loss is nan
+stop_if: [loss is nan, "lr < 1e-9"]
+plateau: {steps: 500}
+plateau: [{metric: loss, steps: 5}, {metric: eval_loss, steps: 9, min_delta: 0.01}]
+notify: {desktop: true, command: "echo done", webhook: SLACK_WEBHOOK}
 trainer: {build: node, model: {layers: 2}, data: {paths: rows.jsonl, mask: last}, lora: {rank: 8}}
 trainer: {data: {paths: [a, b]}, optimizer: {lr: 3e-4, schedule: linear}}
 """
@@ -101,6 +106,14 @@ retry: {max: -1}
 retry: {on: [never]}
 setup: pip install x
 accelerators: H100
+plateau: {metric: loss}
+plateau: {metric: accuracy, steps: 5}
+plateau: {steps: many}
+plateau: {steps: 5, min_delta: -1}
+plateau: 500
+notify: {desktop: perhaps}
+notify: {webhook: "https://hooks.example/x"}
+notify: {mail: me}
 trainer: {build: somewhere}
 trainer: {modle: {}}
 trainer: {model: {layers: many}}

@@ -17,6 +17,7 @@ while :; do
   echo "index, name, uuid, memory.total [MiB], utilization.gpu [%%]"
   i=0
   while [ $i -lt %d ]; do
+    sleep %s
     echo "$i, NVIDIA H100 80GB HBM3, GPU-0000-$i, 81559, 0"
     i=$((i + 1))
   done
@@ -29,11 +30,11 @@ def uuid(index):
     return "GPU-0000-%d" % index
 
 
-def give_gpus(l, count, **env):
+def give_gpus(l, count, pause="0", **env):
     """Starts an agent that finds `count` GPUs; -1: no driver. Jobs of an earlier one are over."""
     path = os.path.join(l.dir, "nvidia-smi")
     with open(path, "w") as file:
-        file.write(SMI % max(count, 0))
+        file.write(SMI % (max(count, 0), pause))
     os.chmod(path, stat.S_IRWXU)
     start_agent(l, {**l.env, "GPUCTL_NVIDIA_SMI": path if count >= 0 else "", **env})
 
@@ -121,6 +122,13 @@ def test_more_than_the_node_has_is_refused_at_once(l):
     assert b"it asks for 3 GPUs, and the node has 2 GPUs to give" in done.stderr, done.stderr
     assert os.listdir(os.path.join(l.root, "jobs")) == []
     assert l.json("ps")["runs"] == []
+
+
+def test_a_driver_that_lists_one_gpu_after_the_other(l):
+    give_gpus(l, 4, pause="0.4")
+    gate = held(l, "first-1", "--gpus", "4")
+    assert gpus_of(l, "first-1") == ",".join(uuid(i) for i in range(4))
+    open_gate(gate)
 
 
 def test_a_node_without_gpus(l):

@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "client/metrics/metric_lines.h"
-#include "client/metrics/output_metrics.h"
 #include "client/metrics/progress.h"
 #include "client/metrics/saved_numbers.h"
 #include "client/terminal/line_assembler.h"
+#include "common/metrics/metric_lines.h"
+#include "common/metrics/output_metrics.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view bytes(reinterpret_cast<const char*>(data), size);

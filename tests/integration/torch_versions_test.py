@@ -23,24 +23,22 @@ RELEASES = sys.argv[5:] or ["trixie", "sid"]
 LEAST = {"trixie": (2, 6), "sid": (2, 12)}
 SKIPPED = 77
 
-# Compiles the tests as build.sh compiles the trainer, with the objects that its cache has.
+# Compiles the tests as build.sh compiles the trainer, and links them with the objects of its build.
 TESTS = r"""
 set -eu
-program=$(sh /src/build.sh --build)
 cd /tests
-mkdir -p objects
+program=$(sh /src/build.sh --build)
+rm objects/cli-*.o
 TRAINER_COMPILE=$(sh /src/build.sh --compiler | sed -n 1p)
 libraries=$(sh /src/build.sh --compiler | sed -n 2p)
 TRAINER_MORE= TRAINER_OBJECTS=/tests/objects TRAINER_TORCH="the tests" TRAINER_COUNT=all
 export TRAINER_COMPILE TRAINER_MORE TRAINER_OBJECTS TRAINER_TORCH TRAINER_COUNT
-library=$(cd /src/trainer && ls */*.cc | grep -v '^cli/')
-echo "$library" | awk '{ print "l" NR, $0 }' | xargs -n 2 -P "$(nproc)" sh /src/build.sh --compile
 # Of the rooms that nodes get.
 rest=$(cd trainer && for test in */*_test.cc; do
   if [ -d "/src/trainer/${test%%/*}" ]; then echo "$test"; fi
 done; echo tests/process.cc)
 TRAINER_MORE="-O0 -DTRAINER_PROGRAM=\"$program\""
-echo "$rest" | awk '{ print "t" NR, $0 }' | xargs -n 2 -P "$(nproc)" sh /src/build.sh --compile
+echo "$rest" | awk '{ print NR, $0 }' | xargs -n 2 -P "$(nproc)" sh /src/build.sh --compile
 ${CXX:-g++} -pthread -o all_tests objects/*.o $libraries -lgtest_main -lgtest
 ./all_tests --gtest_brief=1
 """
@@ -83,8 +81,10 @@ def check(release, directory):
     print(what, flush=True)
 
     begin = time.monotonic()
-    program = subprocess.check_output(inside(root, "sh", "/src/build.sh", "--build"),
-                                      text=True).strip()
+    os.mkdir(root + "/tests/objects")
+    program = subprocess.check_output(
+        inside(root, "env", "GPUCTL_TRAINER_OBJECTS=/tests/objects", "sh", "/src/build.sh",
+               "--build"), text=True).strip()
     print("built in %.0f s" % (time.monotonic() - begin), flush=True)
     begin = time.monotonic()
     subprocess.run(inside(root, "sh", "-c", TESTS), check=True)

@@ -81,6 +81,11 @@ class World:
             self.write("%s/lib/libtorch_%s.so" % (name, library), "")
         return self.path(name)
 
+    def library(self, path, source):
+        """Compiles a shared library."""
+        self.write("library.cc", source)
+        subprocess.run(["g++", "-shared", "-fPIC", "-o", path, self.path("library.cc")], check=True)
+
     def start(self, *arguments, **env):
         process = subprocess.Popen(  # pylint: disable=consider-using-with
             ["sh", SOURCES + "/build.sh", *arguments], env={**self.env, **env},
@@ -291,6 +296,37 @@ def test_a_torch_with_cuda_comes_first(w):
         linked = file.read().splitlines()[-1]
     assert "-ltorch -ltorch_cpu -ltorch_cuda -lc10 -lc10_cuda" in linked, linked
     assert "-Wl,-rpath,%s/lib" % w.torch("2.9.1", cuda=True) in linked, linked
+
+
+# std::filesystem as a wheel of torch brings it: made for another version's structures.
+OTHER_FILESYSTEM = """
+#include <cstdlib>
+extern "C" unsigned long other()
+    asm("_ZNSt10filesystem10remove_allERKNS_7__cxx114pathERSt10error_code");
+unsigned long other() { abort(); }
+"""
+REMOVES_A_FOLDER = """
+#include <filesystem>
+int main(int, char** words) {
+  std::error_code error;
+  return std::filesystem::remove_all(words[1], error) == 2 ? 0 : 1;
+}
+"""
+
+
+def test_what_torch_has_of_the_cxx_library_is_not_used(w):
+    folder = w.torch("2.9.1", cuda=False)
+    for name in ("torch", "c10"):
+        w.library(folder + "/lib/lib%s.so" % name, "")
+    w.library(folder + "/lib/libtorch_cpu.so", OTHER_FILESYSTEM)
+    flags, libraries = w.run("--compiler", CXX="g++")[0].splitlines()
+    w.write("main.cc", REMOVES_A_FOLDER)
+    w.write("folder/file", "")
+    subprocess.run("%s -o %s %s %s" % (flags.replace("-std=c++17", "-std=c++17 -O0"),
+                                       w.path("main"), w.path("main.cc"), libraries),
+                   shell=True, check=True)
+    subprocess.run([w.path("main"), w.path("folder")], check=True, timeout=60)
+    assert not os.path.exists(w.path("folder"))
 
 
 def main():

@@ -29,7 +29,7 @@ PARTS = ["trainer/checkpoint/base_digest.cc", "trainer/checkpoint/describe_folde
          "trainer/data/prepared.cc"]
 # Headers from the system's package manager, by their names below an include directory.
 LIBRARIES = ["absl", "google", "grpc", "grpcpp", "nlohmann", "spdlog", "fmt", "libssh", "yaml-cpp",
-             "CLI", "curl", "openssl", "zstd.h", "sqlite3.h", "zlib.h", "zconf.h", "ares.h",
+             "CLI", "toml++", "curl", "openssl", "zstd.h", "sqlite3.h", "zlib.h", "zconf.h", "ares.h",
              "ares_build.h", "ares_rules.h", "ares_version.h", "utf8proc.h",
              "pcre2.h"]
 GROUP = 12  # units compiled together, at most

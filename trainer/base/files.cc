@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -175,14 +175,22 @@ void ReplaceDirectory(const std::string& from, const std::string& to) {
 
 void RemoveTree(const std::string& path) {
   AskHook("remove", path);
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-  if (error) throw IoError("remove", path, error.value());
+  const auto remove_one = [](const char* one, const struct stat*, int, struct FTW*) {
+    return ::remove(one);
+  };
+  constexpr int kOpenDirectories = 16;
+  if (::nftw(path.c_str(), remove_one, kOpenDirectories, FTW_DEPTH | FTW_PHYS) == 0) return;
+  if (errno != ENOENT) throw IoError("remove", path, errno);
 }
 
 bool IsDirectory(const std::string& path) {
   struct stat info;
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool IsSymlink(const std::string& path) {
+  struct stat info;
+  return ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
 }
 
 bool IsFile(const std::string& path) {

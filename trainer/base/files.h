@@ -65,7 +65,8 @@ void Rename(const std::string& from, const std::string& to);
 void ReplaceDirectory(const std::string& from, const std::string& to);
 void RemoveTree(const std::string& path);  // a missing one is fine
 
-bool IsDirectory(const std::string& path);
+bool IsDirectory(const std::string& path);  // or a link to one
+bool IsSymlink(const std::string& path);
 bool IsFile(const std::string& path);  // a regular one, or a link to one
 bool Exists(const std::string& path);
 uint64_t FileSize(const std::string& path);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
+#include <cstdlib>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -17,18 +17,23 @@
 namespace gpuctl::trainer {
 namespace {
 
+std::string TemporaryDirectory() {
+  const char* const named = std::getenv("TMPDIR");
+  return named == nullptr || *named == '\0' ? "/tmp" : named;
+}
+
 // A directory that is there until the end of the command.
 class Scratch {
  public:
-  Scratch()
-      : path_(std::filesystem::temp_directory_path().string() + "/gpuctl-preflight-" +
-              std::to_string(getpid())) {
+  Scratch() : path_(TemporaryDirectory() + "/gpuctl-preflight-" + std::to_string(getpid())) {
     RemoveTree(path_);
     MakeDirectories(path_);
   }
   ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
+    try {
+      RemoveTree(path_);
+    } catch (const Error&) {  // it lies in a temporary directory
+    }
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;

@@ -91,6 +91,7 @@ std::vector<Field> TrainFields(TrainConfig& c) {
       {"eval_windows", &c.eval_windows, 1, 1e9, {}, "held-out windows to score, evenly spaced"},
       {"patience", &c.patience, 0, 1e6, {}, "evaluations without a better one that end the run"},
       {"recompute", &c.recompute, 0, 0, {}, "keep no activations of blocks: slower"},
+      {"deterministic", &c.deterministic, 0, 0, {}, "the same bits in each run, on CUDA too"},
       {"freeze", &c.freeze, 0, 0, {}, "weights that stay as they are; * stands for any text"},
   };
 }

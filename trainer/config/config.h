@@ -104,6 +104,7 @@ struct TrainConfig {
   int64_t eval_windows = 64;
   int64_t patience = 0;
   bool recompute = false;
+  bool deterministic = true;
   std::vector<std::string> freeze = {};
   // No key, the data decides: whether `batch` and `micro_batch` count pairs of windows.
   bool pairs = false;

@@ -1,7 +1,6 @@
 #include "trainer/data/corpus.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 #include <set>
 #include <string_view>
@@ -14,8 +13,6 @@
 
 namespace gpuctl::trainer {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr size_t kSniffBytes = 8192;
 constexpr int64_t kDocumentsToSplitBy = 20;
@@ -39,11 +36,9 @@ void CollectFiles(const std::string& path, const DataConfig& config,
   for (const std::string& name : ListDirectory(path)) {
     if (name[0] == '.') continue;
     const std::string child = path + "/" + name;
-    std::error_code error;
-    const fs::file_status link = fs::symlink_status(child, error);
-    if (fs::is_directory(link)) {
-      if (!Contains(config.exclude, name)) CollectFiles(child, config, files);
-    } else if (fs::is_regular_file(fs::status(child, error)) && Wanted(name, config.extensions)) {
+    if (IsDirectory(child)) {
+      if (!IsSymlink(child) && !Contains(config.exclude, name)) CollectFiles(child, config, files);
+    } else if (IsFile(child) && Wanted(name, config.extensions)) {
       files->push_back(child);
     }
   }

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 import families
 import lora
+import own_tests
 import prepared_runs
 import programs
 from folders import read_safetensors, write_folder
@@ -42,11 +43,11 @@ def families_of(session):
 def check_gradients(session):
     if session.dump is None:
         return session.report("gradients", None, why="give --dump PROGRAM, or let it be built")
-    variables = {} if session.device == "cpu" else {"TRAINER_DUMP_DEVICE": "cuda:0"}
     for module in ("families",) if session.small else ("families", "lora", "pairs"):
         said = programs.run(session, [sys.executable,
                                       os.path.dirname(families.__file__) + f"/{module}.py",
-                                      session.dump, f"{session.directory}/{module}"], **variables)
+                                      session.dump, f"{session.directory}/{module}"],
+                            **own_tests.variables_of(session))
         worst = max(float(line.split()[0]) for line in said.splitlines() if "e-" in line.split()[0])
         session.report("gradients", True, of=module, said=said.splitlines()[-1], worst=worst)
 
@@ -55,15 +56,12 @@ def check_transformers(session):
     if importlib.util.find_spec("transformers") is None or session.dump is None:
         return session.report("transformers", None, why="transformers is not installed"
                               if session.dump else "there is no dump program")
-    from transformers import AutoModelForCausalLM
-    variables = {} if session.device == "cpu" else {"TRAINER_DUMP_DEVICE": "cuda:0"}
     for number, (name, make) in enumerate(FAMILIES):
         case = (name, make, (SHAPE, (3, 20)), torch.float32, 1)
         folder, _, weights, inputs, targets, _ = families.write_case(
             session.directory + "/hf", number, case)
-        programs.run(session, [session.dump, folder], **variables)
-        model = AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32,
-                                                     attn_implementation="eager")
+        programs.run(session, [session.dump, folder], **own_tests.variables_of(session))
+        model = load_model(folder)
         loss = F.cross_entropy(model(inputs).logits.flatten(0, 1), targets.flatten(),
                                ignore_index=-1)
         loss.backward()
@@ -75,6 +73,17 @@ def check_transformers(session):
         difference = abs(found - float(loss)) / float(loss)
         session.report("transformers", difference < 1e-4 and worst < 1e-3, family=name,
                        loss=difference, gradients=worst)
+
+
+def load_model(folder):
+    """Returns the model of transformers, in fp32 whatever its config says."""
+    from transformers import AutoModelForCausalLM
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                                    attn_implementation="eager")
+    except TypeError:  # before 4.56
+        return AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32,
+                                                    attn_implementation="eager")
 
 
 def relative(found, expected):
@@ -197,11 +206,8 @@ def loss_by_peft(folder, checkpoint, rows):
     if importlib.util.find_spec("peft") is None:
         return None
     from peft import PeftModel
-    from transformers import AutoModelForCausalLM
     with contextlib.redirect_stdout(io.StringIO()):
-        model = AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32,
-                                                     attn_implementation="eager")
-        model = PeftModel.from_pretrained(model, checkpoint).merge_and_unload()
+        model = PeftModel.from_pretrained(load_model(folder), checkpoint).merge_and_unload()
     with torch.no_grad():
         return float(F.cross_entropy(model(rows[:, :-1]).logits.flatten(0, 1),
                                      rows[:, 1:].flatten()))

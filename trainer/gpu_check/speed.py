@@ -66,7 +66,10 @@ def check_speed(session):
         words += ["--set", f"train.device={session.device}"]
         line = json.loads(programs.run(session, words).splitlines()[-1])
         ours = facts_of(session, size, line["tokens_per_s"], line["memory_bytes"])
-        session.report("speed", True, size=name, of="gpuctl-trainer", loss=line["loss"], **ours)
+        session.report("speed", True, size=name, of="gpuctl-trainer", loss=line["loss"],
+                       micro_batch=line["micro_batch"],
+                       estimate_of_memory=round(line["estimated_bytes"] / line["memory_bytes"], 3),
+                       **ours)
         for kind in ("transformers", "plain torch"):
             if kind == "transformers" and importlib.util.find_spec("transformers") is None:
                 session.report("speed", None, size=name, of=kind, why="it is not installed")
@@ -224,9 +227,18 @@ def measure(task):
         optimizer.step()
         return float(total)
 
+    def timed_steps():
+        """Returns the seconds of each step after the first, and the last loss."""
+        seconds = []
+        for _ in range(task["steps"] + 1):
+            began = time.perf_counter()
+            loss = step()
+            seconds.append(time.perf_counter() - began)
+        return seconds[1:], loss
+
     while True:
         try:
-            step()
+            seconds, loss = timed_steps()
             break
         except RuntimeError as error:
             if "out of memory" not in str(error) or at_once == 1:
@@ -234,11 +246,6 @@ def measure(task):
             at_once = (at_once + 1) // 2
             optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
-    seconds = []
-    for _ in range(task["steps"]):
-        began = time.perf_counter()
-        loss = step()
-        seconds.append(time.perf_counter() - began)
     memory = torch.cuda.max_memory_reserved() if cuda else resident_bytes()
     return {"tokens_per_s": shape[0] * shape[1] / sorted(seconds)[len(seconds) // 2], "loss": loss,
             "memory_bytes": memory, "micro_batch": at_once}

@@ -48,7 +48,9 @@ TEST(Nf4Test, TensorsAndLoopsUnpackTheSame) {
                                                                              {values - 1, 1}}) {
     const at::Tensor part = whole.narrow(0, first, count);
     EXPECT_TRUE(at::equal(DequantizeNf4(packed, values, first, count), part)) << first;
-    EXPECT_LT(RelativeDifference(DequantizeNf4ByTensors(packed, values, first, count), part), 1e-6)
+    EXPECT_LT(RelativeDifference(
+                  DequantizeNf4ByTensors(packed.to(TestDevice()), values, first, count), part),
+              1e-6)
         << first;
   }
 }
@@ -57,24 +59,25 @@ TEST(FrozenMatrixTest, ProductsByPiecesAreThoseOfTheWhole) {
   const std::vector<int64_t> part_rows = {450, 1, 301};
   const int64_t columns = 1001, rows = 752;
   const at::Tensor dense = RandomTensor({rows, columns}, at::kFloat, 3);
-  const FrozenMatrix packed(FrozenMatrix::Pack(dense, part_rows, "w"), part_rows, columns);
+  const FrozenMatrix packed(FrozenMatrix::Pack(dense, part_rows, "w").to(TestDevice()), part_rows,
+                            columns);
   std::vector<at::Tensor> parts;
   int64_t row = 0;
   for (const int64_t count : part_rows) {
     parts.push_back(Unpacked(dense.narrow(0, row, count).contiguous()));
     row += count;
   }
-  const at::Tensor same = at::cat(parts);
+  const at::Tensor same = at::cat(parts).to(TestDevice());
   EXPECT_EQ(packed.rows(), rows);
-  const at::Tensor x = RandomTensor({5, columns}, at::kFloat, 4);
+  const at::Tensor x = RandomOnDevice({5, columns}, at::kFloat, 4);
   for (const auto& [first, count] :
        std::vector<std::pair<int64_t, int64_t>>{{0, rows}, {450, 1}, {440, 300}, {451, 301}}) {
     const at::Tensor some = same.narrow(0, first, count);
-    at::Tensor out = at::ones({5, count});
+    at::Tensor out = at::ones({5, count}, x.options());
     packed.TimesTransposed(x, first, count, /*add=*/true, out);
     EXPECT_LT(RelativeDifference(out, at::mm(x, some.t()).add(1)), 1e-5);
-    const at::Tensor y = RandomTensor({5, count}, at::kFloat, 5);
-    at::Tensor back = at::full({5, columns}, 7.0);
+    const at::Tensor y = RandomOnDevice({5, count}, at::kFloat, 5);
+    at::Tensor back = at::full({5, columns}, 7.0, x.options());
     packed.Times(y, first, count, /*add=*/false, back);
     EXPECT_LT(RelativeDifference(back, at::mm(y, some)), 1e-5);
     packed.Times(y, first, count, /*add=*/true, back);

@@ -1,5 +1,6 @@
 #include "trainer/model/dispatch.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -14,6 +15,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
 
 #include "trainer/linear/widths.h"
 
@@ -23,6 +26,8 @@ constexpr char kAttention[] = "aten::scaled_dot_product_attention";
 constexpr char kFlash[] = "aten::_flash_attention_forward";
 constexpr char kFlashBackward[] = "aten::_flash_attention_backward";
 constexpr char kAdamw[] = "aten::_fused_adamw_";
+constexpr char kRmsNorm[] = "aten::_fused_rms_norm";
+constexpr char kRmsNormBackward[] = "aten::_fused_rms_norm_backward";
 
 // Ampere. Some later ones cannot go backward with large heads.
 constexpr int kFlashCapability = 80;
@@ -30,6 +35,7 @@ constexpr int64_t kLargeHeads = 192;
 constexpr int64_t kLargestHeads = 256;
 
 std::atomic<bool> device_routes_on_cpu{false};
+std::atomic<bool> deterministic_attention{false};
 
 bool TakesArgument(const std::string& name, const std::string& argument) {
   const auto found = c10::Dispatcher::singleton().findSchema({name, ""});
@@ -170,6 +176,7 @@ at::Tensor FusedCausalAttention(const at::Tensor& q_bhte, const at::Tensor& k_bk
   } else {
     named["is_causal"] = true;
   }
+  const DeterministicScope scope(deterministic_attention && !q_bhte.is_cpu());
   return CallOperator(kAttention, {q_bhte, spread(k_bkse), spread(v_bkse)}, named);
 }
 
@@ -192,6 +199,58 @@ at::Tensor FlashAttention(const at::Tensor& q_nhe, const at::Tensor& k_nke, cons
   return FlashFunction::apply(q_nhe, k_nke, v_nke, documents.bounds_d, longest,
                               window < documents.longest ? window : 0, scale);
 }
+
+bool HasFusedRmsNorm(const at::Tensor& x) {
+  static const bool has = HasOperator(kRmsNorm) && HasOperator(kRmsNormBackward);
+  return has && TakesDeviceRoutes(x) && (x.is_cuda() || x.is_cpu());
+}
+
+RmsNormed FusedRmsNorm(const at::Tensor& x_nd, const at::Tensor& weight_d, double eps) {
+  const torch::jit::Stack results =
+      Call(kRmsNorm, {x_nd, std::vector<int64_t>{x_nd.size(1)}, weight_d, eps}, {});
+  return {results.at(0).toTensor(), results.at(1).toTensor()};
+}
+
+RmsNormGradients FusedRmsNormBackward(const at::Tensor& dy_nd, const at::Tensor& x_nd,
+                                      const at::Tensor& scale_n1, const at::Tensor& weight_d) {
+  const torch::jit::Stack results = Call(kRmsNormBackward,
+                                         {dy_nd, x_nd, std::vector<int64_t>{x_nd.size(1)}, scale_n1,
+                                          weight_d, c10::List<bool>({true, true})},
+                                         {});
+  return {results.at(0).toTensor(), results.at(1).toTensor()};
+}
+
+namespace {
+// LibTorch from 2.2 on fills new tensors, too, in its deterministic mode.
+template <typename Context>
+auto LeaveNewTensorsEmpty(Context* context)
+    -> decltype(context->setDeterministicFillUninitializedMemory(false)) {
+  context->setDeterministicFillUninitializedMemory(false);
+}
+void LeaveNewTensorsEmpty(void*) {}
+}  // namespace
+
+DeterministicScope::DeterministicScope(bool on)
+    : on_(on), before_(at::globalContext().deterministicAlgorithms()) {
+  if (!on_) return;
+  // cuBLAS keeps to one order anyway, for one stream; LibTorch refuses products without this.
+  static const int set = setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  (void)set;
+  LeaveNewTensorsEmpty(&at::globalContext());
+  // With warnings only, attention would keep to its faster way.
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+}
+
+DeterministicScope::~DeterministicScope() {
+  if (on_) at::globalContext().setDeterministicAlgorithms(before_, /*warn_only=*/false);
+}
+
+bool IsNotDeterministic(const std::exception& error) {
+  return dynamic_cast<const c10::Error*>(&error) != nullptr &&
+         std::strstr(error.what(), "deterministic") != nullptr;
+}
+
+void ChooseDeterministicAttention(bool choose) { deterministic_attention = choose; }
 
 bool HasFusedAdamw() {
   static const bool has = HasOperator(kAdamw);

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <exception>
 #include <map>
 #include <string>
 #include <vector>
@@ -55,6 +56,40 @@ bool HasFlashAttention(const at::Tensor& x, int64_t head_dim, bool windowed);
 // the query heads that share them. Differentiable.
 at::Tensor FlashAttention(const at::Tensor& q_nhe, const at::Tensor& k_nke, const at::Tensor& v_nke,
                           const DocumentBounds& documents, int64_t window, double scale);
+
+// True when RMS norm in one kernel (LibTorch 2.9) can be used for `x`.
+bool HasFusedRmsNorm(const at::Tensor& x);
+struct RmsNormed {
+  at::Tensor out_nd;
+  at::Tensor scale_n1;  // 1 / sqrt(mean of squares + eps), fp32 or wider
+};
+// Returns x / sqrt(mean of squares + eps) * weight of each row, with sums in fp32 at least. The
+// weight has x's dtype.
+RmsNormed FusedRmsNorm(const at::Tensor& x_nd, const at::Tensor& weight_d, double eps);
+struct RmsNormGradients {
+  at::Tensor dx_nd;
+  at::Tensor dw_d;
+};
+RmsNormGradients FusedRmsNormBackward(const at::Tensor& dy_nd, const at::Tensor& x_nd,
+                                      const at::Tensor& scale_n1, const at::Tensor& weight_d);
+
+// While it lives, operators on a GPU add in a fixed order: attention's backward pass, and the
+// choice of attention that has such a one. What cannot is a c10::Error then (IsNotDeterministic).
+// For all threads of the process; scopes may lie within each other, not beside each other.
+class DeterministicScope {
+ public:
+  explicit DeterministicScope(bool on);
+  ~DeterministicScope();
+  DeterministicScope(const DeterministicScope&) = delete;
+  DeterministicScope& operator=(const DeterministicScope&) = delete;
+
+ private:
+  const bool on_;
+  const bool before_;
+};
+bool IsNotDeterministic(const std::exception& error);
+// Makes FusedCausalAttention choose in such a scope.
+void ChooseDeterministicAttention(bool choose);
 
 // Tensors of one AdamW update, fp32 on one device. A list for each kind, in one order.
 struct AdamwTensors {

@@ -1,5 +1,5 @@
 // Tests every Function in three ways: its gradient against differences in fp64, its value against
-// the plain formula, and the fp32 loops of the CPU against the tensor version.
+// the plain formula, and fp32 (on the CPU loops of our own) against the tensor version in fp64.
 
 #include "trainer/model/functions.h"
 
@@ -23,7 +23,7 @@ using Piece = std::function<at::Tensor(const Inputs&)>;
 // Weighs the output with fixed numbers, so that the gradient of each of its elements counts.
 at::Tensor Weighed(const Piece& piece, const Inputs& inputs) {
   const at::Tensor out = piece(inputs);
-  return (out * RandomTensor(out.sizes().vec(), out.scalar_type(), 77)).sum();
+  return (out * RandomOnDevice(out.sizes().vec(), out.scalar_type(), 77)).sum();
 }
 
 Inputs Gradients(const Piece& piece, const Inputs& inputs) {
@@ -44,22 +44,23 @@ void ExpectTrueGradients(const Piece& piece, const Inputs& inputs) {
     Inputs moved = inputs;
     moved[i] = inputs[i].clone();
     for (int64_t at = 0; at < inputs[i].numel(); ++at) {
-      double& element = moved[i].data_ptr<double>()[at];
-      const double original = element;
-      element = original + kStep;
+      const at::Tensor element = moved[i].view({-1})[at];
+      const double original = element.item<double>();
+      element.fill_(original + kStep);
       const double above = Weighed(piece, moved).item<double>();
-      element = original - kStep;
+      element.fill_(original - kStep);
       const double below = Weighed(piece, moved).item<double>();
-      element = original;
+      element.fill_(original);
       const double expected = (above - below) / (2 * kStep);
-      ASSERT_NEAR(gradients[i].contiguous().data_ptr<double>()[at], expected,
+      ASSERT_NEAR(gradients[i].reshape({-1})[at].item<double>(), expected,
                   1e-6 * std::max(1.0, std::abs(expected)))
           << "input " << i << ", element " << at;
     }
   }
 }
 
-// Compares fp32 (the loops of trainer/cpu) with fp64 (tensor operations) on the same numbers.
+// Compares fp32 (on the CPU the loops of trainer/cpu) with fp64 (tensor operations) on the same
+// numbers.
 void ExpectSameInFp32(const Piece& piece, const Inputs& inputs, double tolerance = 2e-6) {
   Inputs narrow;
   for (const at::Tensor& input : inputs) narrow.push_back(input.to(at::kFloat));
@@ -72,7 +73,17 @@ void ExpectSameInFp32(const Piece& piece, const Inputs& inputs, double tolerance
 }
 
 at::Tensor Normal(const std::vector<int64_t>& shape, uint64_t sub) {
-  return RandomTensor(shape, at::kDouble, sub);
+  return RandomOnDevice(shape, at::kDouble, sub);
+}
+
+at::TensorOptions OptionsOf(at::ScalarType type) {
+  return at::TensorOptions(type).device(TestDevice());
+}
+
+at::Tensor Floats(const std::vector<float>& values) { return at::tensor(values).to(TestDevice()); }
+
+at::Tensor Integers(const std::vector<int64_t>& values) {
+  return at::tensor(values, at::kLong).to(TestDevice());
 }
 
 Piece Norm() {
@@ -114,8 +125,8 @@ TEST(SwiGluTest, ValueIsTheFormulaInEveryWidth) {
 }
 
 TEST(SwiGluTest, LargeInputsStayRight) {
-  const at::Tensor gates = at::tensor({-1000.0f, -100.0f, -89.0f, 0.0f, 89.0f, 100.0f, 1000.0f});
-  const at::Tensor in = at::cat({gates, at::ones({7})}).view({1, 14});
+  const at::Tensor gates = Floats({-1000.0f, -100.0f, -89.0f, 0.0f, 89.0f, 100.0f, 1000.0f});
+  const at::Tensor in = at::cat({gates, at::ones({7}, OptionsOf(at::kFloat))}).view({1, 14});
   const at::Tensor out = SwiGlu(in).view({7});
   const at::Tensor expected = at::clamp_min(gates, 0);
   EXPECT_LT((out - expected).abs().max().item<float>(), 1e-6f);
@@ -138,15 +149,15 @@ TEST(GeGluTest, ValueIsTheFormulaInEveryWidth) {
 
 TEST(GeGluTest, LargeInputsStayRight) {
   const std::vector<float> values = {-1e30f, -1000.0f, -20.0f, 0.0f, 20.0f, 1000.0f, 1e30f};
-  const at::Tensor gates = at::tensor(values);
-  at::Tensor in = at::cat({gates, at::ones({7})}).view({1, 14}).requires_grad_(true);
+  const at::Tensor gates = Floats(values);
+  at::Tensor in =
+      at::cat({gates, at::ones({7}, OptionsOf(at::kFloat))}).view({1, 14}).requires_grad_(true);
   const at::Tensor out = GeGlu(in);
   EXPECT_TRUE(at::equal(out.detach().view({7}), at::clamp_min(gates, 0)));
   out.sum().backward();
   const at::Tensor slope = in.grad().narrow(1, 0, 7).reshape({7});
-  EXPECT_LT(
-      (slope - at::tensor({0.0f, 0.0f, 0.0f, 0.5f, 1.0f, 1.0f, 1.0f})).abs().max().item<float>(),
-      1e-6f);
+  EXPECT_LT((slope - Floats({0.0f, 0.0f, 0.0f, 0.5f, 1.0f, 1.0f, 1.0f})).abs().max().item<float>(),
+            1e-6f);
 }
 
 constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 6;
@@ -155,8 +166,7 @@ Piece Attention(int64_t windows, int64_t tokens, int64_t window = 0, double scal
   return [=](const Inputs& in) {
     const RotaryTable rotary =
         MakeRotaryTable(tokens + 3, kHeadDim, 100.0,
-                        in[0].scalar_type() == at::kDouble ? at::TensorOptions(at::kDouble)
-                                                           : at::TensorOptions(at::kFloat));
+                        OptionsOf(in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
     return CausalAttention(in[0], rotary,
                            {windows, tokens, kHeads, kKvHeads, kHeadDim, window, scale});
   };
@@ -249,7 +259,7 @@ struct PackedWindows {
       }
       rows.push_back(at::cat(parts));
     }
-    return at::stack(rows);
+    return at::stack(rows).to(TestDevice());
   }
 };
 
@@ -259,7 +269,7 @@ Piece PackedAttention(const PackedWindows& windows, int64_t window = 0) {
     AttentionShape shape = {starts.size(0), starts.size(1), kHeads, kKvHeads, kHeadDim, window};
     shape.starts_bt = starts;
     const RotaryTable rotary =
-        MakeRotaryTable(starts.size(1), kHeadDim, 100.0, at::TensorOptions(in[0].scalar_type()));
+        MakeRotaryTable(starts.size(1), kHeadDim, 100.0, OptionsOf(in[0].scalar_type()));
     return CausalAttention(in[0], RotaryOfDocuments(rotary, starts), shape);
   };
 }
@@ -292,8 +302,7 @@ TEST(AttentionTest, PackedDocumentsSeeThemselvesAlone) {
 
 TEST(AttentionTest, TheCacheGivesWhatTheWholeWindowGives) {
   constexpr int64_t kTokens = 150;
-  const RotaryTable rotary =
-      MakeRotaryTable(kTokens, kHeadDim, 100.0, at::TensorOptions(at::kDouble));
+  const RotaryTable rotary = MakeRotaryTable(kTokens, kHeadDim, 100.0, OptionsOf(at::kDouble));
   const at::Tensor qkv = QkvOf(1, kTokens, 6);
   for (const int64_t window : {0, 4, 140}) {
     const at::Tensor whole = Attention(1, kTokens, window)({qkv});
@@ -312,7 +321,7 @@ TEST(AttentionTest, TheCacheGivesWhatTheWholeWindowGives) {
 }
 
 TEST(RotaryTest, ScalingChangesTheFrequencies) {
-  const auto options = at::TensorOptions(at::kDouble);
+  const auto options = OptionsOf(at::kDouble);
   const auto angles = [&](const RopeScaling& scaling) {
     const RotaryTable table = MakeRotaryTable(2, 64, 10000.0, options, scaling);
     return at::atan2(table.sin_te[1], table.cos_te[1]);  // of position 1: the frequencies
@@ -370,7 +379,7 @@ at::Tensor PlainCrossEntropy(const at::Tensor& x, const at::Tensor& w, const at:
 }
 
 at::Tensor SomeTargets(int64_t rows, int64_t vocab) {
-  at::Tensor targets = RandomIntegers({rows}, 0, vocab, 8);
+  at::Tensor targets = RandomIntegers({rows}, 0, vocab, 8).to(TestDevice());
   targets[1] = -1;
   targets[rows - 1] = -1;
   return targets;
@@ -401,7 +410,7 @@ TEST(LinearCrossEntropyTest, ChunksMatchThePlainLossAndItsGradients) {
 TEST(LinearCrossEntropyTest, RowsCountAsOftenAsTheirFactorsSay) {
   const at::Tensor targets = SomeTargets(50, 37);
   const Inputs in = {Normal({50, 16}, 11), Normal({37, 16}, 12)};
-  const at::Tensor factors = at::tensor({2.0f, -1.5f, 0.0f, 1.0f, 0.25f}).repeat({10});
+  const at::Tensor factors = Floats({2.0f, -1.5f, 0.0f, 1.0f, 0.25f}).repeat({10});
   const Piece plain = [&](const Inputs& i) {
     const at::Tensor losses =
         at::cross_entropy_loss(at::matmul(i[0], i[1].t()), targets, {}, at::Reduction::None, -1);
@@ -426,7 +435,7 @@ TEST(LinearCrossEntropyTest, AVocabularyOfManyPartsMatchesThePlainLoss) {
   targets[3] = 512;
   targets[4] = 511;
   const Inputs in = {Normal({70, 4}, 11), Normal({150001, 4}, 12)};
-  const at::Tensor factors = at::tensor({2.0f, -1.5f, 0.0f, 1.0f, 0.25f}).repeat({14});
+  const at::Tensor factors = Floats({2.0f, -1.5f, 0.0f, 1.0f, 0.25f}).repeat({14});
   const auto piece = [&](int64_t chunk) -> Piece {
     return [&targets, &factors, chunk](const Inputs& i) {
       return LinearCrossEntropy(i[0], i[1], targets, 0.02, chunk, factors);
@@ -436,8 +445,10 @@ TEST(LinearCrossEntropyTest, AVocabularyOfManyPartsMatchesThePlainLoss) {
 }
 
 TEST(LinearCrossEntropyTest, ATargetBeyondTheVocabularyIsRefused) {
-  const at::Tensor x = RandomTensor({3, 4}, at::kFloat, 1), w = RandomTensor({7, 4}, at::kFloat, 2);
-  EXPECT_THROW(LinearCrossEntropy(x, w, at::tensor({1, 7, 2}, at::kLong), 1.0, 8), c10::Error);
+  if (!TestDevice().is_cpu()) GTEST_SKIP() << "an assertion on a GPU ends its use by the process";
+  const at::Tensor x = RandomOnDevice({3, 4}, at::kFloat, 1),
+                   w = RandomOnDevice({7, 4}, at::kFloat, 2);
+  EXPECT_THROW(LinearCrossEntropy(x, w, Integers({1, 7, 2}), 1.0, 8), c10::Error);
 }
 
 TEST(LinearCrossEntropyTest, OnlyWantedGradientsAreComputed) {
@@ -454,28 +465,28 @@ TEST(LinearCrossEntropyTest, OnlyWantedGradientsAreComputed) {
 }
 
 TEST(LinearCrossEntropyTest, WithoutAScoredRowTheLossAndItsGradientsAreZero) {
-  const at::Tensor x = RandomTensor({0, 4}, at::kFloat, 1).requires_grad_(true);
-  const at::Tensor w = RandomTensor({7, 4}, at::kFloat, 2).requires_grad_(true);
-  const at::Tensor loss = LinearCrossEntropy(x, w, at::empty({0}, at::kLong), 1.0, 8);
+  const at::Tensor x = RandomOnDevice({0, 4}, at::kFloat, 1).requires_grad_(true);
+  const at::Tensor w = RandomOnDevice({7, 4}, at::kFloat, 2).requires_grad_(true);
+  const at::Tensor loss = LinearCrossEntropy(x, w, Integers({}), 1.0, 8);
   EXPECT_EQ(loss.item<float>(), 0.0f);
   loss.backward();
   EXPECT_TRUE(at::equal(w.grad(), at::zeros_like(w)));
 }
 
 TEST(LinearCrossEntropyTest, ExtremeLogitsStayFinite) {
-  const at::Tensor x = at::tensor({100.0f, -100.0f}).view({2, 1});
-  const at::Tensor w = at::tensor({1.0f, -1.0f, 0.0f}).view({3, 1});
-  const at::Tensor loss = LinearCrossEntropy(x, w, at::tensor({0, 0}, at::kLong), 1.0, 8);
+  const at::Tensor x = Floats({100.0f, -100.0f}).view({2, 1});
+  const at::Tensor w = Floats({1.0f, -1.0f, 0.0f}).view({3, 1});
+  const at::Tensor loss = LinearCrossEntropy(x, w, Integers({0, 0}), 1.0, 8);
   EXPECT_NEAR(loss.item<float>(), 200.0f, 1e-3f);
 }
 
 TEST(LinearCrossEntropyTest, WhatIsNotFiniteStaysNotFinite) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    at::Tensor x = RandomTensor({3, 4}, at::kFloat, 13);
+    at::Tensor x = RandomOnDevice({3, 4}, at::kFloat, 13);
     x[1][2] = bad;
-    const at::Tensor w = RandomTensor({5, 4}, at::kFloat, 14);
-    const at::Tensor targets = at::tensor({1, 2, 3}, at::kLong);
+    const at::Tensor w = RandomOnDevice({5, 4}, at::kFloat, 14);
+    const at::Tensor targets = Integers({1, 2, 3});
     EXPECT_FALSE(std::isfinite(LinearCrossEntropy(x, w, targets, 1.0, 8).item<float>()));
     EXPECT_FALSE(std::isfinite(RmsNorm(x, w[0], 1e-5).sum().item<float>()));
     EXPECT_FALSE(std::isfinite(SwiGlu(x).sum().item<float>()));
@@ -486,7 +497,7 @@ TEST(LinearCrossEntropyTest, WhatIsNotFiniteStaysNotFinite) {
 TEST(DispatchTest, FindsOperatorsByNameAndFillsDefaults) {
   EXPECT_TRUE(HasOperator("aten::layer_norm"));
   EXPECT_FALSE(HasOperator("aten::no_such_operator"));
-  const at::Tensor x = RandomTensor({2, 6}, at::kFloat, 15).requires_grad_(true);
+  const at::Tensor x = RandomOnDevice({2, 6}, at::kFloat, 15).requires_grad_(true);
   const at::Tensor y = CallOperator("aten::layer_norm", {x, std::vector<int64_t>{6}},
                                     {{"eps", 1e-3}, {"cudnn_enable", false}});
   EXPECT_TRUE(at::equal(y, at::layer_norm(x, {6}, {}, {}, 1e-3)));

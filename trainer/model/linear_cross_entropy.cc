@@ -3,7 +3,8 @@
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/ones_like.h>
+#include <ATen/ops/expm1.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -101,11 +102,14 @@ at::Tensor ChunkOnDevice(const at::Tensor& x_rd, const at::Tensor& weight_vd, co
   if (of.factor_r.defined()) weight_r1.mul_(of.factor_r.unsqueeze(1));
   const at::Tensor index_r1 = target_r1.clamp_min(0);
   at::Tensor log_p_rv = at::_log_softmax(Widen(logits_rv), 1, /*half_to_float=*/false);
-  loss.sub_(log_p_rv.gather(1, index_r1).mul_(weight_r1).sum());
+  const at::Tensor log_p_r1 = log_p_rv.gather(1, index_r1);
+  loss.sub_(at::mul(log_p_r1, weight_r1).sum());
   if (!need_gradient) return at::Tensor();
-  at::Tensor d_logits_rv = log_p_rv.exp_();
-  d_logits_rv.scatter_add_(1, index_r1, at::ones_like(weight_r1).neg_()).mul_(weight_r1);
-  return d_logits_rv.to(logits_rv.scalar_type());
+  // p - 1 of the target in full width: it is tiny where the model is sure.
+  const at::Tensor at_target_r1 = at::expm1(log_p_r1).mul_(weight_r1);
+  at::Tensor d_logits_rv = logits_rv;
+  at::mul_out(d_logits_rv, log_p_rv.exp_(), weight_r1);
+  return d_logits_rv.scatter_(1, index_r1, at_target_r1.to(d_logits_rv.scalar_type()));
 }
 
 // No inputs of the function in the sense of autograd; perhaps undefined.

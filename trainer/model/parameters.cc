@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "trainer/base/error.h"
+#include "trainer/base/parallel.h"
 #include "trainer/base/philox.h"
 #include "trainer/base/text.h"
 
@@ -23,6 +24,8 @@ struct BlockItem {
 };
 
 constexpr double kStd = 0.02;
+// A thread should do more than it costs to begin one.
+constexpr int64_t kInitGrain = 1 << 16;
 
 // Makes the items of one block.
 class BlockItems {
@@ -156,11 +159,13 @@ std::vector<at::Tensor> InitializeWeights(const ModelConfig& config, uint64_t se
     }
     at::Tensor tensor = at::empty(spec.shape, at::kFloat);
     float* values = tensor.data_ptr<float>();
-    for (int64_t i = 0; i < tensor.numel(); ++i) {
-      values[i] =
-          static_cast<float>(spec.init_std * RandomNormal(seed, RandomStream::kInit, flat.size(),
-                                                          static_cast<uint64_t>(i)));
-    }
+    ForRangesOnCores(tensor.numel(), kInitGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        values[i] =
+            static_cast<float>(spec.init_std * RandomNormal(seed, RandomStream::kInit, flat.size(),
+                                                            static_cast<uint64_t>(i)));
+      }
+    });
     flat.push_back(tensor);
   }
   return flat;

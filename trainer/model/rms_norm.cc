@@ -9,6 +9,7 @@
 #include "trainer/cpu/kernels.h"
 #include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
+#include "trainer/model/dispatch.h"
 #include "trainer/model/functions.h"
 
 namespace gpuctl::trainer {
@@ -33,6 +34,11 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
       context->save_for_backward({x_nd, weight_d, scale_n1});
       return out_nd;
     }
+    if (HasFusedRmsNorm(x_nd)) {
+      RmsNormed normed = FusedRmsNorm(x_nd.contiguous(), weight_d.to(x_nd.scalar_type()), eps);
+      context->save_for_backward({x_nd, weight_d, normed.scale_n1});
+      return normed.out_nd;
+    }
     const at::Tensor wide_nd = Widen(x_nd);
     const at::Tensor scale_n1 =
         at::mul(wide_nd, wide_nd).mean({-1}, /*keepdim=*/true).add_(eps).rsqrt_();
@@ -44,6 +50,12 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     if (UsesCpuKernels(saved[0])) return BackwardOnCpu(saved, gradients[0].contiguous());
+    if (HasFusedRmsNorm(saved[0])) {
+      const RmsNormGradients found =
+          FusedRmsNormBackward(gradients[0].contiguous(), saved[0].contiguous(), saved[2],
+                               saved[1].to(saved[0].scalar_type()));
+      return {found.dx_nd, found.dw_d.to(saved[1].scalar_type()), at::Tensor(), at::Tensor()};
+    }
     const at::Tensor x_nd = Widen(saved[0]);
     const at::Tensor& scale_n1 = saved[2];
     const at::Tensor dy_nd = Widen(gradients[0]);

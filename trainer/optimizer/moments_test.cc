@@ -17,8 +17,9 @@ namespace {
 constexpr CodeKind kBothKinds[] = {CodeKind::kMean, CodeKind::kSquare};
 
 struct Coded {
-  explicit Coded(int64_t count)
-      : codes(at::zeros({count}, at::kByte)), largest(at::zeros({CodeBlocks(count)}, at::kFloat)) {}
+  explicit Coded(int64_t count, c10::Device device = c10::kCPU)
+      : codes(at::zeros({count}, at::TensorOptions(at::kByte).device(device))),
+        largest(at::zeros({CodeBlocks(count)}, at::TensorOptions(at::kFloat).device(device))) {}
   at::Tensor codes;
   at::Tensor largest;
 };
@@ -128,15 +129,15 @@ TEST(BlockCodeTest, TensorsAndLoopsGiveTheSame) {
     for (const int64_t count : {1, 255, 256, 257, 10000}) {
       at::Tensor numbers = WideNumbers(kind, count, 10);
       numbers.narrow(0, 0, count / 3).zero_();
-      const Coded loops(count), tensors(count);
+      const Coded loops(count), tensors(count, TestDevice());
       Encode(kind, numbers, loops.codes, loops.largest);
-      EncodeByTensors(kind, numbers, tensors.codes, tensors.largest);
-      EXPECT_TRUE(at::equal(loops.codes, tensors.codes)) << count;
-      EXPECT_TRUE(at::equal(loops.largest, tensors.largest)) << count;
-      at::Tensor one = at::empty({count}), other = at::empty({count});
+      EncodeByTensors(kind, numbers.to(TestDevice()), tensors.codes, tensors.largest);
+      EXPECT_TRUE(at::equal(loops.codes, tensors.codes.cpu())) << count;
+      EXPECT_TRUE(at::equal(loops.largest, tensors.largest.cpu())) << count;
+      at::Tensor one = at::empty({count}), other = at::empty({count}, tensors.largest.options());
       Decode(kind, loops.codes, loops.largest, one);
-      DecodeByTensors(kind, loops.codes, loops.largest, other);
-      EXPECT_TRUE(at::equal(one, other)) << count;
+      DecodeByTensors(kind, tensors.codes, tensors.largest, other);
+      EXPECT_TRUE(at::equal(one, other.cpu())) << count;
       const at::Tensor error = (one - numbers).abs() / numbers.abs().max();
       EXPECT_LT(error.max().item<float>(), 0.01f);
     }
@@ -201,19 +202,20 @@ TEST(MomentsTest, PiecesChangeNoBit) {
 
 TEST(MomentsTest, TensorsUpdateLikeLoops) {
   const std::vector<ParameterSpec> specs = SomeSpecs();
-  const Moments loops(specs, kLastFrozen, true, kCpu), tensors(specs, kLastFrozen, true, kCpu);
+  const Moments loops(specs, kLastFrozen, true, kCpu),
+      tensors(specs, kLastFrozen, true, TestDevice());
   const at::Tensor expected = UpdateInPieces(loops, {70 * 101});
-  const at::Tensor master = RandomTensor({70, 101}, at::kFloat, 3);
+  const at::Tensor master = RandomOnDevice({70, 101}, at::kFloat, 3);
   for (int64_t t = 1; t <= 3; ++t) {
     tensors.Update(0, {1e-2, 0.9, 0.95, 1e-8, 0.1, t}, master,
-                   RandomTensor({70, 101}, at::kFloat, 20 + static_cast<uint64_t>(t)),
-                   at::full({}, 0.5));
+                   RandomOnDevice({70, 101}, at::kFloat, 20 + static_cast<uint64_t>(t)),
+                   at::full({}, 0.5, master.options()));
   }
   EXPECT_LT(RelativeDifference(master, expected), 1e-4);
   const auto a = CopiesOf(loops), b = CopiesOf(tensors);
   for (const char* name : {"exp_avg.q", "exp_avg.k", "exp_avg_sq.q", "exp_avg_sq.k"}) {
     // A last bit may choose the value beside.
-    const at::Tensor away = (a.at(name).to(at::kInt) - b.at(name).to(at::kInt)).abs();
+    const at::Tensor away = (a.at(name).to(at::kInt) - b.at(name).cpu().to(at::kInt)).abs();
     EXPECT_LE(away.max().item<int>(), 1) << name;
     EXPECT_LT(away.to(at::kFloat).mean().item<float>(), 1e-3f) << name;
   }

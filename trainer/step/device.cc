@@ -12,18 +12,15 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
-#include <thread>
 
 #include "trainer/base/error.h"
+#include "trainer/base/parallel.h"
 #include "trainer/base/text.h"
 #include "trainer/linear/matmul.h"
 #include "trainer/model/dispatch.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
-#endif
-#ifdef __linux__
-#include <sched.h>
 #endif
 
 namespace gpuctl::trainer {
@@ -32,17 +29,6 @@ namespace {
 constexpr double kSlowGflops = 20.0;
 // n threads of a worker are as fast as n to this power of workers with one thread.
 constexpr double kThreadsExponent = 0.9;
-
-// Returns the number of cores that this process may use; in a container it is smaller than the
-// machine's.
-int UsableCores() {
-#ifdef __linux__
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-#endif
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 // Returns the number of workers with which a batch takes the least time: as long as the largest
 // share on its threads, which are worth less than as many workers.

@@ -127,25 +127,26 @@ TEST(LoraAdaptersTest, InitialValuesAreThoseOfPeft) {
 }
 
 TEST(DropoutTest, AWindowIsTheSameInEveryBatch) {
-  const at::Device cpu(at::kCPU);
+  const c10::Device device = TestDevice();
   const DropoutDraw draw = {0.3, 0xFEDCBA9876543210, (int64_t{1} << 40) + 5, 7};
   const DropoutDraw next = {draw.share, draw.seed, draw.first_window + 1, 7};
   for (const auto factors : {DropoutFactors, DropoutFactorsByGenerator}) {
     for (const int64_t columns : {1, 5, 8, 33}) {
-      const at::Tensor whole = factors(draw, 3, 28, columns, cpu);
-      EXPECT_TRUE(at::equal(whole, factors(draw, 3, 28, columns, cpu)));
-      EXPECT_TRUE(at::equal(whole.narrow(0, 7, 7), factors(next, 3, 7, columns, cpu)));
+      const at::Tensor whole = factors(draw, 3, 28, columns, device);
+      EXPECT_TRUE(at::equal(whole, factors(draw, 3, 28, columns, device)));
+      EXPECT_TRUE(at::equal(whole.narrow(0, 7, 7), factors(next, 3, 7, columns, device)));
     }
-    const at::Tensor many = factors(draw, 3, 700, 100, cpu);
+    const at::Tensor many = factors(draw, 3, 700, 100, device);
     EXPECT_NEAR(many.eq(0).to(at::kDouble).mean().item<double>(), 0.3, 0.01);
     EXPECT_NEAR(many.mean().item<double>(), 1, 0.01);
-    EXPECT_FALSE(at::equal(many, factors(draw, 4, 700, 100, cpu)));
-    EXPECT_FALSE(at::equal(many, factors(next, 3, 700, 100, cpu)));
+    EXPECT_FALSE(at::equal(many, factors(draw, 4, 700, 100, device)));
+    EXPECT_FALSE(at::equal(many, factors(next, 3, 700, 100, device)));
   }
 }
 
-Placement CpuWith(int workers, at::ScalarType dtype = at::kFloat) {
-  return {c10::Device(c10::kCPU), dtype, workers};
+// On an accelerator there is one worker.
+Placement With(int workers, at::ScalarType dtype = at::kFloat) {
+  return {TestDevice(), dtype, TestDevice().is_cpu() ? workers : 1};
 }
 
 Batch AdaptedBatch(const Config& config, int64_t number) {
@@ -191,10 +192,10 @@ TEST(LoraStepTest, NothingChangesAtFirstAndTheModelStaysAsItIs) {
     Config config = AdaptedConfig({"all-linear"});
     config.lora.dora = true;
     const std::vector<at::Tensor> flat = StartOf(config);
-    Stepper stepper(config, CpuWith(2, dtype), flat);
+    Stepper stepper(config, With(2, dtype), flat);
     Config plain = config;
     plain.lora = {};
-    Stepper model(plain, CpuWith(2, dtype), InitializeWeights(config.model, 3));
+    Stepper model(plain, With(2, dtype), InitializeWeights(config.model, 3));
     const Batch batch = AdaptedBatch(config, 1);
     // With B of zeros every factor of DoRA is exactly 1.
     EXPECT_EQ(stepper.SummedLossOf(batch), model.SummedLossOf(batch));
@@ -222,7 +223,7 @@ TEST(LoraStepTest, DropoutDependsOnTheWindowAlone) {
   const auto gradients = [](int64_t micro_batch, int workers, int64_t number) {
     Config config = HardConfig();
     config.train.micro_batch = micro_batch;
-    Stepper stepper(config, CpuWith(workers), StartOf(config));
+    Stepper stepper(config, With(workers), StartOf(config));
     Batch batch = AdaptedBatch(config, 1);
     batch.first_window = number;
     stepper.Gradients(batch, kGoOn);
@@ -243,10 +244,10 @@ TEST(LoraStepTest, SavedStateContinuesExactlyInBothWidths) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     Config config = HardConfig();
     config.lora.modules_to_save = {"embed_tokens"};
-    Stepper first(config, CpuWith(2, dtype), StartOf(config));
+    Stepper first(config, With(2, dtype), StartOf(config));
     first.Gradients(AdaptedBatch(config, 1), kGoOn);
     first.Apply(1e-2, 1);
-    Stepper second(config, CpuWith(2, dtype), StartOf(config));
+    Stepper second(config, With(2, dtype), StartOf(config));
     second.Load(ByName(first.Weights()), ByName(first.OptimizerState()), "test");
     for (Stepper* stepper : {&first, &second}) {
       stepper->Gradients(AdaptedBatch(config, 2), kGoOn);
@@ -268,7 +269,7 @@ TEST(LoraStepTest, RecomputingChangesNoBitOfDropout) {
       config.lora.dora = dora;
       config.lora.dropout = 0.3;
       config.train.recompute = recompute;
-      Stepper stepper(config, CpuWith(2), StartOf(config));
+      Stepper stepper(config, With(2), StartOf(config));
       stepper.Gradients(AdaptedBatch(config, 1), kGoOn);
       stepper.Apply(1e-2, 1);
       stepper.Gradients(AdaptedBatch(config, 2), kGoOn);
@@ -286,7 +287,7 @@ TEST(LoraStepTest, AdaptersDecayAndNormsDoNot) {
   Config config = HardConfig();
   config.optimizer.weight_decay = 0.5;
   std::vector<at::Tensor> flat = StartOf(config);
-  Stepper stepper(config, CpuWith(1), flat);
+  Stepper stepper(config, With(1), flat);
   Batch batch = AdaptedBatch(config, 1);
   batch.targets_bt.fill_(-1);  // no gradient
   batch.scored = 0;
@@ -306,8 +307,8 @@ TEST(LoraStepTest, Bf16FollowsFp32) {
   for (const bool dora : {false, true}) {
     Config config = AdaptedConfig({"all-linear"});
     config.lora.dora = dora;
-    Stepper exact(config, CpuWith(2), StartOf(config));
-    Stepper half(config, CpuWith(1, at::kBFloat16), StartOf(config));
+    Stepper exact(config, With(2), StartOf(config));
+    Stepper half(config, With(1, at::kBFloat16), StartOf(config));
     for (int64_t t = 1; t <= 4; ++t) {
       const double expected = exact.Gradients(AdaptedBatch(config, t), kGoOn).loss;
       EXPECT_NEAR(half.Gradients(AdaptedBatch(config, t), kGoOn).loss, expected, 0.02 * expected);

@@ -135,7 +135,8 @@ Stepper::Stepper(const Config& config, const Placement& placement,
       team_(placement.workers, placement.threads),
       shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))),
       moments_(specs_, frozen_, config.optimizer.HasSmallState(), placement.device),
-      micro_batch_(MostAtOnce(config.train, placement.workers)) {
+      micro_batch_(MostAtOnce(config.train, placement.workers)),
+      deterministic_(config.train.deterministic && !placement.device.is_cpu()) {
   shape_.recompute = config.train.recompute;
   if (placement.device.is_cuda()) side_ = std::make_shared<SideStream>(placement.device);
   PlaceWeights(weights);
@@ -212,14 +213,15 @@ at::Tensor Stepper::Gradient(const Worker& worker, size_t parameter) const {
 void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows) {
   *worker.draw = {config_.lora.dropout, static_cast<uint64_t>(config_.train.seed),
                   batch.first_window + first, batch.inputs_bt.size(1)};
-  if (!batch.reference.empty()) {
-    RunPairs(worker, batch, first, rows).backward();
-  } else {
-    const double factor = scale() / static_cast<double>(std::max<int64_t>(1, batch.scored));
-    const at::Tensor loss = LossOfRows(shape_, worker.weights, batch, first, rows, factor);
+  const bool pairs = !batch.reference.empty();
+  const double factor = scale() / static_cast<double>(std::max<int64_t>(1, batch.scored));
+  const at::Tensor loss = pairs ? RunPairs(worker, batch, first, rows)
+                                : LossOfRows(shape_, worker.weights, batch, first, rows, factor);
+  {
+    const DeterministicScope scope(deterministic_);
     loss.backward();
-    worker.loss.add_(loss.detach());
   }
+  if (!pairs) worker.loss.add_(loss.detach());
   *worker.draw = {};
   const at::NoGradGuard no_grad;
   if (!wide()) return;
@@ -286,9 +288,14 @@ GradientResult Stepper::Gradients(const Batch& batch, const std::function<bool()
       for (const Worker& worker : workers_) result.pairs.Add(worker.pairs);
       return result;
     } catch (const std::exception& error) {
-      if (!IsOutOfMemory(error) || micro_batch_ == 1) throw;
       // No graph is alive here, only the gradients of other micro-batches.
-      micro_batch_ = (micro_batch_ + 1) / 2;
+      if (deterministic_ && IsNotDeterministic(error)) {
+        deterministic_ = false;
+      } else if (IsOutOfMemory(error) && micro_batch_ > 1) {
+        micro_batch_ = (micro_batch_ + 1) / 2;
+      } else {
+        throw;
+      }
       Forget();
     }
   }
@@ -302,6 +309,7 @@ void Stepper::Forget() {
 }
 
 GradientResult Stepper::TryGradients(const Batch& batch, const std::function<bool()>& stop) {
+  ChooseDeterministicAttention(deterministic_);
   team_.RunWorkers([&](int worker) { RunWorker(worker, batch, stop); });
   for (const Worker& worker : workers_) {
     if (worker.stopped) return {};

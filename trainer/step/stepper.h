@@ -89,6 +89,9 @@ class Stepper {
   // last bits.
   int64_t micro_batch() const { return micro_batch_; }
   void SetMicroBatch(int64_t windows) { micro_batch_ = windows; }
+  // True while each step adds in a fixed order on an accelerator (train.deterministic). A step ends
+  // that which needs an operator without such a way.
+  bool deterministic() const { return deterministic_; }
 
   // The factor of the loss, used in fp16 alone.
   const LossScale& loss_scale() const { return loss_scale_; }
@@ -187,6 +190,7 @@ class Stepper {
   std::shared_ptr<SideStream> side_;        // for checkpoints, CUDA only
   LossScale loss_scale_;
   int64_t micro_batch_;
+  bool deterministic_;
   double norm_ = 0;
   at::Tensor norm_on_device_;  // of the gradients, which have the loss scale
 };

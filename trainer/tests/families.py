@@ -24,7 +24,7 @@ from folders import (Decoder, llama3_frequencies, plain_frequencies, read_safete
                      write_folder, write_safetensors)
 
 # Relative, in norm. Other devices multiply in another order.
-TOLERANCE = 1e-5 if "TRAINER_DUMP_DEVICE" not in os.environ else 5e-5
+TOLERANCE = 1e-5 if "TRAINER_TEST_DEVICE" not in os.environ else 5e-5
 
 # layers, d, heads, kv heads, ffn, vocabulary; then windows, tokens of each
 SMALL = ((2, 32, 4, 2, 40, 61), (3, 11))

@@ -10,7 +10,7 @@
 // adapter in adapter/ the gradients are those of what it trains, under its names; with a file "nf4"
 // the model is packed. Then the program also writes the loss of the merged weights, and with
 // dropout the factors of each adapter's inputs, dropout.safetensors. All of it is computed on
-// $TRAINER_DUMP_DEVICE (such as cuda:0), else on the CPU.
+// $TRAINER_TEST_DEVICE (such as cuda:0), else on the CPU.
 
 #include <ATen/ATen.h>
 
@@ -35,9 +35,9 @@ namespace {
 
 constexpr int64_t kFirstWindow = 1000;
 
-// Two workers on the CPU, or $TRAINER_DUMP_DEVICE.
+// Two workers on the CPU, or $TRAINER_TEST_DEVICE.
 Placement ChosenPlacement() {
-  const char* const device = std::getenv("TRAINER_DUMP_DEVICE");
+  const char* const device = std::getenv("TRAINER_TEST_DEVICE");
   if (device == nullptr) return {c10::Device(c10::kCPU), at::kFloat, 2};
   return {c10::Device(device), at::kFloat, 1};
 }

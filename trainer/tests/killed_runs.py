@@ -26,7 +26,7 @@ except ImportError:
 from arithmetic import Test, in_chat, sums_below
 from chat_model import write_chat_model
 from kills import Timing, kill_and_resume, without_checkpoints
-from prepared_runs import newest, of_type, read_metrics
+from prepared_runs import content, newest, of_type, read_metrics
 
 BAD_DATA, IO, TRY_AGAIN = 65, 74, 75
 COMMON = {"train.steps": 24, "train.batch": 6, "train.micro_batch": 3, "checkpoint.every": 2,
@@ -35,17 +35,6 @@ LORA = {"lora.rank": 4, "lora.dropout": 0.1}
 WAYS = {"full tuning": {}, "LoRA": LORA, "QLoRA": {**LORA, "lora.base_dtype": "nf4"},
         "moments in 8 bits": {"optimizer.state": "int8"},
         "accumulation": {"train.micro_batch": 1, "train.batch": 7}}
-
-
-def bytes_of(checkpoints):
-    """Returns the name of the newest checkpoint, and the tensors in it."""
-    step = newest(checkpoints)
-    found = {"step": step}
-    for name in os.listdir(f"{checkpoints}/{step}"):
-        if name.endswith(".safetensors"):
-            with open(f"{checkpoints}/{step}/{name}", "rb") as file:
-                found[name] = file.read()
-    return found
 
 
 def micro_batch_of(checkpoints):
@@ -60,7 +49,7 @@ def check_kills(test, what, base, data, settings, kills, seed):
     if not kill_and_resume(test, what, words, metrics, kills, timing, seed):
         return whole
     test.check(f"{what}: a run that was killed ends in the same bits",
-               bytes_of(whole) == bytes_of(checkpoints))
+               content(whole) == content(checkpoints))
     done = read_metrics(metrics)[-1]
     test.check(f"{what}: and in the same losses",
                all(done[key] == lines[-1][key] for key in ("loss", "held_out_loss", "best")),
@@ -117,7 +106,7 @@ def check_short_memory(test, rows, held_out, kills, seed):
     test.limits = None
     test.check("state.json says how many windows ran at once", micro_batch_of(whole) == 4)
     test.check("a halved micro-batch gives the bits of one that was set",
-               bytes_of(plain) == bytes_of(whole))
+               content(plain) == content(whole))
 
 
 def waits_for_memory(test):
@@ -175,7 +164,7 @@ def check_no_memory_for_copies(test, rows, held_out):
     test.limits = None
     test.check("a run without memory for copies saves all the same", ended.returncode == 0 and
                "no memory to copy the weights" in ended.stderr and
-               bytes_of(checkpoints) == bytes_of(whole), ended.returncode, ended.stderr)
+               content(checkpoints) == content(whole), ended.returncode, ended.stderr)
 
 
 # --- a full disk
@@ -213,7 +202,7 @@ def check_full_disk(test, base, data):
     _, error = process.communicate()
     test.limits = None
     test.check("a run saves again when there is room, with the same bits",
-               process.returncode == 0 and bytes_of(checkpoints) == bytes_of(whole),
+               process.returncode == 0 and content(checkpoints) == content(whole),
                process.returncode, error)
 
 

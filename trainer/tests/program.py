@@ -4,6 +4,10 @@ import os
 import subprocess
 
 
+# Where runs train: a test on a machine with a GPU says "cuda".
+DEVICE = os.environ.get("TRAINER_TEST_DEVICE", "cpu").split(":")[0]
+
+
 class Program:
     def __init__(self, program):
         self.program, self.failed = program, 0

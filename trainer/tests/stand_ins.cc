@@ -14,6 +14,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -212,6 +213,38 @@ void AdamwStandIn(at::TensorList self, at::TensorList gradients, at::TensorList 
   }
 }
 
+void CheckNorm(const at::Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight) {
+  EXPECT_EQ(shape, at::IntArrayRef({x.size(1)}));
+  EXPECT_TRUE(x.is_contiguous() && x.dim() == 2);
+  // CUDA's kernel takes no other dtype.
+  EXPECT_EQ(weight.value().scalar_type(), x.scalar_type());
+}
+
+std::tuple<at::Tensor, at::Tensor> RmsNormStandIn(const at::Tensor& x, at::IntArrayRef shape,
+                                                  const OptionalTensor& weight,
+                                                  c10::optional<double> eps) {
+  ++Calls().rms_norm;
+  CheckNorm(x, shape, weight);
+  const at::Tensor wide = IsHalf(x) ? x.to(at::kFloat) : x;
+  const at::Tensor scale = (wide.pow(2).mean({-1}, true) + eps.value()).rsqrt();
+  return {(wide * scale * *weight).to(x.scalar_type()), scale};
+}
+
+std::tuple<at::Tensor, at::Tensor> RmsNormBackwardStandIn(const at::Tensor& dy, const at::Tensor& x,
+                                                          at::IntArrayRef shape,
+                                                          const at::Tensor& scale,
+                                                          const OptionalTensor& weight,
+                                                          std::array<bool, 2> mask) {
+  ++Calls().rms_norm_backward;
+  CheckNorm(x, shape, weight);
+  EXPECT_TRUE(dy.is_contiguous() && dy.scalar_type() == x.scalar_type());
+  EXPECT_EQ(scale.sizes(), at::IntArrayRef({x.size(0), 1}));
+  EXPECT_TRUE(mask[0] && mask[1]);
+  const at::Tensor unit = x * scale, g = dy * *weight;
+  const at::Tensor dx = (g - unit * (g * unit).mean({-1}, true)) * scale;
+  return {dx.to(x.scalar_type()), (dy * unit).sum(0).to(x.scalar_type())};
+}
+
 // Pinned memory is CUDA's.
 bool IsPinnedStandIn(const at::Tensor&, c10::optional<at::Device>) { return false; }
 at::Tensor PinStandIn(const at::Tensor& x, c10::optional<at::Device>) {
@@ -306,6 +339,12 @@ TORCH_LIBRARY_FRAGMENT(aten, library) {
       " Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr,"
       " float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize,"
       " Tensor? grad_scale=None, Tensor? found_inf=None) -> ()");
+  library.def(
+      "_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps)"
+      " -> (Tensor, Tensor)");
+  library.def(
+      "_fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, Tensor rstd,"
+      " Tensor? weight, bool[2] output_mask) -> (Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(aten, CompositeImplicitAutograd, library) {
   library.impl("scaled_dot_product_attention", TORCH_FN(AttentionStandIn));
@@ -318,6 +357,8 @@ TORCH_LIBRARY_IMPL(aten, CPU, library) {
   library.impl("addmm_", TORCH_FN(AddedProductStandIn));
   library.impl("_flash_attention_forward", TORCH_FN(FlashStandIn));
   library.impl("_flash_attention_backward", TORCH_FN(FlashBackwardStandIn));
+  library.impl("_fused_rms_norm", TORCH_FN(RmsNormStandIn));
+  library.impl("_fused_rms_norm_backward", TORCH_FN(RmsNormBackwardStandIn));
 }
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("is_pinned", TORCH_FN(IsPinnedStandIn));

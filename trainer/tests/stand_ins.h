@@ -18,6 +18,8 @@ struct StandInCalls {
   int flash = 0;
   int flash_backward = 0;
   int adamw = 0;
+  int rms_norm = 0;
+  int rms_norm_backward = 0;
   int pins = 0;  // tensors that were copied to pinned memory
 };
 StandInCalls& Calls();

@@ -152,6 +152,35 @@ TEST(StandInsTest, AStepByFlashAttentionEqualsThePlainOne) {
   }
 }
 
+TEST(StandInsTest, RmsNormInOneKernelEqualsThePlainOne) {
+  for (const at::ScalarType type : {at::kDouble, at::kBFloat16}) {
+    const double tolerance = type == at::kDouble ? 1e-12 : 1e-2;
+    for (const bool offset : {false, true}) {
+      std::vector<at::Tensor> plain;
+      for (const bool fused : {false, true}) {
+        const StandInCalls before = Calls();
+        TakeDeviceRoutesOnCpu(fused);
+        const at::Tensor x = RandomTensor({9, 24}, type, 1).requires_grad_(true);
+        // As a step holds them: wide where x is narrow.
+        const at::Tensor weight =
+            RandomTensor({24}, type == at::kDouble ? at::kDouble : at::kFloat, 2)
+                .requires_grad_(true);
+        const at::Tensor y = RmsNorm(x, weight, 1e-5, offset);
+        (y * RandomTensor({9, 24}, type, 3)).sum().backward();
+        TakeDeviceRoutesOnCpu(false);
+        EXPECT_EQ(Calls().rms_norm - before.rms_norm, fused ? 1 : 0);
+        EXPECT_EQ(Calls().rms_norm_backward - before.rms_norm_backward, fused ? 1 : 0);
+        const std::vector<at::Tensor> found = {y.detach(), x.grad(), weight.grad()};
+        if (!fused) plain = found;
+        for (size_t i = 0; i < found.size(); ++i) {
+          EXPECT_LT(RelativeDifference(found[i], plain[i]), tolerance) << i;
+          EXPECT_EQ(found[i].scalar_type(), plain[i].scalar_type()) << i;
+        }
+      }
+    }
+  }
+}
+
 // Against the blocks of queries in fp32, so that a key too many or too few shows.
 TEST(StandInsTest, FlashAttentionSeesTheKeysThatBlocksSee) {
   constexpr int64_t kTokens = 12, kHeads = 4, kKeys = 2, kSize = 8;

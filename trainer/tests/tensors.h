@@ -5,14 +5,23 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <vector>
 
 #include "trainer/base/philox.h"
 
 namespace gpuctl::trainer {
+
+// Returns $TRAINER_TEST_DEVICE (such as cuda:0), where tests compute that are not about the CPU;
+// else the CPU.
+inline c10::Device TestDevice() {
+  const char* const name = std::getenv("TRAINER_TEST_DEVICE");
+  return name == nullptr ? c10::Device(c10::kCPU) : c10::Device(name);
+}
 
 // Returns normal numbers, the same for the same `sub`.
 inline at::Tensor RandomTensor(const std::vector<int64_t>& shape, at::ScalarType type,
@@ -38,11 +47,17 @@ inline at::Tensor RandomIntegers(const std::vector<int64_t>& shape, int64_t low,
   return tensor;
 }
 
+// Returns the same numbers as RandomTensor, on TestDevice().
+inline at::Tensor RandomOnDevice(const std::vector<int64_t>& shape, at::ScalarType type,
+                                 uint64_t sub) {
+  return RandomTensor(shape, type, sub).to(TestDevice());
+}
+
 // Returns ||a - b|| / ||b||, in fp64.
 inline double RelativeDifference(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor reference = b.detach().to(at::kDouble);
+  const at::Tensor reference = b.detach().cpu().to(at::kDouble);
   const double size = reference.norm().item<double>();
-  const double difference = (a.detach().to(at::kDouble) - reference).norm().item<double>();
+  const double difference = (a.detach().cpu().to(at::kDouble) - reference).norm().item<double>();
   return size == 0 ? difference : difference / size;
 }
 

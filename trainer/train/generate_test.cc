@@ -33,8 +33,9 @@ struct Network {
 
 Network MakeNetwork(const ModelConfig& model, at::ScalarType dtype = at::kFloat) {
   std::vector<at::Tensor> flat = InitializeWeights(model, 3);
-  for (at::Tensor& weight : flat) weight = weight.add_(weight, 4.0).to(dtype);
-  return {MakeGptShape(model, at::TensorOptions(at::kFloat)), ArrangeWeights(flat, model)};
+  for (at::Tensor& weight : flat) weight = weight.add_(weight, 4.0).to(TestDevice(), dtype);
+  return {MakeGptShape(model, at::TensorOptions(at::kFloat).device(TestDevice())),
+          ArrangeWeights(flat, model)};
 }
 
 std::vector<int64_t> SomeTokens(int64_t count) {
@@ -47,7 +48,8 @@ at::Tensor LogitsAnew(const Network& network, const std::vector<int64_t>& tokens
   const at::NoGradGuard no_grad;
   const auto size = static_cast<int64_t>(tokens.size());
   const int64_t first = std::max<int64_t>(0, size - network.shape.config.context);
-  const at::Tensor tokens_1t = at::tensor(tokens, at::kLong).narrow(0, first, size - first);
+  const at::Tensor tokens_1t =
+      at::tensor(tokens, at::kLong).narrow(0, first, size - first).to(TestDevice());
   const at::Tensor hidden = Hidden(network.shape, network.weights, tokens_1t.unsqueeze(0));
   return at::mv(network.weights.head_vd, hidden[hidden.size(0) - 1]);
 }

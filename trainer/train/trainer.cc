@@ -146,8 +146,14 @@ Batch Trainer::MakeTrainingBatch(int64_t first_window) const {
 
 GradientResult Trainer::StepGradients(const Batch& batch) {
   const int64_t before = stepper_.micro_batch();
+  const bool was_deterministic = stepper_.deterministic();
   const GradientResult gradients = stepper_.Gradients(batch, [this] { return Stopping(); });
   progress_.micro_batch = stepper_.micro_batch();
+  if (stepper_.deterministic() != was_deterministic) {
+    reporter_.Warn(
+        "warning: LibTorch has no way for this model to add in a fixed order on this device; a run "
+        "that is stopped goes on to nearly the same numbers, not to the same bits");
+  }
   if (progress_.micro_batch != before) {
     reporter_.Warn(Format(
         "warning: out of memory; from step %lld on a worker runs %lld instead of "

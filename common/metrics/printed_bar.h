@@ -1,14 +1,14 @@
 // Progress bars as scripts print them: tqdm's (also those of Lightning, torchtune, YOLO),
 // fastprogress', Keras'. Pure.
-#ifndef GPUCTL_CLIENT_METRICS_PRINTED_BAR_H_
-#define GPUCTL_CLIENT_METRICS_PRINTED_BAR_H_
+#ifndef GPUCTL_COMMON_METRICS_PRINTED_BAR_H_
+#define GPUCTL_COMMON_METRICS_PRINTED_BAR_H_
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "client/metrics/metric_sample.h"
+#include "common/metrics/metric_sample.h"
 
 namespace gpuctl {
 
@@ -47,4 +47,4 @@ std::string LabelKey(absl::string_view label);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_METRICS_PRINTED_BAR_H_
+#endif  // GPUCTL_COMMON_METRICS_PRINTED_BAR_H_

@@ -1,4 +1,4 @@
-#include "client/metrics/metric_words.h"
+#include "common/metrics/metric_words.h"
 
 #include <algorithm>
 #include <cmath>

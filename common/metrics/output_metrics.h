@@ -1,7 +1,7 @@
 // Reads training numbers from a job's whole output, as it comes: knows the training bar among
 // others, joins numbers that scripts spread over lines, counts steps over epochs. Pure.
-#ifndef GPUCTL_CLIENT_METRICS_OUTPUT_METRICS_H_
-#define GPUCTL_CLIENT_METRICS_OUTPUT_METRICS_H_
+#ifndef GPUCTL_COMMON_METRICS_OUTPUT_METRICS_H_
+#define GPUCTL_COMMON_METRICS_OUTPUT_METRICS_H_
 
 #include <cstdint>
 #include <functional>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "client/metrics/epoch_steps.h"
-#include "client/metrics/metric_lines.h"
-#include "client/metrics/printed_bar.h"
+#include "common/metrics/epoch_steps.h"
+#include "common/metrics/metric_lines.h"
+#include "common/metrics/printed_bar.h"
 
 namespace gpuctl {
 
@@ -169,4 +169,4 @@ void OutputMetrics::Visit(Visitor&& visit) {
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_METRICS_OUTPUT_METRICS_H_
+#endif  // GPUCTL_COMMON_METRICS_OUTPUT_METRICS_H_

@@ -1,12 +1,12 @@
-#include "client/metrics/metric_lines.h"
+#include "common/metrics/metric_lines.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/metrics/metric_words.h"
-#include "client/metrics/printed_bar.h"
 #include "common/base/bounded_json.h"
+#include "common/metrics/metric_words.h"
+#include "common/metrics/printed_bar.h"
 
 namespace gpuctl {
 namespace {

@@ -1,11 +1,11 @@
 // The names that scripts give to their numbers, and words with numbers behind them. Pure.
-#ifndef GPUCTL_CLIENT_METRICS_METRIC_WORDS_H_
-#define GPUCTL_CLIENT_METRICS_METRIC_WORDS_H_
+#ifndef GPUCTL_COMMON_METRICS_METRIC_WORDS_H_
+#define GPUCTL_COMMON_METRICS_METRIC_WORDS_H_
 
 #include <optional>
 
 #include "absl/strings/string_view.h"
-#include "client/metrics/metric_sample.h"
+#include "common/metrics/metric_sample.h"
 
 namespace gpuctl {
 
@@ -41,4 +41,4 @@ void ReadWords(absl::string_view line, MetricSample& sample);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_METRICS_METRIC_WORDS_H_
+#endif  // GPUCTL_COMMON_METRICS_METRIC_WORDS_H_

@@ -1,6 +1,6 @@
 // The training numbers of one line of a script.
-#ifndef GPUCTL_CLIENT_METRICS_METRIC_SAMPLE_H_
-#define GPUCTL_CLIENT_METRICS_METRIC_SAMPLE_H_
+#ifndef GPUCTL_COMMON_METRICS_METRIC_SAMPLE_H_
+#define GPUCTL_COMMON_METRICS_METRIC_SAMPLE_H_
 
 #include <cstdint>
 #include <optional>
@@ -34,4 +34,4 @@ struct MetricSample {
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_METRICS_METRIC_SAMPLE_H_
+#endif  // GPUCTL_COMMON_METRICS_METRIC_SAMPLE_H_

@@ -1,4 +1,4 @@
-#include "client/metrics/output_metrics.h"
+#include "common/metrics/output_metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "client/metrics/metric_words.h"
+#include "common/metrics/metric_words.h"
 
 namespace gpuctl {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/metrics/epoch_steps.h"
+#include "common/metrics/epoch_steps.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "client/metrics/metric_lines.h"
+#include "common/metrics/metric_lines.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "client/metrics/output_metrics.h"
+#include "common/metrics/output_metrics.h"
 
 namespace gpuctl {
 namespace {

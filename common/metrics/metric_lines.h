@@ -1,15 +1,15 @@
 // Reads training numbers from one line of a script: JSON lines, Hugging Face Trainer's dict lines,
-// "key=value" and "key: value" words, progress bars. Pure. The laptop does this while reading, so
-// that it can improve without a change on the node. What needs several lines is in
-// client/metrics/output_metrics.h.
-#ifndef GPUCTL_CLIENT_METRICS_METRIC_LINES_H_
-#define GPUCTL_CLIENT_METRICS_METRIC_LINES_H_
+// "key=value" and "key: value" words, progress bars. Pure. The laptop does this while reading, and
+// the node for the alerts of a job. What needs several lines is in
+// common/metrics/output_metrics.h.
+#ifndef GPUCTL_COMMON_METRICS_METRIC_LINES_H_
+#define GPUCTL_COMMON_METRICS_METRIC_LINES_H_
 
 #include <cstddef>
 #include <optional>
 
 #include "absl/strings/string_view.h"
-#include "client/metrics/metric_sample.h"
+#include "common/metrics/metric_sample.h"
 
 namespace gpuctl {
 
@@ -25,4 +25,4 @@ std::optional<MetricSample> ParseMetricsJson(absl::string_view line);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_METRICS_METRIC_LINES_H_
+#endif  // GPUCTL_COMMON_METRICS_METRIC_LINES_H_

@@ -1,4 +1,4 @@
-#include "client/metrics/printed_bar.h"
+#include "common/metrics/printed_bar.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "client/metrics/metric_words.h"
+#include "common/metrics/metric_words.h"
 
 namespace gpuctl {
 namespace {

@@ -1,10 +1,10 @@
 // Steps that begin again with each epoch, as one count over the whole training. Pure.
-#ifndef GPUCTL_CLIENT_METRICS_EPOCH_STEPS_H_
-#define GPUCTL_CLIENT_METRICS_EPOCH_STEPS_H_
+#ifndef GPUCTL_COMMON_METRICS_EPOCH_STEPS_H_
+#define GPUCTL_COMMON_METRICS_EPOCH_STEPS_H_
 
 #include <cstdint>
 
-#include "client/metrics/metric_sample.h"
+#include "common/metrics/metric_sample.h"
 
 namespace gpuctl {
 
@@ -48,4 +48,4 @@ class EpochSteps {
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_METRICS_EPOCH_STEPS_H_
+#endif  // GPUCTL_COMMON_METRICS_EPOCH_STEPS_H_
