@@ -70,9 +70,13 @@ absl::Status FollowQuietly(CommandContext& context, RunStore& store, RunRow& row
   FollowSession session(context, store, row, std::move(options), links, /*fail_fast=*/false);
   RETURN_IF_ERROR(session.Start(until));
   const absl::Duration begin = context.clock.SinceBoot();
+  bool told_queue = false;
   while (true) {
     const FollowNews news = session.Take();
     for (const std::string& notice : news.notices) context.Say(notice);
+    if (news.queue.has_value() && !std::exchange(told_queue, true)) {
+      context.Say(absl::StrCat(row.name, " ", DescribeQueue(*news.queue)));
+    }
     if (news.done) {
       RETURN_IF_ERROR((news.by_other || news.no_room) && news.result.ok()
                           ? RecordNodesEnd(context, store, row)

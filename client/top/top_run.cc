@@ -94,7 +94,7 @@ std::string TopRunFollower::Remark() const {
 }
 
 TopRun TopRunFollower::View() {
-  const RunStatus status = ended() ? StatusOfEnded(row_) : DeriveStatus(row_, mirror_.lifecycle());
+  RunStatus status = ended() ? StatusOfEnded(row_) : DeriveStatus(row_, mirror_.lifecycle());
   TopRun view;
   view.name = row_.name;
   view.node = row_.target.name;
@@ -106,6 +106,10 @@ TopRun TopRunFollower::View() {
     view.running_for = absl::Milliseconds(std::max<int64_t>(0, end_ms - status.started_ms));
   }
   view.remark = Remark();
+  if (view.remark.empty() && status.queue.has_value()) {
+    AddQueueState(mirror_dir_, status);
+    view.remark = DescribeQueue(*status.queue);
+  }
   return view;
 }
 

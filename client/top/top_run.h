@@ -49,6 +49,7 @@ class TopRunFollower {
       : context_(context),
         store_(store),
         row_(std::move(row)),
+        mirror_dir_(mirror_dir),
         mirror_(mirror_dir, row_.output_segment_bytes) {}
 
   void Begin();
@@ -58,6 +59,7 @@ class TopRunFollower {
   CommandContext& context_;
   RunStore& store_;
   RunRow row_;
+  const std::string mirror_dir_;
   MirrorReader mirror_;
   std::unique_ptr<CatchUpWork> work_, ending_;      // use row_; the second one's thread is to end
   absl::Duration retry_at_ = absl::ZeroDuration();  // since boot

@@ -155,6 +155,7 @@ class LineCompleter {
                known->second);
       return;
     }
+    if ((name == "--on" || name == "--like") && before.empty()) return Runs();
     for (const auto& [of_usage, slot] : usage_.flags) {
       if (of_usage == name) return FillSlot(slot, before);
     }

@@ -83,6 +83,7 @@ TEST(CompleteWordsTest, Runs) {
   EXPECT_THAT(Words({"stop", ""}), ElementsAre("fox-2"));
   EXPECT_THAT(Words({"attach", "e"}), ElementsAre("elk-1"));
   EXPECT_THAT(Words({"attach", "fox-2", ""}), IsEmpty());
+  EXPECT_THAT(Words({"launch", "--on", "f"}), ElementsAre("fox-2", "fox-1"));
   EXPECT_THAT(Words({"cp", "f"}), ElementsAre("fox-2:", "fox-1:"));
   EXPECT_TRUE(Found({"cp", "fox-1:a", ""}).files);
   EXPECT_THAT(Words({"generate", "e"}), ElementsAre("elk-1"));

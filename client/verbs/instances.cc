@@ -84,7 +84,8 @@ void PrintJson(const CommandContext& context, const Reconciliation& found,
 
 }  // namespace
 
-absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, RunStore* store) {
+absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, RunStore* store,
+                                  bool quiet) {
   ReconcileOptions options;
   options.serves = [&context](const std::vector<ServesQuestion>& machines) {
     return AreServed(context, machines);
@@ -97,6 +98,13 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   const VolumeList volumes = VolumesOf(holdings, found);
   if (context.json()) {
     PrintJson(context, found, volumes, now_ms);
+    return ExitCodeOfFindings(found, leaks);
+  }
+  if (quiet) {
+    for (const SeenInstance& seen : found.instances) {
+      context.PrintLine(absl::StrCat(seen.provider, "/", seen.listed.instance.id));
+    }
+    TellFindings(context, store, found);
     return ExitCodeOfFindings(found, leaks);
   }
   std::vector<TableRow> table = {
@@ -137,20 +145,25 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
 }
 
 absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::string> args) {
+  bool quiet = false;
   VerbParser parser(
       context, "instances [FLAGS]",
       "Lists everything that bills now, from the providers themselves, against the\n"
       "ledger: whose it is, what it costs, which run uses it, and the volumes, which\n"
       "bill without a machine too. Exits with 117 when a machine of yours bills that\n"
       "nobody wants.");
+  parser.Switch("-q,--quiet", quiet, "Print PROVIDER/ID alone, one on each line, as down takes it");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  if (quiet && context.json()) {
+    return UsageError("-q prints names, --json whole instances", "leave out one");
+  }
   Holdings holdings(context);
   holdings.OnlyEnds();
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
   // Show what bills even when the list of runs cannot be read.
   RunStore* const store = context.StoreOrCopy().value_or(nullptr);
-  return ShowInstances(context, holdings, store);
+  return ShowInstances(context, holdings, store, quiet);
 }
 
 }  // namespace gpuctl

@@ -229,7 +229,8 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
       "share the axes. Scripts that write no metrics are read by their output.");
   parser.Option("RUN", references, kRunOrNewestLive);
   parser.Switch("--csv", csv, "All steps as CSV: loss, time, epoch, rate, speed, GPU");
-  const FlagSet::Flag plots = parser.Option("--plot", plot, "Draw all runs into FILE.svg");
+  const FlagSet::Flag plots =
+      parser.Option("--plot", plot, "Draw all runs into FILE.svg or FILE.png");
   const FlagSet::Flag exports = parser.Option("--tensorboard", tensorboard,
                                               "Write event files for TensorBoard below this DIR");
   parser.Switch("--offline", offline, "Only what is on this laptop already");

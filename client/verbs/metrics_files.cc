@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/run_program.h"
 #include "client/history/event_file.h"
 #include "client/history/svg_chart.h"
 #include "client/terminal/safe_text.h"
@@ -23,6 +24,9 @@
 
 namespace gpuctl {
 namespace {
+
+// Draws SVG as PNG. It is a program of librsvg, so that gpuctl links no library for drawing.
+constexpr char kConverter[] = "rsvg-convert";
 
 constexpr mode_t kFileMode = 0644;
 constexpr mode_t kDirectoryMode = 0755;
@@ -101,11 +105,41 @@ absl::StatusOr<std::vector<WrittenFile>> WriteEventFiles(const RunNumbersList& r
   return files;
 }
 
+namespace {
+
+// Returns the drawing as PNG, twice as large, for screens of today.
+absl::StatusOr<std::string> PngOf(const std::string& svg) {
+  ASSIGN_OR_RETURN(const std::string dir, MakeTempDirectory("gpuctl-plot-"));
+  const std::string from = JoinPath(dir, "a.svg"), to = JoinPath(dir, "a.png");
+  absl::StatusOr<std::string> png = [&]() -> absl::StatusOr<std::string> {
+    RETURN_IF_ERROR(WriteFileAtomic(from, svg));
+    ASSIGN_OR_RETURN(const ProgramEnd end,
+                     RunWithin(absl::Minutes(1), {FindInPath(kConverter), "--format=png",
+                                                  "--zoom=2", "--output", to, from}));
+    if (end.exit_code != 0) {
+      return absl::FailedPreconditionError(absl::StrCat("ended with code ", end.exit_code));
+    }
+    return ReadFileToString(to);
+  }();
+  (void)RemoveTree(dir);
+  if (!png.ok()) return Annotate(png.status(), absl::StrCat("draw a PNG with ", kConverter));
+  return png;
+}
+
+}  // namespace
+
 absl::Status CheckPlotName(const std::string& path) {
   const std::string lower = absl::AsciiStrToLower(path);
-  if (absl::EndsWith(lower, ".svg") && BaseName(path).size() > 4) return absl::OkStatus();
-  return UsageError(absl::StrCat("--plot draws SVG files only, not \"", path, "\""),
-                    "name it FILE.svg; a browser shows it, and saves it as PNG or PDF");
+  const bool named = BaseName(path).size() > 4;
+  if (absl::EndsWith(lower, ".svg") && named) return absl::OkStatus();
+  if (!absl::EndsWith(lower, ".png") || !named) {
+    return UsageError(absl::StrCat("--plot draws SVG and PNG files, not \"", path, "\""),
+                      "name it FILE.svg or FILE.png");
+  }
+  if (!FindInPath(kConverter).empty()) return absl::OkStatus();
+  return UsageError(absl::StrCat("--plot: a PNG needs ", kConverter, ", which is not here"),
+                    "install librsvg2-bin (Debian, Ubuntu) or librsvg (Homebrew), or name it "
+                    "FILE.svg: a browser shows it, and saves it as PNG");
 }
 
 absl::StatusOr<WrittenFile> WritePlot(const RunNumbersList& runs, const std::string& path) {
@@ -131,10 +165,14 @@ absl::StatusOr<WrittenFile> WritePlot(const RunNumbersList& runs, const std::str
     return WithHint(absl::NotFoundError("there is nothing to draw: no run has numbers yet"),
                     absl::StrCat("gpuctl logs ", runs[0]->row.name, " shows what it printed"));
   }
-  RETURN_IF_ERROR(WriteFileAtomic(path, svg, kFileMode));
+  std::string bytes = svg;
+  if (absl::EndsWith(absl::AsciiStrToLower(path), ".png")) {
+    ASSIGN_OR_RETURN(bytes, PngOf(svg));
+  }
+  RETURN_IF_ERROR(WriteFileAtomic(path, bytes, kFileMode));
   WrittenFile file;
   file.path = path;
-  file.bytes = static_cast<int64_t>(svg.size());
+  file.bytes = static_cast<int64_t>(bytes.size());
   return file;
 }
 

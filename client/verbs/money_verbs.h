@@ -14,7 +14,8 @@
 namespace gpuctl {
 
 // Prints everything that bills. Returns the process's exit code.
-absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, RunStore* store);
+absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, RunStore* store,
+                                  bool quiet = false);
 
 struct ReapFlags {
   bool dry_run = false;

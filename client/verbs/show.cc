@@ -90,7 +90,11 @@ void AddMachine(CommandContext& context, const RunRecord& record, Page& page) {
     absl::StrAppend(&gpus, ", driver ", driver);
   }
   page.Add("gpu", gpus);
-  page.Add("its own", absl::StrJoin(record.status.gpu_ids, " "));
+  if (record.launch.has_value() && record.launch->spec.gpus.has_value()) {
+    const std::vector<std::string>& ids = record.status.gpu_ids;
+    page.Add("its own", absl::StrCat(*record.launch->spec.gpus, ids.empty() ? "" : ": ",
+                                     absl::StrJoin(ids, " ")));
+  }
   if (record.launch.has_value()) page.Add("image", record.launch->spec.image);
   if (!record.lease.has_value()) return;
   const Lease& lease = *record.lease;

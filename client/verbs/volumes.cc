@@ -15,6 +15,7 @@ namespace gpuctl {
 
 absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> names;
+  bool quiet = false;
   VerbParser parser(
       context, "volumes [FLAGS]",
       "Lists the network volumes and file systems of your accounts: where they lie,\n"
@@ -23,8 +24,12 @@ absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string>
   parser.Option("--provider", names, "Where to look (default: every provider with a key)")
       .Commas()
       .OneValueEach();
+  parser.Switch("-q,--quiet", quiet, "Print the ids alone, one on each line");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  if (quiet && context.json()) {
+    return UsageError("-q prints ids, --json whole volumes", "leave out one");
+  }
   ASSIGN_OR_RETURN(const std::vector<Market> markets, OpenMarkets(context, names));
   std::vector<Provider*> providers;
   for (const Market& market : markets) providers.push_back(market.provider.get());
@@ -39,6 +44,10 @@ absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string>
     if (const std::string hint = HintOf(explained); !hint.empty()) {
       context.Hint(hint);
     }
+  }
+  if (quiet) {
+    for (const Volume& volume : list.volumes) context.PrintLine(volume.id);
+    return code;
   }
   if (!context.json()) {
     context.PrintTable(VolumeRows(list.volumes));

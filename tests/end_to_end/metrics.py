@@ -13,6 +13,7 @@ import io
 import json
 import math
 import os
+import shutil
 import struct
 import sys
 import time
@@ -263,13 +264,43 @@ def test_plot(l):
         assert "pb-1" not in file.read()
 
 
+def test_plot_as_png(l):
+    """A PNG comes from the SVG by librsvg's own program; without it, the way out is named."""
+    train(l, "png")
+    no_tools = l.dir + "/no-tools"
+    os.makedirs(no_tools, exist_ok=True)
+    done = l.run("metrics", "png", "--plot", "a.png", code=2, PATH=no_tools)
+    assert b"a PNG needs rsvg-convert" in done.stderr and b"HINT: install librsvg2-bin" in done.stderr
+    if shutil.which("rsvg-convert") is None:
+        print("rsvg-convert is not installed: no PNG was drawn")
+        return
+    written = l.json("metrics", "png", "--offline", "--plot", "a.png")["files"]
+    with open(l.work + "/a.png", "rb") as file:
+        png = file.read()
+    assert png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) == written[0]["bytes"], png[:20]
+    width, height = int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
+    assert width > 1000 and height > 600, (width, height)
+    # A converter that fails leaves the older file as it is.
+    broken = l.dir + "/broken/rsvg-convert"
+    os.makedirs(os.path.dirname(broken), exist_ok=True)
+    with open(broken, "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\nexit 3\n")
+    os.chmod(broken, 0o755)
+    done = l.run("metrics", "png", "--offline", "--plot", "a.png", code=1,
+                 PATH=os.path.dirname(broken) + ":" + l.env["PATH"])
+    assert b"draw a PNG with rsvg-convert: ended with code 3" in done.stderr, done
+    with open(l.work + "/a.png", "rb") as file:
+        assert file.read() == png
+
+
 def test_errors(l):
     """What cannot be written is told, with the way out, and nothing else happens."""
     l.run("launch", "--name", "mute", "--", "true")
     there = os.listdir(l.work)
     for args, words in (
-            (["--plot", "a.png"], ["SVG files only", "HINT: name it FILE.svg"]),
-            (["--plot", ".svg"], ["SVG files only"]), (["--plot", ""], ["SVG files only"]),
+            (["--plot", "a.pdf"], ["SVG and PNG files", "HINT: name it FILE.svg"]),
+            (["--plot", ".svg"], ["SVG and PNG files"]), (["--plot", ""], ["SVG and PNG files"]),
+            (["--plot", ".png"], ["SVG and PNG files"]),
             (["--tensorboard", ""], ["names no directory"]),
             (["--csv", "--plot", "a.svg"], ["--csv prints", "HINT:"])):
         done = l.run("metrics", "mute", *args, code=2)

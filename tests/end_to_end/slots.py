@@ -94,6 +94,11 @@ def test_runs_get_gpus_of_their_own_and_wait_for_them(l):
         "gpus": 2, "free": 1, "place": 1, "needs_secrets": False}, run
     assert b"queued: waits for 2 GPUs, 1 free, 1st" in l.run("ps").stdout
     assert b"waits for 2 GPUs, 1 free, 1st" in l.run("show", "third-1").stdout
+    waiting = l.start("wait", "third-1", "--for", "running")
+    t = Terminal(l, "top", columns=120)
+    t.until(b"waits for 2 GPUs, 1 free, 1st")
+    t.type(b"q")
+    assert t.finish() == 0
     # A smaller one passes.
     small = held(l, "small-1", "--gpus", "1")
     assert gpus_of(l, "small-1") == uuid(3)
@@ -104,6 +109,9 @@ def test_runs_get_gpus_of_their_own_and_wait_for_them(l):
     assert not begun(l, "third-1")
     open_gate(second)
     assert gpus_of(l, "third-1") == "%s,%s" % (uuid(1), uuid(2))
+    _, said = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0 and b"third-1 waits for 2 GPUs, 1 free, 1st" in said, said
+    assert b"2: %s %s" % (uuid(1).encode(), uuid(2).encode()) in l.run("show", "third-1").stdout
     assert not begun(l, "fifth-1")
     open_gate(first)
     assert gpus_of(l, "fifth-1") == uuid(0)
