@@ -36,7 +36,8 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
   request.run_name = plan.row.name;
   request.offers = plan.rental.in_order;
   request.agreed_usd_per_hour = HighestPrice(plan);
-  request.agreed_usd = AgreeLimits(plan.spec, PriceOf(plan)).cost_usd;
+  request.agreed_usd =
+      AgreeLimits(plan.spec, std::max(PriceOf(plan), plan.agreed_usd_per_hour)).cost_usd;
   request.volume = plan.volume;
   request.login = plan.login;
   if (flags.ssh_within_s > 0) request.ssh_within = absl::Seconds(flags.ssh_within_s);

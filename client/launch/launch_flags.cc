@@ -142,6 +142,32 @@ void AddLimits(FlagSet& set, LaunchFlags& flags) {
 
 }  // namespace
 
+void AddJobFlags(FlagSet& set, LaunchFlags& flags) {
+  set.Option("--workdir", flags.workdir, "Directory to send, less what is ignored (default .)")
+      .Group("Job");
+  set.Option("--include", flags.include, "Path in it to send, whatever the ignore rules say")
+      .Group("Job");
+  set.Switch("--no-workdir", flags.no_workdir, "Send nothing; the job starts empty").Group("Job");
+  set.Option("--data", flags.data, "DIR=PATH: a tree that runs share, read-only at PATH")
+      .Group("Job");
+  set.Option("--run", flags.run, "Bash script to run, instead of -- CMD").Group("Job");
+  set.Option("--trainer", flags.trainer, "Setting of the built-in trainer, section.key=value")
+      .Group("Job");
+  set.Option("-e,--env", flags.env, "NAME=VALUE for the job").Group("Job");
+  set.Option("--secret", flags.secrets, "Name of a variable to pass on, kept out of all files")
+      .Group("Job");
+  set.Option("--checkpoints", flags.checkpoints, "Pattern of a script's checkpoints").Group("Job");
+  set.Option("--artifacts", flags.artifacts, "Pattern of files to bring home").Group("Job");
+  AddLimits(set, flags);
+  set.Option("--output-limit", flags.output_limit, "Most output kept, e.g. 4GiB").Group("Limits");
+  set.Option("--retry-max", flags.retry_max, "Attempts after the first")
+      .Range(0, 1000)
+      .Group("Limits");
+  set.Option("--retry-on", flags.retry_on, "What is retried: lost, failed, preempted, exit:CODE")
+      .Group("Limits");
+  set.Option("--retry-backoff", flags.retry_backoff, "Wait before the first retry").Group("Limits");
+}
+
 void AddLaunchFlags(FlagSet& set, LaunchFlags& flags) {
   set.Option("RUN.yaml", flags.run_file, "Run file; flags override its fields");
   AddHowAndWhere(set, flags);
@@ -153,33 +179,11 @@ void AddLaunchFlags(FlagSet& set, LaunchFlags& flags) {
   set.Option("--note", flags.note, "Text that gpuctl show shows");
   set.Switch("--down", flags.down, "At the end bring the results home and release the machine")
       .Group("Machine");
-  set.Option("--workdir", flags.workdir, "Directory to send, less what is ignored (default .)")
-      .Group("Job");
-  set.Option("--include", flags.include, "Path in it to send, whatever the ignore rules say")
-      .Group("Job");
-  set.Switch("--no-workdir", flags.no_workdir, "Send nothing; the job starts empty").Group("Job");
-  set.Option("--data", flags.data, "DIR=PATH: a tree that runs share, read-only at PATH")
-      .Group("Job");
+  AddJobFlags(set, flags);
   set.Option("--streams", flags.streams, "Connections to send over (default: as many as help)")
       .Range(1, 16)
       .Group("Job");
-  set.Option("--run", flags.run, "Bash script to run, instead of -- CMD").Group("Job");
-  set.Option("--trainer", flags.trainer, "Setting of the built-in trainer, section.key=value")
-      .Group("Job");
-  set.Option("-e,--env", flags.env, "NAME=VALUE for the job").Group("Job");
-  set.Option("--secret", flags.secrets, "Name of a variable to pass on, kept out of all files")
-      .Group("Job");
-  set.Option("--checkpoints", flags.checkpoints, "Pattern of a script's checkpoints").Group("Job");
-  set.Option("--artifacts", flags.artifacts, "Pattern of files to bring home").Group("Job");
   set.Option("--forward", flags.forward, "PORT[:LOCALPORT] there; here meanwhile").Group("Job");
-  AddLimits(set, flags);
-  set.Option("--output-limit", flags.output_limit, "Most output kept, e.g. 4GiB").Group("Limits");
-  set.Option("--retry-max", flags.retry_max, "Attempts after the first")
-      .Range(0, 1000)
-      .Group("Limits");
-  set.Option("--retry-on", flags.retry_on, "What is retried: lost, failed, preempted, exit:CODE")
-      .Group("Limits");
-  set.Option("--retry-backoff", flags.retry_backoff, "Wait before the first retry").Group("Limits");
   set.OneValueEach();
 }
 

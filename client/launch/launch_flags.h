@@ -45,6 +45,8 @@ struct LaunchFlags {
 // Adds the flags of resume. They say how and where the run goes on, not what it runs.
 void AddResumeFlags(FlagSet& set, LaunchFlags& flags);
 void AddLaunchFlags(FlagSet& set, LaunchFlags& flags);
+// Adds those that say what is sent, what runs, and within which limits.
+void AddJobFlags(FlagSet& set, LaunchFlags& flags);
 
 // With -d and --pull: notes the current directory for gpuctl keep. Returns usage errors.
 absl::Status SetPullDirectory(LaunchFlags& flags);

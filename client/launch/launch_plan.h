@@ -69,6 +69,9 @@ struct LaunchPlan {
   RunRow row;                         // complete, except for the machine and the stored spec
   std::map<std::string, std::string> secrets;
   std::optional<RegistryLogin> login;  // for the image; only when `rents`
+  // The price per hour whose cost the user has agreed to before, for a run of a batch; 0: the user
+  // agrees to that of the machine that is tried first.
+  double agreed_usd_per_hour = 0;
 };
 
 // Reads and checks everything. Asks the markets when the run rents a machine. A run rents when the

@@ -560,6 +560,19 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(const RunFilter& filter) {
   }
 }
 
+absl::StatusOr<std::map<std::string, std::string>> RunStore::Resumptions() {
+  SqliteStatement select(database_,
+                         "SELECT resumed_from, run_id FROM specs JOIN runs USING (run_id) "
+                         "WHERE resumed_from <> '' ORDER BY created_ms",
+                         "look up resumed runs");
+  std::map<std::string, std::string> resumptions;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return resumptions;
+    resumptions[select.Text(0)] = select.Text(1);
+  }
+}
+
 absl::StatusOr<std::string> RunStore::SourceDiff(absl::string_view run_id) {
   SqliteStatement select(database_, "SELECT diff FROM specs WHERE run_id = ?",
                          "read the run's diff");

@@ -4,6 +4,7 @@
 #define GPUCTL_CLIENT_RUNS_RUN_STORE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -111,6 +112,8 @@ class RunStore {
   // Lists runs, newest first; `live_only` without those that ended. A `limit` of 0 means none.
   absl::StatusOr<std::vector<RunRow>> List(bool live_only = false, int limit = 0);
   absl::StatusOr<std::vector<RunRow>> List(const RunFilter& filter);
+  // Returns the runs that were resumed as others: the newest of these, by the id of the former.
+  absl::StatusOr<std::map<std::string, std::string>> Resumptions();
   // Returns the diff of the run's work directory, as Insert got it.
   absl::StatusOr<std::string> SourceDiff(absl::string_view run_id);
   // Finds a run by name, run id, job id or a unique prefix of name or run id. A name without its

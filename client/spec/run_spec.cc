@@ -600,6 +600,7 @@ std::vector<YamlField> RunFields(RunSpec* spec) {
       {"grace", Duration(&spec->grace), "from SIGTERM to SIGKILL"},
       {"output_limit", Size(&spec->output_limit_bytes), "the oldest output beyond it is removed"},
       {"retry", Retry(spec), "when the job is started again"},
+      {"after", Strings(&spec->after), "runs that must have succeeded first; for submit"},
       {"stop_if", Texts(&spec->stop_if, CheckStopIf, ScalarSchema()),
        "the node stops the job when one holds, like loss is nan or loss > 20"},
       {"plateau", Plateaus(spec), "the node stops the job when the loss no longer falls"},
@@ -748,6 +749,14 @@ absl::Status CheckProviders(const std::vector<std::string>& providers) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckShareOfRented(const RunSpec& spec) {
+  if (spec.gpus.value_or(0) == 0 || !spec.gpu.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("gpus: ", *spec.gpus,
+                   " says how much of a machine the run gets, and nothing "
+                   "says which machine is rented"));
 }
 
 absl::StatusOr<VolumeRequest> ParseVolumeRequest(absl::string_view text) {

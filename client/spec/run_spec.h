@@ -92,6 +92,8 @@ struct RunSpec {
   int max_retries = 0;
   std::vector<std::string> retry_on = {"lost"};
   absl::Duration retry_backoff = absl::Seconds(10);
+  // Runs, and entries of batches, that must have succeeded first; only submit takes them.
+  std::vector<std::string> after;
   NotifyRequest notify;
   // Conditions under which the node stops the job.
   std::vector<std::string> stop_if;

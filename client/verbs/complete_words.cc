@@ -37,7 +37,8 @@ const std::map<std::string, std::vector<std::string>>& FlagValues() {
       {"--by", {"run", "gpu", "provider", "day"}},
       {"--for", {"done", "running", "checkpoint"}},
       {"--on-price-rise", {kPriceRules.begin(), kPriceRules.end()}},
-      {"--retry-on", {"lost", "failed", "preempted"}}};
+      {"--retry-on", {"lost", "failed", "preempted"}},
+      {"--goal", {"min", "max"}}};
   return *values;
 }
 
@@ -175,6 +176,8 @@ class LineCompleter {
         out_.Add(before, {alternative});
       } else if (alternative == "RUN") {
         Runs();
+      } else if (alternative == "BATCH") {
+        Batches();
       } else if (alternative == "KEY") {
         for (const SettingKey& key : SettingKeys()) out_.Add({key.key, key.about});
       } else if (std::find(std::begin(kFreeWords), std::end(kFreeWords), alternative) ==
@@ -196,6 +199,13 @@ class LineCompleter {
         out_.Add(run);
       }
       if (any) return;
+    }
+  }
+
+  void Batches() {
+    if (!source_.batches) return;
+    for (const Completion& batch : source_.batches()) {
+      if (given_.count(batch.word) == 0) out_.Add(batch);
     }
   }
 

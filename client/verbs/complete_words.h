@@ -27,6 +27,8 @@ struct CompletionSource {
   std::function<VerbText(const std::string& verb)> describe;
   // Lists the names of runs: those that run, or all, newest first.
   std::function<std::vector<Completion>(bool live_only)> runs;
+  // Lists the names of batches; empty: there are none.
+  std::function<std::vector<Completion>()> batches = nullptr;
 };
 
 // `words` is the command line without "gpuctl"; its last word, which may be empty, is the one to

@@ -34,6 +34,7 @@ Completions Found(const std::vector<std::string>& words) {
     if (!live_only) runs.push_back({"elk-1", "ended: sh"});
     return runs;
   };
+  source.batches = [] { return std::vector<Completion>{{"sweep", "batch"}, {"other", "batch"}}; };
   return CompleteWords(words, source);
 }
 
@@ -50,6 +51,12 @@ TEST(CompleteWordsTest, Verbs) {
   EXPECT_THAT(Words({"-o", "j"}), ElementsAre("json", "jsonl"));
   EXPECT_THAT(Words({"nothing", ""}), IsEmpty());
   EXPECT_GT(Words({}).size(), 30u);
+}
+
+TEST(CompleteWordsTest, Batches) {
+  EXPECT_THAT(Words({"queue", "s"}), ElementsAre("sweep"));
+  EXPECT_THAT(Words({"cancel", "sweep", ""}), ElementsAre("other"));
+  EXPECT_THAT(Words({"wait", "--batch", ""}), ElementsAre("sweep", "other"));
 }
 
 TEST(CompleteWordsTest, FlagsAndTheirValues) {

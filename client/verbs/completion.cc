@@ -11,6 +11,7 @@
 #include "client/runs/context.h"
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/safe_text.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/complete_words.h"
 #include "client/verbs/describe_verbs.h"
 #include "client/verbs/verb.h"
@@ -160,6 +161,21 @@ std::vector<Completion> RunNames(CommandContext& context, bool live_only) {
   return runs;
 }
 
+std::vector<Completion> BatchNames(CommandContext& context) {
+  std::vector<Completion> names;
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok() || !PathExists(paths->database())) return names;
+  const absl::StatusOr<std::unique_ptr<BatchStore>> store = OpenBatches(context);
+  if (!store.ok()) return names;
+  const absl::StatusOr<std::vector<Batch>> batches = (*store)->List(/*open_only=*/false);
+  if (!batches.ok()) return names;
+  // The newest first, as for runs.
+  for (auto batch = batches->rbegin(); batch != batches->rend(); ++batch) {
+    if (IsPlainName(batch->name)) names.push_back({batch->name, "batch"});
+  }
+  return names;
+}
+
 // Prints what may stand at the end of the command line behind "--". It is called at every press of
 // the tab key: it asks nobody, and errors are no words.
 int PrintWords(CommandContext& context) {
@@ -167,6 +183,7 @@ int PrintWords(CommandContext& context) {
   for (const Verb& verb : Verbs()) source.verbs.push_back({verb.name, verb.summary});
   source.describe = [&context](const std::string& name) { return DescribeVerb(context, name); };
   source.runs = [&context](bool live_only) { return RunNames(context, live_only); };
+  source.batches = [&context] { return BatchNames(context); };
   const std::vector<std::string> words = context.after_dashes.value_or(std::vector<std::string>());
   context.after_dashes.reset();
   const Completions found = CompleteWords(words, source);

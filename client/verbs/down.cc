@@ -28,6 +28,7 @@
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/remove_runs.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -469,6 +470,26 @@ absl::Status Down::PrintResult(bool rented, bool all) const {
   return absl::OkStatus();
 }
 
+// Says which batches will rent again: who ends all bills may have forgotten them.
+void TellOfBatches(CommandContext& context) {
+  const absl::StatusOr<std::unique_ptr<BatchStore>> batches = OpenBatches(context);
+  if (!batches.ok()) return;
+  const absl::StatusOr<std::vector<Batch>> open = (*batches)->List(/*open_only=*/true);
+  if (!open.ok()) return;
+  for (const Batch& batch : *open) {
+    const absl::StatusOr<std::vector<Entry>> entries = (*batches)->Entries(batch.batch_id);
+    if (!batch.rents || !entries.ok()) continue;
+    const auto waiting = std::count_if(entries->begin(), entries->end(), [](const Entry& entry) {
+      return entry.state == EntryState::kWaiting;
+    });
+    if (waiting == 0) continue;
+    context.Say(
+        absl::StrCat("batch ", batch.name, " will rent again: ", waiting, " of its runs wait"),
+        Tone::kAlarm);
+    context.Hint(absl::StrCat("gpuctl cancel ", batch.name));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args) {
@@ -510,6 +531,7 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   RETURN_IF_ERROR(down.EndStrangers(plan.strangers));
   RETURN_IF_ERROR(down.StopRuns(plan.runs));
   RETURN_IF_ERROR(down.PrintResult(!plan.leases.empty() || !plan.strangers.empty(), all));
+  if (all) TellOfBatches(context);
   return down.code();
 }
 

@@ -16,6 +16,7 @@
 #include "client/market/holdings.h"
 #include "client/notify/tell_end.h"
 #include "client/rent/findings.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/money_verbs.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -50,6 +51,45 @@ absl::StatusOr<int> LookAgain(CommandContext& context, Holdings& holdings) {
   ASSIGN_OR_RETURN(const Reconciliation found,
                    Reconcile(holdings.ledger(), holdings.markets(), context.clock));
   return ExitCodeOfFindings(found, !found.Leaks().empty());
+}
+
+// The starts of one pass that rent, boot and check machines take minutes.
+constexpr absl::Duration kStartWithin = absl::Minutes(30);
+
+// Starts what waits in batches. It comes last: what bills or is in danger goes first.
+void StartWaiting(CommandContext& context, KeepLog& log, const SignalPipe& signals,
+                  KeptDeeds& done) {
+  const auto note = [&context](const absl::Status& written) {
+    if (!written.ok()) context.Say(absl::StrCat("keep.log: ", written.message()));
+  };
+  const auto list = [](const nlohmann::json& json, const char* key) {
+    return json.is_object() && json.contains(key) && json[key].is_array() ? json[key]
+                                                                          : nlohmann::json::array();
+  };
+  const auto text = [](const nlohmann::json& json, const char* key) {
+    return json.is_object() && json.contains(key) && json[key].is_string()
+               ? json[key].get<std::string>()
+               : std::string();
+  };
+  const absl::StatusOr<nlohmann::json> pass = MakePass(kStartWithin, signals.fd());
+  if (!pass.ok()) {
+    context.Say(absl::StrCat("queue: ", pass.status().message()));
+    note(log.Failure(context.NowMs(), "queue", "all batches", pass.status().message()));
+    done.failures.push_back({"queue", "all batches", std::string(pass.status().message())});
+    return;
+  }
+  for (const nlohmann::json& one : list(*pass, "started")) {
+    const std::string entry = text(one, "entry"), result = absl::StrCat("on ", text(one, "node"));
+    context.Say(absl::StrCat("start ", entry, ": ", result));
+    note(log.Deed(context.NowMs(), "start", entry, result));
+    done.deeds.push_back({"start", entry, result});
+  }
+  for (const nlohmann::json& one : list(*pass, "failed")) {
+    const std::string entry = text(one, "entry"), why = text(one, "why");
+    context.Say(absl::StrCat("start ", entry, ": ", why));
+    note(log.Failure(context.NowMs(), "start", entry, why));
+    done.failures.push_back({"start", entry, why});
+  }
 }
 
 // Tells the ends of runs that nobody has told, and logs it. Returns false when that failed for one.
@@ -94,11 +134,19 @@ absl::StatusOr<int> KeepPass(CommandContext& context, const ReapFlags& flags, Ke
   done.failures.insert(done.failures.end(), kept.failures.begin(), kept.failures.end());
   const bool told = flags.dry_run || TellEnds(context, holdings, **store, log, cancelled, done);
   if (cancelled()) return kExitInterrupted;
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  ASSIGN_OR_RETURN(const std::vector<Batch> open, batches->List(/*open_only=*/true));
+  if (!open.empty() && flags.dry_run)
+    context.Say("would start what waits in batches: gpuctl queue");
+  const size_t failed_before = done.failures.size();
+  if (!open.empty() && !flags.dry_run) StartWaiting(context, log, signals, done);
+  if (cancelled()) return kExitInterrupted;
+  const bool all_well = kept.failures.empty() && done.failures.size() == failed_before;
   if (reaped.ok() && *reaped == kExitLeak && !kept.deeds.empty()) {
     reaped = LookAgain(context, holdings);
   }
   if (!reaped.ok() || *reaped != kExitOk) return reaped;
-  return kept.failures.empty() && told ? kExitOk : kExitFailed;
+  return all_well && told ? kExitOk : kExitFailed;
 }
 
 // A state directory that cannot be written has no lock and no log. What bills is ended all the
@@ -180,7 +228,8 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
       "Makes one pass of what is to be done while nobody watches: ends instances\n"
       "that nobody wants, as reap -y does; brings the results of runs launched with\n"
       "-d --pull home; resumes preempted runs, if their retry says so; answers price\n"
-      "rises by their on_price_rise; tells the ends of runs by their notify.",
+      "rises by their on_price_rise; tells the ends of runs by their notify; starts\n"
+      "what waits in batches.",
       "Writes what it did to keep.log in the state directory. One pass at a time: a\n"
       "second one says so, and exits with 0.");
   parser.Switch("--dry-run", flags.dry_run, "Only say what it would do");

@@ -12,6 +12,7 @@
 namespace gpuctl {
 
 absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdCancel(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdCompletion(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdConfig(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args);
@@ -42,6 +43,7 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
 absl::StatusOr<int> CmdTop(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args);
@@ -49,6 +51,7 @@ absl::StatusOr<int> CmdRunSchema(CommandContext& context, std::vector<std::strin
 absl::StatusOr<int> CmdShow(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdSsh(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdTag(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdTrain(CommandContext& context, std::vector<std::string> args);

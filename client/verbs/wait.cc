@@ -6,6 +6,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/suggest.h"
+#include "client/dispatch/dispatch_pass.h"
 #include "client/follow/ask_again.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/run_outcome.h"
@@ -20,6 +21,7 @@
 #include "client/streams/mirror.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -76,17 +78,60 @@ absl::StatusOr<int> WaitForRun(CommandContext& context, RunStore& store, RunRow&
       absl::StrCat(row.name, " ended without what was waited for; it ", DescribeEnd(*row.end)));
 }
 
+// How often the machines of a batch are asked.
+constexpr absl::Duration kBatchPassEvery = absl::Seconds(1);
+
+// Waits until a batch is over, and meanwhile starts what may start.
+absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const std::string& name,
+                                 absl::Duration timeout) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  RETURN_IF_ERROR(batches->Get(name).status());
+  const absl::Duration begin = context.clock.SinceBoot();
+  std::string told;
+  while (true) {
+    ASSIGN_OR_RETURN(std::vector<BatchView> views,
+                     ReadBatches(runs, *batches, {name}, /*open_only=*/false));
+    if (views.empty()) return absl::NotFoundError(absl::StrCat("batch ", name, " is gone"));
+    MarkQueued(context, views);
+    const BatchView& view = views.front();
+    if (const std::string counts = DescribeCounts(view); counts != told) {
+      context.Say(absl::StrCat(name, ": ", counts));
+      told = counts;
+    }
+    if (view.over()) {
+      Holdings holdings(context);
+      ASSIGN_OR_RETURN(const BatchMoney money,
+                       MoneyOfBatch(context, holdings, *batches, view.batch));
+      if (context.json()) context.PrintJsonList("batches", {BatchToJson(view, money)});
+      for (const EntryView& entry : view.entries) {
+        if (entry.phase == EntryPhase::kDone) continue;
+        const bool has_code = entry.run.has_value() && entry.run->end.has_value();
+        return has_code && entry.run->end->exit_code != 0 ? entry.run->end->exit_code : kExitFailed;
+      }
+      return kExitOk;
+    }
+    if (context.clock.SinceBoot() - begin >= timeout) {
+      return WithHint(absl::DeadlineExceededError(absl::StrCat("wait for ", name, ": timed out")),
+                      absl::StrCat("it goes on; gpuctl queue ", name, " shows it"));
+    }
+    const absl::Status passed = MakePass(kBatchPassEvery).status();
+    if (!passed.ok()) context.Say(passed.message());
+    context.clock.SleepFor(kBatchPassEvery);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
-  std::string what_text = "done", timeout_text;
-  VerbParser parser(context, "wait [RUN...] [FLAGS]",
+  std::string what_text = "done", timeout_text, batch;
+  VerbParser parser(context, "wait [RUN...] [--batch BATCH] [FLAGS]",
                     "Waits until the runs have ended. Exits with the first code that is not 0, in\n"
                     "the order of the arguments; 124 when --timeout came first.");
   parser.Option("RUN", references, kRunOrNewestLive);
   parser.Option("--for", what_text, "done, running, or checkpoint (seen in its metrics)");
   parser.Option("--timeout", timeout_text, "Give up after, e.g. 30m");
+  parser.Option("--batch", batch, "Batch to wait for; what waits of it is started meanwhile");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const WaitFor what, ParseWaitFor(what_text));
@@ -99,6 +144,12 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
     timeout = *parsed;
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  if (!batch.empty()) {
+    if (references.empty() && what == WaitFor::kDone) {
+      return WaitForBatch(context, *store, batch, timeout);
+    }
+    return UsageError("--batch waits for the end of a whole batch", "leave out RUN and --for");
+  }
   Holdings holdings(context);
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, *store, references));
   const absl::Duration begin = context.clock.SinceBoot();

@@ -46,6 +46,8 @@ ELSEWHERE = {
     r"deploy/packages\.sh build trainer test": ("test", "deploy/packages.sh"),
     r"cmake --(build --)?preset dev": ("test", "cmake --"),
     r"ctest --test-dir build/dev -L unit": ("test", "ctest"),
+    r"gpuctl (submit|queue|cancel|wait --batch|pull) (.* )?(sweep|nightly).*": (
+        "tests/end_to_end/batches.py", "submit"),
     r"gpuctl config( .*)?": ("tests/end_to_end/config.py", '"config", "set"'),
     r"gpuctl run-schema > run\.schema\.json": ("tests/end_to_end/run_schema.py", "run-schema"),
     r"gpuctl completion fish \| source": ("tests/end_to_end/completion.py", "completion fish"),

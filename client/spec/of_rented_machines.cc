@@ -1,4 +1,4 @@
-// The fields of a run file that concern rented machines.
+// What a run spec says of rented machines. The declarations are in run_spec.h.
 #include <algorithm>
 #include <string>
 
@@ -25,14 +25,6 @@ absl::Status CheckPriceRule(absl::string_view rule) {
 bool ResumesWhenPreempted(const RunSpec& spec) {
   return spec.max_retries > 0 &&
          std::find(spec.retry_on.begin(), spec.retry_on.end(), kOnPreempted) != spec.retry_on.end();
-}
-
-absl::Status CheckShareOfRented(const RunSpec& spec) {
-  if (spec.gpus.value_or(0) == 0 || !spec.gpu.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("gpus: ", *spec.gpus,
-                   " says how much of a machine the run gets, and nothing "
-                   "says which machine is rented"));
 }
 
 absl::Status CheckNothingRented(const RunSpec& spec) {

@@ -1,0 +1,71 @@
+#include "client/batch/batch_budget.h"
+
+#include <gtest/gtest.h>
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kHour = 3'600'000;
+
+// A machine at one dollar an hour since time 0.
+Lease Machine(const std::string& id, std::vector<LeaseUse> uses, double limit_usd) {
+  Lease lease;
+  lease.lease_id = id;
+  lease.state = LeaseState::kRented;
+  lease.intended_ms = lease.rented_ms = lease.created_ms = 1;
+  lease.price_usd_per_hour = 1;
+  lease.rates = {{1, 1, 1.0}};
+  lease.limits.cost_usd = limit_usd;
+  lease.uses = std::move(uses);
+  return lease;
+}
+
+Attempt OpenAttempt(const std::string& run, double reserved, bool starting) {
+  return {run, "e-" + run, "b", reserved, true, starting};
+}
+
+TEST(BatchBudget, WhatIsReservedCountsUntilThereIsAMachine) {
+  EXPECT_DOUBLE_EQ(MoneyOf({OpenAttempt("r1", 5, true)}, {}, kHour).committed(), 5);
+  const Lease lease = Machine("l", {{"r1", "s-1", 1}}, 4);
+  EXPECT_NEAR(MoneyOf({OpenAttempt("r1", 5, false)}, {lease}, kHour).committed(), 4, 1e-6);
+  // While it is being started the machine may be replaced by another one.
+  EXPECT_NEAR(MoneyOf({OpenAttempt("r1", 5, true)}, {lease}, kHour).committed(), 5, 1e-6);
+}
+
+TEST(BatchBudget, AnEndedMachineCountsWithItsCost) {
+  Lease lease = Machine("l", {{"r1", "s-1", 1}}, 4);
+  lease.state = LeaseState::kReleased;
+  lease.ended_after_ms = lease.ended_ms = kHour;
+  const Attempt over{"r1", "e", "b", 5, false, false};
+  const BatchMoney money = MoneyOf({over}, {lease}, 10 * kHour);
+  EXPECT_NEAR(money.spent, 1, 0.001);
+  EXPECT_DOUBLE_EQ(money.may_spend, 0);
+}
+
+TEST(BatchBudget, AnIdleMachineMayCostItsLimitUnlessItIsUsedAgain) {
+  const Lease lease = Machine("l", {{"r1", "s-1", 1}}, 4);
+  const Attempt over{"r1", "e", "b", 5, false, false};
+  EXPECT_NEAR(MoneyOf({over}, {lease}, kHour).committed(), 4, 0.001);
+  EXPECT_NEAR(MoneyOf({over}, {lease}, kHour, "l").committed(), 1, 0.001);
+}
+
+TEST(BatchBudget, WhatOthersUseIsNotOurs) {
+  const Lease lease = Machine("l", {{"r1", "s-1", 1}, {"other", "o-1", kHour}}, 40);
+  const Attempt over{"r1", "e", "b", 5, false, false};
+  EXPECT_NEAR(MoneyOf({over}, {lease}, 3 * kHour).committed(), 1, 0.001);
+}
+
+TEST(BatchBudget, APreemptedRunCountsUntilItHasGoneOn) {
+  Lease lease = Machine("l", {{"r1", "s-1", 1}}, 4);
+  lease.state = LeaseState::kReleased;
+  lease.ended_after_ms = lease.ended_ms = kHour;
+  EXPECT_NEAR(MoneyOf({OpenAttempt("r1", 5, false)}, {lease}, kHour).committed(), 5, 0.001);
+}
+
+TEST(BatchBudget, ToTheCent) {
+  EXPECT_TRUE(CheckBudget(10, 8.4, 1.6).ok());
+  EXPECT_FALSE(CheckBudget(10, 8.4, 1.601).ok());
+}
+
+}  // namespace
+}  // namespace gpuctl

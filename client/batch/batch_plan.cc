@@ -1,0 +1,219 @@
+#include "client/batch/batch_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "client/base/quantity.h"
+#include "client/runs/run_status.h"
+
+namespace gpuctl {
+namespace {
+
+struct Candidate {
+  const BatchView* batch;
+  const EntryView* view;
+};
+
+// Waiting entries in the order in which they may start.
+std::vector<Candidate> InOrder(const std::vector<BatchView>& batches) {
+  std::vector<Candidate> candidates;
+  for (const BatchView& batch : batches) {
+    for (const EntryView& view : batch.entries) {
+      if (view.phase == EntryPhase::kWaiting) candidates.push_back({&batch, &view});
+    }
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
+    return a.view->entry.priority > b.view->entry.priority;
+  });
+  return candidates;
+}
+
+std::string TriedAgain(int64_t not_before_ms, int64_t now_ms) {
+  return absl::StrCat(
+      "; tried again in ",
+      HumanDuration(absl::Milliseconds(std::max<int64_t>(1000, not_before_ms - now_ms))));
+}
+
+class Planner {
+ public:
+  Planner(const std::vector<BatchView>& batches, std::map<std::string, std::string> busy,
+          const std::map<std::string, Dependency>& dependencies, int64_t now_ms)
+      : busy_(std::move(busy)), dependencies_(dependencies), now_ms_(now_ms) {
+    for (const BatchView& batch : batches) {
+      for (const EntryView& view : batch.entries) {
+        if (!view.live()) continue;
+        ++live_[batch.batch.batch_id];
+        if (view.entry.machine.empty()) continue;
+        busy_.emplace(view.entry.machine, view.entry.name);
+        load_[view.entry.machine] += LoadOf(view.entry);
+      }
+    }
+  }
+
+  void Consider(const Candidate& candidate) {
+    const Entry& entry = candidate.view->entry;
+    if (!MayStart(entry)) return;
+    const Batch& batch = candidate.batch->batch;
+    if (live_[batch.batch_id] >= batch.max_parallel) {
+      Wait(entry, batch.max_parallel == 1
+                      ? "one runs at a time (--max-parallel)"
+                      : absl::StrCat(batch.max_parallel, " run at once (--max-parallel)"));
+      return;
+    }
+    const BatchHost* const host = FreeHost(entry, batch);
+    if (host == nullptr) return;
+    if (!host->target_name.empty()) {
+      busy_.emplace(host->target_name, entry.name);
+      load_[host->target_name] += LoadOf(entry);
+    }
+    ++live_[batch.batch_id];
+    plan_.starts.push_back({entry.entry_id, batch.batch_id, host->host});
+  }
+
+  StartPlan Take() { return std::move(plan_); }
+
+ private:
+  // A run without a number takes the whole machine.
+  static int LoadOf(const Entry& entry) { return entry.gpus < 0 ? kWholeMachine : entry.gpus + 1; }
+
+  // A clock that was set back makes nobody wait for long.
+  bool IsLater(int64_t not_before_ms) const {
+    return not_before_ms > now_ms_ &&
+           not_before_ms - now_ms_ <= absl::ToInt64Milliseconds(kLongestWait);
+  }
+
+  void Wait(const Entry& entry, std::string why) { plan_.waits[entry.entry_id] = std::move(why); }
+
+  // True when nothing of the entry's own keeps it from starting.
+  bool MayStart(const Entry& entry) {
+    for (const std::string& reference : entry.after) {
+      const auto found = dependencies_.find(reference);
+      if (found == dependencies_.end() || found->second.outcome == EntryOutcome::kFailed) {
+        const bool known = found != dependencies_.end();
+        plan_.cancels[entry.entry_id] =
+            known ? absl::StrCat("it comes after ", found->second.name, ", which did not succeed")
+                  : "what it comes after was removed";
+        return false;
+      }
+      if (found->second.outcome == EntryOutcome::kOpen) {
+        Wait(entry, absl::StrCat("after ", found->second.name));
+        return false;
+      }
+    }
+    if (!IsLater(entry.not_before_ms)) return true;
+    Wait(entry, absl::StrCat(entry.why, TriedAgain(entry.not_before_ms, now_ms_)));
+    return false;
+  }
+
+  // Returns a machine that the entry can start on now; null when there is none, and notes why.
+  const BatchHost* FreeHost(const Entry& entry, const Batch& batch) {
+    std::string why;
+    const BatchHost* best = nullptr;
+    for (const BatchHost& host : batch.hosts) {
+      const auto busy = busy_.find(host.target_name);
+      if (IsLater(host.not_before_ms)) {
+        if (why.empty()) why = absl::StrCat(host.why, TriedAgain(host.not_before_ms, now_ms_));
+      } else if (entry.gpus >= 0 && !host.target_name.empty()) {
+        if (best == nullptr || load_[host.target_name] < load_[best->target_name]) best = &host;
+      } else if (!host.target_name.empty() && busy != busy_.end()) {
+        if (why.empty()) why = absl::StrCat(host.target_name, " has ", busy->second);
+      } else {
+        return best == nullptr ? &host : best;
+      }
+    }
+    if (best != nullptr) return best;
+    Wait(entry, why.empty() ? "no machine is named for it" : why);
+    return nullptr;
+  }
+
+  std::map<std::string, std::string> busy_;
+  const std::map<std::string, Dependency>& dependencies_;
+  const int64_t now_ms_;
+  static constexpr int kWholeMachine = 1000;
+  std::map<std::string, int> load_;  // GPUs that are asked for, by machine
+  std::map<std::string, int> live_;  // by batch id
+  StartPlan plan_;
+};
+
+EntryPhase PhaseOfEnd(const RunEnd& end) {
+  if (end.cause == EndCause::kUser) return EntryPhase::kCancelled;
+  return end.exit_code == 0 && end.state == gpuctl::v1::JOB_STATE_FINISHED ? EntryPhase::kDone
+                                                                           : EntryPhase::kFailed;
+}
+
+}  // namespace
+
+const char* EntryPhaseWord(EntryPhase phase) {
+  switch (phase) {
+    case EntryPhase::kWaiting:
+      return "waiting";
+    case EntryPhase::kStarting:
+      return "starting";
+    case EntryPhase::kQueued:
+      return "queued";
+    case EntryPhase::kRunning:
+      return "running";
+    case EntryPhase::kDone:
+      return "done";
+    case EntryPhase::kFailed:
+      return "failed";
+    case EntryPhase::kCancelled:
+      break;
+  }
+  return "cancelled";
+}
+
+bool BatchView::over() const {
+  return std::all_of(entries.begin(), entries.end(),
+                     [](const EntryView& view) { return view.over(); });
+}
+
+EntryView ViewOf(Entry entry, std::optional<RunRow> run) {
+  EntryView view;
+  view.entry = std::move(entry);
+  view.run = std::move(run);
+  view.why = view.entry.why;
+  switch (view.entry.state) {
+    case EntryState::kWaiting:
+      return view;
+    case EntryState::kStarting:
+      view.phase = EntryPhase::kStarting;
+      return view;
+    case EntryState::kFailed:
+      view.phase = EntryPhase::kFailed;
+      return view;
+    case EntryState::kCancelled:
+      view.phase = EntryPhase::kCancelled;
+      return view;
+    case EntryState::kStarted:
+      break;
+  }
+  if (!view.run.has_value()) {
+    view.phase = view.entry.outcome == EntryPhaseWord(EntryPhase::kDone) ? EntryPhase::kDone
+                                                                         : EntryPhase::kFailed;
+    if (view.phase == EntryPhase::kFailed) view.why = "its run was removed from the list";
+    return view;
+  }
+  view.phase = EntryPhase::kRunning;
+  if (!view.run->end.has_value()) return view;
+  const RunEnd& end = *view.run->end;
+  if (IsPreempted(end) && view.entry.followed < view.entry.resumes) {
+    view.why = "its machine was taken away; gpuctl keep resumes it";
+    return view;
+  }
+  view.phase = PhaseOfEnd(end);
+  if (view.phase != EntryPhase::kDone) view.why = DescribeEnd(end);
+  return view;
+}
+
+StartPlan PlanStarts(const std::vector<BatchView>& batches,
+                     const std::map<std::string, std::string>& busy,
+                     const std::map<std::string, Dependency>& dependencies, int64_t now_ms) {
+  Planner planner(batches, busy, dependencies, now_ms);
+  for (const Candidate& candidate : InOrder(batches)) planner.Consider(candidate);
+  return planner.Take();
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,85 @@
+// Which entries of the batches start now and where, and why the others wait. Pure.
+#ifndef GPUCTL_CLIENT_BATCH_BATCH_PLAN_H_
+#define GPUCTL_CLIENT_BATCH_BATCH_PLAN_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/batch/batch_store.h"
+#include "client/runs/run_store.h"
+
+namespace gpuctl {
+
+// The longest time until a failed start, or a machine that failed, is tried again.
+inline constexpr absl::Duration kLongestWait = absl::Minutes(15);
+
+// What people see of an entry.
+enum class EntryPhase { kWaiting, kStarting, kQueued, kRunning, kDone, kFailed, kCancelled };
+// Returns "waiting", "starting", "queued" (in its machine's own queue), "running", "done", "failed"
+// or "cancelled".
+const char* EntryPhaseWord(EntryPhase phase);
+
+struct EntryView {
+  Entry entry;
+  std::optional<RunRow> run;  // its newest run, as far as the list of runs has it
+  EntryPhase phase = EntryPhase::kWaiting;
+  std::string why;  // why it waits, failed or was cancelled; "" otherwise
+
+  // True when it counts among those that run at once.
+  bool live() const {
+    return phase == EntryPhase::kStarting || phase == EntryPhase::kQueued ||
+           phase == EntryPhase::kRunning;
+  }
+  bool over() const { return !live() && phase != EntryPhase::kWaiting; }
+};
+
+struct BatchView {
+  Batch batch;
+  std::vector<EntryView> entries;
+
+  bool over() const;
+};
+
+// The reason with which a node stops a job that must not have started, because its entry starts
+// again.
+inline constexpr char kStartsAgainReason[] = "its batch starts it again";
+
+// Returns what is shown of an entry with this run.
+EntryView ViewOf(Entry entry, std::optional<RunRow> run);
+
+// What became of a run or an entry that another entry comes after.
+enum class EntryOutcome { kOpen, kSucceeded, kFailed };
+struct Dependency {
+  EntryOutcome outcome = EntryOutcome::kOpen;
+  std::string name;  // for people
+};
+
+struct StartPick {
+  std::string entry_id;
+  std::string batch_id;
+  std::string host;  // BatchHost::host; "" for a rented machine
+};
+
+struct StartPlan {
+  std::vector<StartPick> starts;               // in the order in which they are started
+  std::map<std::string, std::string> waits;    // why, by entry id
+  std::map<std::string, std::string> cancels;  // entries that can never start, and why
+};
+
+// Plans what starts now. An entry with a number of GPUs goes to the machine that has least to do,
+// whose own queue starts it; one without needs a machine for itself. Entries of higher priority
+// come first, then those of older batches. `busy` has the machines (NodeTarget::name) with a live
+// run, and that run's name. `dependencies` has each "run:ID" and "entry:ID" that entries come
+// after; one that is missing has failed.
+StartPlan PlanStarts(const std::vector<BatchView>& batches,
+                     const std::map<std::string, std::string>& busy,
+                     const std::map<std::string, Dependency>& dependencies, int64_t now_ms);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_BATCH_BATCH_PLAN_H_

@@ -1,0 +1,146 @@
+#include "client/batch/batch_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Entry Waiting(const std::string& id, int priority = 0) {
+  Entry entry;
+  entry.entry_id = id;
+  entry.name = absl::StrCat("name-", id);
+  entry.priority = priority;
+  return entry;
+}
+
+BatchHost Host(const std::string& name) {
+  BatchHost host;
+  host.host = host.target_name = name;
+  return host;
+}
+
+BatchView View(const std::string& id, int max_parallel, std::vector<BatchHost> hosts,
+               std::vector<Entry> entries) {
+  BatchView view;
+  view.batch.batch_id = id;
+  view.batch.max_parallel = max_parallel;
+  view.batch.hosts = std::move(hosts);
+  for (Entry& entry : entries) view.entries.push_back(ViewOf(std::move(entry), std::nullopt));
+  return view;
+}
+
+std::vector<std::string> Starts(const StartPlan& plan) {
+  std::vector<std::string> starts;
+  for (const StartPick& pick : plan.starts) {
+    starts.push_back(absl::StrCat(pick.entry_id, "@", pick.host));
+  }
+  return starts;
+}
+
+TEST(BatchPlan, OneRunForEachFreeMachineAndNoMoreAtOnceThanAllowed) {
+  const BatchView three =
+      View("b", 2, {Host("a"), Host("b"), Host("c")}, {Waiting("1"), Waiting("2"), Waiting("3")});
+  const StartPlan plan = PlanStarts({three}, {{"a", "other-1"}}, {}, 0);
+  EXPECT_THAT(Starts(plan), ElementsAre("1@b", "2@c"));
+  EXPECT_THAT(plan.waits.at("3"), HasSubstr("--max-parallel"));
+}
+
+TEST(BatchPlan, AMachineBelongsToOneRunOfAllBatches) {
+  const BatchView first = View("b1", 9, {Host("a")}, {Waiting("1"), Waiting("2")}),
+                  second = View("b2", 9, {Host("a")}, {Waiting("3", /*priority=*/5)});
+  const StartPlan plan = PlanStarts({first, second}, {}, {}, 0);
+  EXPECT_THAT(Starts(plan), ElementsAre("3@a"));
+  EXPECT_THAT(plan.waits.at("1"), HasSubstr("a has name-3"));
+}
+
+TEST(BatchPlan, SharesOfMachinesAreQueuedThereAtOnceWhereLeastIsToDo) {
+  std::vector<Entry> entries;
+  for (const char* id : {"1", "2", "3", "4"}) {
+    entries.push_back(Waiting(id));
+    entries.back().gpus = 1;
+  }
+  entries.push_back(Waiting("whole"));
+  const BatchView view = View("b", 9, {Host("a"), Host("b")}, entries);
+  StartPlan plan = PlanStarts({view}, {{"a", "other-1"}}, {}, 0);
+  EXPECT_THAT(Starts(plan), ElementsAre("1@a", "2@b", "3@a", "4@b"));
+  EXPECT_THAT(plan.waits.at("whole"), HasSubstr("a has other-1"));
+}
+
+TEST(BatchPlan, RentedMachinesAreAsManyAsMayRunAtOnce) {
+  const BatchView view = View("b", 2, {BatchHost()}, {Waiting("1"), Waiting("2"), Waiting("3")});
+  EXPECT_THAT(Starts(PlanStarts({view}, {}, {}, 0)), ElementsAre("1@", "2@"));
+}
+
+TEST(BatchPlan, AfterAFailureEntryAndMachineWait) {
+  Entry late = Waiting("1");
+  late.not_before_ms = 5000;
+  late.why = "no room";
+  BatchHost bad = Host("a");
+  bad.not_before_ms = 5000;
+  bad.why = "a does not answer";
+  StartPlan plan = PlanStarts({View("b", 9, {bad}, {late, Waiting("2")})}, {}, {}, 1000);
+  EXPECT_THAT(plan.starts, IsEmpty());
+  EXPECT_EQ(plan.waits.at("1"), "no room; tried again in 4s");
+  EXPECT_EQ(plan.waits.at("2"), "a does not answer; tried again in 4s");
+  plan = PlanStarts({View("b", 9, {bad, Host("b")}, {late, Waiting("2")})}, {}, {}, 1000);
+  EXPECT_THAT(Starts(plan), ElementsAre("2@b"));
+  plan = PlanStarts({View("b", 9, {bad}, {late})}, {}, {}, 5000);
+  EXPECT_THAT(Starts(plan), ElementsAre("1@a"));
+  // So does a clock that was set back by a day.
+  plan = PlanStarts({View("b", 9, {bad}, {late})}, {}, {}, 5000 - 86'400'000);
+  EXPECT_THAT(Starts(plan), ElementsAre("1@a"));
+}
+
+TEST(BatchPlan, WhatComesAfterAnotherWaitsForItsSuccess) {
+  Entry second = Waiting("2");
+  second.after = {"entry:1"};
+  const BatchView view = View("b", 9, {Host("a"), Host("b")}, {Waiting("1"), second});
+  const auto after = [&](EntryOutcome outcome) {
+    return PlanStarts({view}, {}, {{"entry:1", {outcome, "name-1"}}}, 0);
+  };
+  EXPECT_THAT(Starts(after(EntryOutcome::kOpen)), ElementsAre("1@a"));
+  EXPECT_EQ(after(EntryOutcome::kOpen).waits.at("2"), "after name-1");
+  EXPECT_EQ(after(EntryOutcome::kSucceeded).starts.size(), 2u);
+  EXPECT_THAT(after(EntryOutcome::kFailed).cancels.at("2"), HasSubstr("after name-1, which did"));
+  EXPECT_THAT(PlanStarts({view}, {}, {}, 0).cancels.at("2"), HasSubstr("removed"));
+}
+
+RunRow Ended(gpuctl::v1::JobState state, int code, EndCause cause) {
+  RunRow row;
+  row.end.emplace();
+  row.end->state = state;
+  row.end->exit_code = row.end->job_code = code;
+  row.end->cause = cause;
+  return row;
+}
+
+TEST(BatchPlan, ThePhaseOfAStartedEntryIsThatOfItsRun) {
+  Entry entry = Waiting("1");
+  entry.state = EntryState::kStarted;
+  const auto finished = gpuctl::v1::JOB_STATE_FINISHED;
+  EXPECT_EQ(ViewOf(entry, RunRow()).phase, EntryPhase::kRunning);
+  EXPECT_EQ(ViewOf(entry, std::nullopt).phase, EntryPhase::kFailed);
+  Entry known = entry;
+  known.outcome = "done";
+  EXPECT_EQ(ViewOf(known, std::nullopt).phase, EntryPhase::kDone);
+  EXPECT_EQ(ViewOf(entry, Ended(finished, 0, EndCause::kNone)).phase, EntryPhase::kDone);
+  EXPECT_EQ(ViewOf(entry, Ended(finished, 3, EndCause::kNone)).phase, EntryPhase::kFailed);
+  EXPECT_EQ(ViewOf(entry, Ended(finished, 143, EndCause::kUser)).phase, EntryPhase::kCancelled);
+  const RunRow preempted = Ended(gpuctl::v1::JOB_STATE_LOST, 125, EndCause::kPreempted);
+  EXPECT_EQ(ViewOf(entry, preempted).phase, EntryPhase::kFailed);
+  entry.resumes = 2;
+  entry.followed = 1;
+  EXPECT_TRUE(ViewOf(entry, preempted).live());
+  entry.followed = 2;
+  EXPECT_TRUE(ViewOf(entry, preempted).over());
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,173 @@
+// The batches and their entries: tables of their own in the database of the list of runs, which
+// several processes may use at once. They hold no values of secrets.
+#ifndef GPUCTL_CLIENT_BATCH_BATCH_STORE_H_
+#define GPUCTL_CLIENT_BATCH_BATCH_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/batch/parameters.h"
+
+struct sqlite3;
+
+namespace gpuctl {
+
+// A machine of the user's own on which entries may start.
+struct BatchHost {
+  std::string host;  // as typed: "local", or a name for ssh
+  int port = 0;      // 0: as ssh has it
+  std::string identity;
+  std::string target_name;    // NodeTarget::name
+  int64_t not_before_ms = 0;  // after a failure: when it is tried again
+  int failures = 0;           // since the last success
+  std::string why;            // of the last failure
+};
+
+struct Batch {
+  std::string batch_id;
+  std::string name;    // unique
+  std::string digest;  // of what it runs (BatchDigest)
+  int64_t created_ms = 0;
+  int max_parallel = 1;
+  std::optional<double> max_cost_usd;  // of all its rented machines together
+  bool rents = false;                  // entries may go to rented machines
+  double agreed_usd_per_hour = 0;      // the highest price that the user was shown and agreed to
+  std::vector<std::string> tags;       // of its runs
+  std::vector<BatchHost> hosts;
+};
+
+enum class EntryState {
+  kWaiting,
+  kStarting,   // claimed by a process, which holds the entry's lock while it lives
+  kStarted,    // its run is in the list of runs, and a node has it
+  kFailed,     // it cannot be started
+  kCancelled,  // it will not be started
+};
+// Returns "waiting", "starting", "started", "failed" or "cancelled".
+const char* EntryStateWord(EntryState state);
+
+struct Entry {
+  std::string entry_id;
+  std::string batch_id;
+  int number = 0;    // from 1, in the order of the batch
+  std::string name;  // BATCH-NUMBER, unique; the name that its run asks for
+  Parameters parameters;
+  std::string launch_json;  // a LaunchRecord
+  int priority = 0;         // higher ones start first
+  int gpus = -1;            // GPUs of a machine for its run alone; -1: it takes the whole machine
+  std::vector<std::string> after;  // "entry:ID", "run:ID": these must have succeeded
+  EntryState state = EntryState::kWaiting;
+  std::string why;            // why it waits, failed, or was cancelled; for people
+  std::string run_id;         // of its newest run; "" until one was claimed
+  std::string machine;        // host that it was claimed for; "" for a rented machine
+  int64_t not_before_ms = 0;  // after a failed start
+  int failures = 0;           // starts that failed in a way that may be the entry's own fault
+  int resumes = 0;            // how often gpuctl keep resumes its run when it is preempted
+  int followed = 0;           // how often it did
+  std::string outcome;        // "done", "failed", "cancelled": what became of its run; "" at first
+};
+
+// One start of an entry, also one that came to nothing.
+struct Attempt {
+  std::string run_id;
+  std::string entry_id;
+  std::string batch_id;
+  double reserved_usd = 0;  // the most that its machine may cost from then on
+  bool open = false;        // the entry's run now, and it is live
+  bool starting = false;    // it is being started
+};
+
+// What the claim of an entry needs.
+struct ClaimRequest {
+  std::string entry_id;
+  std::string run_id;
+  std::string machine;      // BatchHost::target_name; "" for a rented machine
+  bool shares = false;      // the machine's own queue gives the run its GPUs
+  double reserved_usd = 0;  // for a rented machine
+  int64_t now_ms = 0;
+  // Checks that the batch's cost limit, in USD, allows this start beside its other attempts. Called
+  // inside the transaction.
+  std::function<absl::Status(double max_cost_usd, const std::vector<Attempt>& attempts)> check_cost;
+};
+
+class BatchStore {
+ public:
+  // Opens the database, which RunStore has opened before, and adds the tables where they are
+  // missing.
+  static absl::StatusOr<std::unique_ptr<BatchStore>> Open(const std::string& path);
+  ~BatchStore();
+  BatchStore(const BatchStore&) = delete;
+  BatchStore& operator=(const BatchStore&) = delete;
+
+  // Stores a batch with all its entries at once. ALREADY_EXISTS when there is one of that name.
+  absl::Status Insert(const Batch& batch, const std::vector<Entry>& entries);
+  // Replaces the limits of a batch and adds hosts that it lacks.
+  absl::Status SetLimits(const Batch& batch);
+
+  // Lists batches, oldest first; `open_only`: only those of which an entry may still start or runs.
+  absl::StatusOr<std::vector<Batch>> List(bool open_only);
+  // Finds a batch by its name. NOT_FOUND (usage) names the nearest.
+  absl::StatusOr<Batch> Get(absl::string_view name);
+  absl::StatusOr<std::vector<Entry>> Entries(absl::string_view batch_id);
+  // Finds an entry by its name or id; nothing when there is none.
+  absl::StatusOr<std::optional<Entry>> FindEntry(absl::string_view reference);
+  absl::StatusOr<std::vector<Attempt>> Attempts(absl::string_view batch_id);
+  // Returns the entries that a process claimed, of all batches.
+  absl::StatusOr<std::vector<Entry>> Starting();
+
+  // Claims a waiting entry. Nobody else starts it from then on. Call it with the entry's lock.
+  // FAILED_PRECONDITION, and nothing changes, when the entry does not wait any more, when the batch
+  // has as many live entries as it may have, or when the machine has another live run;
+  // RESOURCE_EXHAUSTED when the batch's cost limit does not allow it.
+  absl::Status Claim(const ClaimRequest& request);
+  // Records that a node has the entry's run.
+  absl::Status MarkStarted(absl::string_view entry_id, absl::string_view run_id);
+  // Records that another run goes on from the entry's run `before`.
+  absl::Status Follow(absl::string_view entry_id, absl::string_view before,
+                      absl::string_view run_id);
+  // Records what became of an entry's run, for the time when the run is not in the list any more.
+  absl::Status SetOutcomes(const std::vector<Entry>& entries);
+  // Lets a claimed or started entry wait again, not before `not_before_ms`: nothing of it runs.
+  // `failed`: the start failed in a way that may be the entry's own fault. Does nothing when the
+  // entry has another run by now.
+  absl::Status Release(absl::string_view entry_id, absl::string_view run_id, absl::string_view why,
+                       int64_t not_before_ms, bool failed);
+  // Ends a waiting entry with kFailed or kCancelled. Returns false when it does not wait any more.
+  absl::StatusOr<bool> EndWaiting(absl::string_view entry_id, EntryState state,
+                                  absl::string_view why);
+  // Cancels those of these entries that wait, all at once. Returns their number.
+  absl::StatusOr<int> CancelWaiting(const std::vector<std::string>& entry_ids,
+                                    absl::string_view why);
+  // Notes why an entry waits, and until when. `failed` as for Release. Does nothing when it does
+  // not wait any more.
+  absl::Status SetWaiting(absl::string_view entry_id, absl::string_view why, int64_t not_before_ms,
+                          bool failed);
+  // Records a failure (`why`) of a host, when it is tried again, and the number of failures, so
+  // that several starts that fail at once count once. Without failures it is in order.
+  absl::Status SetHost(absl::string_view batch_id, absl::string_view target_name,
+                       absl::string_view why, int64_t not_before_ms, int failures);
+
+ private:
+  explicit BatchStore(sqlite3* database) : database_(database) {}
+  absl::Status InTransaction(const std::function<absl::Status()>& work);
+  absl::Status InsertLocked(const Batch& batch, const std::vector<Entry>& entries);
+  absl::Status ClaimLocked(const ClaimRequest& request);
+  absl::Status CheckMachineIsFree(const ClaimRequest& request);
+  absl::StatusOr<std::vector<Entry>> Select(const char* where, absl::string_view value);
+  absl::Status ReadHosts(Batch& batch);
+  sqlite3* database_;
+};
+
+// Returns the lock file of an entry below the state directory; the process that starts it holds it.
+std::string EntryLockPath(absl::string_view state_dir, absl::string_view entry_id);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_BATCH_BATCH_STORE_H_

@@ -1,0 +1,272 @@
+#include "client/batch/batch_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "client/runs/run_store.h"
+#include "common/base/ids.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class BatchStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = *MakeTempDirectory("gpuctl-batch-");
+    path_ = JoinPath(dir_, "state.db");
+    runs_ = *RunStore::Open(path_);
+    store_ = *BatchStore::Open(path_);
+  }
+  void TearDown() override {
+    store_.reset();
+    runs_.reset();
+    (void)RemoveTree(dir_);
+  }
+
+  Batch ABatch(const std::string& name, int count, int max_parallel) {
+    Batch batch;
+    batch.batch_id = absl::StrCat("b-", name);
+    batch.name = name;
+    batch.digest = "d";
+    batch.created_ms = ++made_;
+    batch.max_parallel = max_parallel;
+    BatchHost host;
+    host.host = host.target_name = "gpu1";
+    batch.hosts = {host};
+    std::vector<Entry> entries;
+    for (int i = 1; i <= count; ++i) {
+      Entry entry;
+      entry.entry_id = absl::StrCat("e-", name, "-", i);
+      entry.number = i;
+      entry.name = absl::StrCat(name, "-", i);
+      entry.parameters = {{"lr", absl::StrCat(i)}, {"text", "a, \"b\""}};
+      entry.after = {"run:r-1"};
+      entries.push_back(entry);
+    }
+    EXPECT_TRUE(store_->Insert(batch, entries).ok());
+    return batch;
+  }
+
+  absl::Status Claim(BatchStore& store, const std::string& entry, const std::string& run,
+                     const std::string& machine = "") {
+    ClaimRequest request;
+    request.entry_id = entry;
+    request.run_id = run;
+    request.machine = machine;
+    return store.Claim(request);
+  }
+
+  // Puts the run of an entry into the list of runs.
+  void Launch(const std::string& run_id, const std::string& target) {
+    RunRow row;
+    row.run_id = run_id;
+    row.job_id = absl::StrCat("j", run_id);
+    row.name = absl::StrCat("run-", run_id);
+    row.target.name = target;
+    ASSERT_TRUE(runs_->Insert(row).ok());
+  }
+
+  void End(const std::string& run_id, EndCause cause = EndCause::kNone) {
+    RunEnd end;
+    end.state = gpuctl::v1::JOB_STATE_FINISHED;
+    end.cause = cause;
+    end.ended_ms = 5;
+    ASSERT_TRUE(runs_->SetEnd(run_id, end).ok());
+  }
+
+  EntryState StateOf(const std::string& entry) { return (*store_->FindEntry(entry))->state; }
+
+  std::string dir_, path_;
+  std::unique_ptr<RunStore> runs_;
+  std::unique_ptr<BatchStore> store_;
+  int64_t made_ = 0;
+};
+
+TEST_F(BatchStoreTest, KeepsWhatWasSubmitted) {
+  ABatch("sweep", 2, 3);
+  store_ = *BatchStore::Open(path_);
+  const auto batch = store_->Get("sweep");
+  ASSERT_TRUE(batch.ok());
+  EXPECT_EQ(batch->max_parallel, 3);
+  ASSERT_EQ(batch->hosts.size(), 1u);
+  const auto entries = store_->Entries(batch->batch_id);
+  ASSERT_TRUE(entries.ok() && entries->size() == 2);
+  EXPECT_EQ(DescribeParameters((*entries)[1].parameters), "lr=2 text=a, \"b\"");
+  EXPECT_THAT((*entries)[1].after, ElementsAre("run:r-1"));
+  EXPECT_EQ((*store_->FindEntry("sweep-2"))->entry_id, "e-sweep-2");
+  EXPECT_THAT(std::string(store_->Get("swep").status().message()), HasSubstr("sweep"));
+}
+
+TEST_F(BatchStoreTest, ANameIsThereOnceAndAFailedInsertLeavesNothing) {
+  const Batch batch = ABatch("sweep", 1, 1);
+  EXPECT_TRUE(absl::IsAlreadyExists(store_->Insert(batch, {})));
+  Batch other = batch;
+  other.batch_id = "b-2";
+  other.name = "other";
+  Entry entry;
+  entry.entry_id = "e-2";
+  entry.name = "sweep-1";  // taken
+  EXPECT_FALSE(store_->Insert(other, {entry}).ok());
+  EXPECT_FALSE(store_->Get("other").ok());
+  ABatch("third", 1, 1);  // no transaction stayed open
+}
+
+TEST_F(BatchStoreTest, AnEntryIsClaimedOnce) {
+  ABatch("sweep", 1, 9);
+  std::vector<std::thread> claimers;
+  std::atomic<int> claimed{0};
+  for (int i = 0; i < 8; ++i) {
+    claimers.emplace_back([&, i] {
+      const auto mine = BatchStore::Open(path_);
+      if (mine.ok() && Claim(**mine, "e-sweep-1", absl::StrCat("r-", i)).ok()) ++claimed;
+    });
+  }
+  for (std::thread& claimer : claimers) claimer.join();
+  EXPECT_EQ(claimed, 1);
+  EXPECT_EQ(StateOf("sweep-1"), EntryState::kStarting);
+}
+
+TEST_F(BatchStoreTest, NoMoreAreClaimedThanMayRunAtOnce) {
+  ABatch("sweep", 4, 2);
+  ASSERT_TRUE(Claim(*store_, "e-sweep-1", "r-1").ok());
+  ASSERT_TRUE(Claim(*store_, "e-sweep-2", "r-2").ok());
+  EXPECT_FALSE(Claim(*store_, "e-sweep-3", "r-3").ok());
+  Launch("r-1", "vast/1");
+  ASSERT_TRUE(store_->MarkStarted("e-sweep-1", "r-1").ok());
+  EXPECT_FALSE(Claim(*store_, "e-sweep-3", "r-3").ok());
+  End("r-1");
+  EXPECT_TRUE(Claim(*store_, "e-sweep-3", "r-3").ok());
+  ASSERT_TRUE(store_->Release("e-sweep-2", "r-2", "no room", 0, true).ok());
+  EXPECT_TRUE(Claim(*store_, "e-sweep-4", "r-4").ok());
+  EXPECT_EQ((*store_->FindEntry("sweep-2"))->failures, 1);
+}
+
+TEST_F(BatchStoreTest, OnlyWhatWaitsIsCancelled) {
+  ABatch("sweep", 3, 9);
+  ASSERT_TRUE(Claim(*store_, "e-sweep-2", "r-2").ok());
+  const auto cancelled =
+      store_->CancelWaiting({"e-sweep-1", "e-sweep-2", "e-sweep-3", "e-nothing"}, "by you");
+  ASSERT_TRUE(cancelled.ok());
+  EXPECT_EQ(*cancelled, 2);
+  EXPECT_EQ(StateOf("sweep-2"), EntryState::kStarting);
+  EXPECT_EQ((*store_->FindEntry("sweep-3"))->why, "by you");
+}
+
+TEST_F(BatchStoreTest, AMachineHasOneRun) {
+  ABatch("sweep", 3, 9);
+  ASSERT_TRUE(Claim(*store_, "e-sweep-1", "r-1", "gpu1").ok());
+  EXPECT_FALSE(Claim(*store_, "e-sweep-2", "r-2", "gpu1").ok());
+  EXPECT_TRUE(Claim(*store_, "e-sweep-2", "r-2", "gpu2").ok());
+  ClaimRequest sharing;
+  sharing.entry_id = "e-sweep-3";
+  sharing.run_id = "r-4";
+  sharing.machine = "gpu1";
+  sharing.shares = true;
+  ASSERT_TRUE(store_->Claim(sharing).ok());
+  ASSERT_TRUE(store_->Release("e-sweep-3", "r-4", "", 0, false).ok());
+  // So does a run of the user's own.
+  Launch("r-9", "gpu3");
+  EXPECT_FALSE(Claim(*store_, "e-sweep-3", "r-3", "gpu3").ok());
+  End("r-9");
+  EXPECT_TRUE(Claim(*store_, "e-sweep-3", "r-3", "gpu3").ok());
+}
+
+TEST_F(BatchStoreTest, TheCostLimitHoldsInTheClaim) {
+  Batch batch = ABatch("sweep", 2, 9);
+  batch.max_cost_usd = 10;
+  ASSERT_TRUE(store_->SetLimits(batch).ok());
+  ClaimRequest request;
+  request.entry_id = "e-sweep-1";
+  request.run_id = "r-1";
+  request.reserved_usd = 6;
+  request.check_cost = [&request](double max_cost_usd, const std::vector<Attempt>& attempts) {
+    double sum = request.reserved_usd;
+    for (const Attempt& attempt : attempts) sum += attempt.open ? attempt.reserved_usd : 0;
+    return sum <= max_cost_usd ? absl::OkStatus() : absl::ResourceExhaustedError("too much");
+  };
+  ASSERT_TRUE(store_->Claim(request).ok());
+  request.entry_id = "e-sweep-2";
+  request.run_id = "r-2";
+  EXPECT_TRUE(absl::IsResourceExhausted(store_->Claim(request)));
+  request.reserved_usd = 4;
+  EXPECT_TRUE(store_->Claim(request).ok());
+}
+
+TEST_F(BatchStoreTest, ALateReleaseOrEndChangesNothingOfAnotherStart) {
+  ABatch("sweep", 1, 9);
+  ASSERT_TRUE(Claim(*store_, "e-sweep-1", "r-1").ok());
+  EXPECT_FALSE(*store_->EndWaiting("e-sweep-1", EntryState::kCancelled, "by you"));
+  ASSERT_TRUE(store_->Release("e-sweep-1", "r-1", "", 0, false).ok());
+  ASSERT_TRUE(Claim(*store_, "e-sweep-1", "r-2").ok());
+  ASSERT_TRUE(store_->Release("e-sweep-1", "r-1", "late", 0, false).ok());
+  ASSERT_TRUE(store_->MarkStarted("e-sweep-1", "r-1").ok());
+  EXPECT_EQ(StateOf("sweep-1"), EntryState::kStarting);
+  ASSERT_TRUE(store_->Release("e-sweep-1", "r-2", "", 0, false).ok());
+  EXPECT_TRUE(*store_->EndWaiting("e-sweep-1", EntryState::kCancelled, "by you"));
+  EXPECT_FALSE(Claim(*store_, "e-sweep-1", "r-3").ok());
+}
+
+TEST_F(BatchStoreTest, APreemptedRunThatIsResumedKeepsItsPlace) {
+  Batch batch;
+  batch.batch_id = "b";
+  batch.name = "spot";
+  batch.max_parallel = 1;
+  Entry first, second;
+  first.entry_id = "e1";
+  first.name = "spot-1";
+  first.resumes = 1;
+  second.entry_id = "e2";
+  second.name = "spot-2";
+  ASSERT_TRUE(store_->Insert(batch, {first, second}).ok());
+  ASSERT_TRUE(Claim(*store_, "e1", "r-1").ok());
+  Launch("r-1", "vast/1");
+  ASSERT_TRUE(store_->MarkStarted("e1", "r-1").ok());
+  End("r-1", EndCause::kPreempted);
+  EXPECT_FALSE(Claim(*store_, "e2", "r-2").ok());
+  Launch("r-5", "vast/2");
+  ASSERT_TRUE(store_->Follow("e1", "r-1", "r-5").ok());
+  ASSERT_TRUE(store_->Follow("e1", "r-1", "r-5").ok());
+  EXPECT_EQ((*store_->FindEntry("e1"))->followed, 1);
+  EXPECT_EQ(store_->Attempts("b")->size(), 2u);
+  EXPECT_FALSE(Claim(*store_, "e2", "r-2").ok());
+  End("r-5", EndCause::kPreempted);
+  EXPECT_TRUE(Claim(*store_, "e2", "r-2").ok());
+}
+
+TEST_F(BatchStoreTest, OpenBatchesAreThoseOfWhichSomethingIsToCome) {
+  ABatch("one", 1, 1);
+  ABatch("two", 1, 1);
+  EXPECT_EQ(store_->List(/*open_only=*/true)->size(), 2u);
+  ASSERT_TRUE(*store_->EndWaiting("e-one-1", EntryState::kCancelled, ""));
+  ASSERT_TRUE(Claim(*store_, "e-two-1", "r-1").ok());
+  Launch("r-1", "gpu1");
+  ASSERT_TRUE(store_->MarkStarted("e-two-1", "r-1").ok());
+  EXPECT_EQ(store_->List(true)->size(), 1u);
+  End("r-1");
+  EXPECT_EQ(store_->List(true)->size(), 0u);
+  EXPECT_EQ(store_->List(false)->size(), 2u);
+}
+
+TEST_F(BatchStoreTest, AMachineThatFailsWaitsAndASuccessForgetsIt) {
+  ABatch("sweep", 1, 1);
+  ASSERT_TRUE(store_->SetHost("b-sweep", "gpu1", "no answer", 500, 1).ok());
+  ASSERT_TRUE(store_->SetHost("b-sweep", "gpu1", "no answer", 900, 2).ok());
+  BatchHost host = store_->Get("sweep")->hosts[0];
+  EXPECT_EQ(host.failures, 2);
+  EXPECT_EQ(host.not_before_ms, 900);
+  ASSERT_TRUE(store_->SetHost("b-sweep", "gpu1", "", 0, 0).ok());
+  host = store_->Get("sweep")->hosts[0];
+  EXPECT_EQ(host.failures, 0);
+  EXPECT_EQ(host.not_before_ms, 0);
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,105 @@
+#include "client/batch/parameters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> Described(const std::vector<Parameters>& all) {
+  std::vector<std::string> texts;
+  for (const Parameters& one : all) texts.push_back(DescribeParameters(one));
+  return texts;
+}
+
+ParameterAxis Axis(const char* text) { return *ParseAxis(text); }
+
+TEST(Parameters, AGridHasEachCombinationOnceInOrder) {
+  const auto grid = ExpandGrid({}, {Axis("lr=1e-4,2e-4"), Axis("rank=8,16")}, {});
+  ASSERT_TRUE(grid.ok());
+  EXPECT_THAT(Described(*grid), ElementsAre("lr=1e-4 rank=8", "lr=1e-4 rank=16", "lr=2e-4 rank=8",
+                                            "lr=2e-4 rank=16"));
+}
+
+TEST(Parameters, WithoutAnyThereIsOneRun) {
+  const auto grid = ExpandGrid({}, {}, {});
+  ASSERT_TRUE(grid.ok());
+  EXPECT_EQ(grid->size(), 1u);
+}
+
+TEST(Parameters, ABadAxisIsRefused) {
+  for (const char* bad : {"lr", "=1", "1r=1", "lr=", "lr=1,,2", "lr=1,1", "l r=1", "lr=a\x1b[0m"}) {
+    EXPECT_FALSE(ParseAxis(bad).ok()) << bad;
+  }
+  EXPECT_FALSE(ExpandGrid({}, {Axis("a=1"), Axis("a=2")}, {}).ok());
+}
+
+TEST(Parameters, ASampleIsDifferentPointsAndTheSameForTheSameSeed) {
+  const std::vector<ParameterAxis> axes = {Axis("a=1,2,3,4,5,6,7,8,9"), Axis("b=1,2,3,4,5,6,7,8,9"),
+                                           Axis("c=1,2,3,4,5,6,7,8,9")};
+  const auto first = ExpandGrid({}, axes, {40, 7}), again = ExpandGrid({}, axes, {40, 7}),
+             other = ExpandGrid({}, axes, {40, 8});
+  ASSERT_TRUE(first.ok() && again.ok() && other.ok());
+  EXPECT_EQ(*first, *again);
+  EXPECT_NE(*first, *other);
+  const std::vector<std::string> texts = Described(*first);
+  EXPECT_EQ(std::set<std::string>(texts.begin(), texts.end()).size(), 40u);
+  // Written down, so that a new version draws what an old one drew.
+  EXPECT_EQ(texts[0], Described(*again)[0]);
+  EXPECT_FALSE(ExpandGrid({}, {Axis("a=1,2")}, {3, 0}).ok());
+}
+
+TEST(Parameters, AHugeGridIsRefusedUnlessItIsSampled) {
+  std::vector<ParameterAxis> axes;
+  for (int i = 0; i < 100; ++i) axes.push_back(Axis(absl::StrCat("p", i, "=1,2,3").c_str()));
+  const auto all = ExpandGrid({}, axes, {});
+  ASSERT_FALSE(all.ok());
+  EXPECT_THAT(std::string(all.status().message()), HasSubstr("--sample"));
+  const auto some = ExpandGrid({}, axes, {5, 1});
+  EXPECT_TRUE(some.ok() && some->size() == 5);
+}
+
+TEST(Parameters, CsvHasQuotesAndOtherSystemsLineEnds) {
+  const auto rows =
+      ParseParameterCsv("\xef\xbb\xbflr,text\r\n1e-4,\"a, \"\"b\"\"\"\r\n\r\n 2e-4 ,plain");
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_THAT(Described(*rows), ElementsAre("lr=1e-4 text=a, \"b\"", "lr=2e-4 text=plain"));
+  const auto crossed = ExpandGrid(*rows, {Axis("seed=1,2")}, {});
+  ASSERT_TRUE(crossed.ok());
+  EXPECT_EQ(crossed->size(), 4u);
+  EXPECT_EQ(DescribeParameters((*crossed)[1]), "lr=1e-4 text=a, \"b\" seed=2");
+}
+
+TEST(Parameters, BadCsvNamesTheLine) {
+  const auto message = [](const char* text) {
+    const auto rows = ParseParameterCsv(text);
+    return rows.ok() ? "accepted" : std::string(rows.status().message());
+  };
+  EXPECT_THAT(message(""), HasSubstr("empty"));
+  EXPECT_THAT(message("\n\n"), HasSubstr("empty"));
+  EXPECT_THAT(message("lr\n"), HasSubstr("no line of values"));
+  EXPECT_THAT(message("lr,rank\n1,2\n3\n"), HasSubstr("line 3"));
+  EXPECT_THAT(message("lr,rank\n1,\n"), HasSubstr("line 2"));
+  EXPECT_THAT(message("lr\n\"open\n"), HasSubstr("line 2"));
+  EXPECT_THAT(message("lr\n\"a\"b\n"), HasSubstr("line 2"));
+  EXPECT_THAT(message("l r\n1\n"), HasSubstr("line 1"));
+}
+
+TEST(Parameters, VariablesAreDistinctAndReplaceNothingThatProgramsNeed) {
+  EXPECT_EQ(VariableOf("optimizer.lr-max"), "OPTIMIZER_LR_MAX");
+  EXPECT_TRUE(CheckParameterNames({{"lr", "1"}, {"rank", "2"}}).ok());
+  for (const char* bad : {"path", "Home", "gpuctl_run_id", "ld_preload"}) {
+    EXPECT_FALSE(CheckParameterNames({{bad, "1"}}).ok()) << bad;
+  }
+  EXPECT_FALSE(CheckParameterNames({{"a.b", "1"}, {"a-b", "2"}}).ok());
+}
+
+}  // namespace
+}  // namespace gpuctl

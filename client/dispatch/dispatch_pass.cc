@@ -1,0 +1,283 @@
+#include "client/dispatch/dispatch_pass.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/paths.h"
+#include "client/dispatch/settle_claims.h"
+#include "client/follow/catch_up_all.h"
+#include "client/follow/run_outcome.h"
+#include "client/runs/run_status.h"
+#include "client/terminal/console.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/process/process.h"
+
+namespace gpuctl {
+namespace {
+
+// Starts of one pass at the same time.
+constexpr size_t kStartsAtOnce = 8;
+// A run of others that no node has accepted after this holds a machine up only until it is asked.
+constexpr absl::Duration kLaunchTakes = absl::Minutes(2);
+constexpr absl::Duration kLookEvery = absl::Milliseconds(30);
+
+bool IsOneOf(const std::vector<std::string>& names, const std::string& name) {
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Follows the runs that others were resumed as.
+class ResumedRuns {
+ public:
+  ResumedRuns(RunStore& runs, BatchStore& batches) : runs_(runs), batches_(batches) {}
+
+  absl::Status Follow(Entry& entry, std::optional<RunRow>& run) {
+    while (run.has_value() && run->end.has_value() && run->end->exit_code != 0 &&
+           entry.state == EntryState::kStarted) {
+      if (!resumed_.has_value()) {
+        ASSIGN_OR_RETURN(resumed_, runs_.Resumptions());
+      }
+      const auto next = resumed_->find(run->run_id);
+      if (next == resumed_->end()) return absl::OkStatus();
+      RETURN_IF_ERROR(batches_.Follow(entry.entry_id, entry.run_id, next->second));
+      entry.run_id = next->second;
+      ++entry.followed;
+      const absl::StatusOr<RunRow> row = runs_.Get(next->second);
+      if (!row.ok()) return absl::OkStatus();
+      run = *row;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  RunStore& runs_;
+  BatchStore& batches_;
+  std::optional<std::map<std::string, std::string>> resumed_;
+};
+
+// A run that a node stopped because it must not have started: the entry waits again.
+absl::Status ReleaseRestarted(BatchStore& batches, Entry& entry, const std::optional<RunRow>& run) {
+  if (entry.state != EntryState::kStarted || !run.has_value() || !run->end.has_value() ||
+      run->end->reason != kStartsAgainReason) {
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(batches.Release(entry.entry_id, entry.run_id, "", 0, /*failed=*/false));
+  entry.state = EntryState::kWaiting;
+  return absl::OkStatus();
+}
+
+EntryOutcome OutcomeOf(const EntryView& view) {
+  if (!view.over()) return EntryOutcome::kOpen;
+  return view.phase == EntryPhase::kDone ? EntryOutcome::kSucceeded : EntryOutcome::kFailed;
+}
+
+EntryOutcome OutcomeOf(const RunRow& row) {
+  if (!row.end.has_value()) return EntryOutcome::kOpen;
+  return row.end->exit_code == 0 ? EntryOutcome::kSucceeded : EntryOutcome::kFailed;
+}
+
+// Returns what became of all that entries of the open batches come after.
+absl::StatusOr<std::map<std::string, Dependency>> Dependencies(const std::vector<BatchView>& open,
+                                                               RunStore& runs,
+                                                               BatchStore& batches) {
+  std::map<std::string, Dependency> found;
+  std::set<std::string> wanted;
+  for (const BatchView& batch : open) {
+    for (const EntryView& view : batch.entries) {
+      found[absl::StrCat("entry:", view.entry.entry_id)] = {OutcomeOf(view), view.entry.name};
+      wanted.insert(view.entry.after.begin(), view.entry.after.end());
+    }
+  }
+  for (const std::string& reference : wanted) {
+    if (found.count(reference) > 0) continue;
+    const std::string id = reference.substr(reference.find(':') + 1);
+    if (absl::StartsWith(reference, "run:")) {
+      const absl::StatusOr<RunRow> row = runs.Get(id);
+      if (row.ok()) found[reference] = {OutcomeOf(*row), row->name};
+      continue;
+    }
+    ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(id));
+    if (!entry.has_value()) continue;
+    const absl::StatusOr<RunRow> row = runs.Get(entry->run_id);
+    const EntryView view =
+        ViewOf(*std::move(entry), row.ok() ? std::optional<RunRow>(*row) : std::nullopt);
+    found[reference] = {OutcomeOf(view), view.entry.name};
+  }
+  return found;
+}
+
+absl::StatusOr<StartPlan> PlanNow(CommandContext& context, RunStore& runs, BatchStore& batches) {
+  ASSIGN_OR_RETURN(const std::vector<BatchView> open,
+                   ReadBatches(runs, batches, {}, /*open_only=*/true));
+  ASSIGN_OR_RETURN(const auto dependencies, Dependencies(open, runs, batches));
+  std::map<std::string, std::string> busy;
+  ASSIGN_OR_RETURN(const std::vector<RunRow> live, runs.List(/*live_only=*/true));
+  for (const RunRow& row : live) busy.emplace(row.target.name, row.name);
+  return PlanStarts(open, busy, dependencies, context.NowMs());
+}
+
+// The processes that start entries.
+class Starts {
+ public:
+  explicit Starts(std::string log_dir) : log_dir_(std::move(log_dir)) {}
+
+  absl::Status Begin(const StartPick& pick) {
+    SpawnOptions options;
+    options.argv = {ExecutablePath(), "queue", "--start-entry", pick.entry_id, "--on", pick.host};
+    options.new_session = true;
+    RETURN_IF_ERROR(MakeDirectories(log_dir_));
+    const UniqueFd log(file_ops::Open(JoinPath(log_dir_, absl::StrCat(pick.entry_id, ".log")),
+                                      O_WRONLY | O_CREAT | O_APPEND, 0600));
+    options.stderr_fd = log.get();
+    ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
+    running_[pid] = pick.entry_id;
+    begun_.insert(pick.entry_id);
+    return absl::OkStatus();
+  }
+
+  // Takes note of those that have ended. True when there was one.
+  bool Reap() {
+    bool any = false;
+    for (auto one = running_.begin(); one != running_.end();) {
+      const bool ended = waitpid(one->first, nullptr, WNOHANG) == one->first;
+      any = any || ended;
+      one = ended ? running_.erase(one) : std::next(one);
+    }
+    return any;
+  }
+
+  bool MayBegin(const StartPick& pick) const {
+    return running_.size() < kStartsAtOnce && begun_.count(pick.entry_id) == 0;
+  }
+  bool none() const { return running_.empty(); }
+
+ private:
+  const std::string log_dir_;
+  std::map<pid_t, std::string> running_;  // entry ids
+  std::set<std::string> begun_;           // each entry once in a pass
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<BatchView>> ReadBatches(RunStore& runs, BatchStore& batches,
+                                                   const std::vector<std::string>& names,
+                                                   bool open_only) {
+  ASSIGN_OR_RETURN(const std::vector<Batch> all, batches.List(open_only));
+  ASSIGN_OR_RETURN(std::vector<RunRow> rows, runs.List());
+  std::map<std::string, RunRow> by_id;
+  for (RunRow& row : rows) by_id.emplace(row.run_id, std::move(row));
+  ResumedRuns resumed(runs, batches);
+  std::vector<BatchView> views;
+  std::vector<Entry> ended;
+  for (const Batch& batch : all) {
+    if (!IsOneOf(names, batch.name)) continue;
+    BatchView& view = views.emplace_back();
+    view.batch = batch;
+    ASSIGN_OR_RETURN(std::vector<Entry> entries, batches.Entries(batch.batch_id));
+    for (Entry& entry : entries) {
+      std::optional<RunRow> run;
+      if (const auto found = by_id.find(entry.run_id); found != by_id.end()) run = found->second;
+      RETURN_IF_ERROR(resumed.Follow(entry, run));
+      RETURN_IF_ERROR(ReleaseRestarted(batches, entry, run));
+      EntryView& one = view.entries.emplace_back(ViewOf(std::move(entry), std::move(run)));
+      if (!one.over() || !one.run.has_value() || one.entry.state != EntryState::kStarted) continue;
+      if (one.entry.outcome == EntryPhaseWord(one.phase)) continue;
+      one.entry.outcome = EntryPhaseWord(one.phase);
+      ended.push_back(one.entry);
+    }
+  }
+  RETURN_IF_ERROR(batches.SetOutcomes(ended));
+  return views;
+}
+
+void MarkQueued(CommandContext& context, std::vector<BatchView>& views) {
+  for (BatchView& batch : views) {
+    for (EntryView& view : batch.entries) {
+      if (view.phase != EntryPhase::kRunning || view.entry.gpus < 0 || view.run->end.has_value()) {
+        continue;
+      }
+      const absl::StatusOr<RunStatus> status = MirroredStatus(context, *view.run);
+      if (!status.ok() || status->phase != RunPhase::kQueued) continue;
+      view.phase = EntryPhase::kQueued;
+      view.why = absl::StrCat("waits for GPUs of ", view.run->target.name, ", which starts it");
+    }
+  }
+}
+
+absl::StatusOr<std::map<std::string, std::string>> WhyTheyWait(CommandContext& context,
+                                                               RunStore& runs,
+                                                               BatchStore& batches) {
+  ASSIGN_OR_RETURN(StartPlan plan, PlanNow(context, runs, batches));
+  return std::move(plan.waits);
+}
+
+absl::StatusOr<bool> AskMachines(CommandContext& context, RunStore& runs, BatchStore& batches,
+                                 absl::Duration limit) {
+  ASSIGN_OR_RETURN(const std::vector<Batch> open, batches.List(/*open_only=*/true));
+  if (open.empty()) return false;
+  std::set<std::string> machines, run_ids;
+  for (const Batch& batch : open) {
+    for (const BatchHost& host : batch.hosts) machines.insert(host.target_name);
+    ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches.Attempts(batch.batch_id));
+    for (const Attempt& attempt : attempts) run_ids.insert(attempt.run_id);
+  }
+  ASSIGN_OR_RETURN(std::vector<RunRow> listed, runs.List(/*live_only=*/true));
+  auto kept_rows = std::make_unique<std::vector<RunRow>>(std::move(listed));
+  std::vector<RunRow>& rows = *kept_rows;
+  // A run without acceptance is being started; one of a batch is settled elsewhere.
+  const int64_t recent_ms = context.NowMs() - absl::ToInt64Milliseconds(kLaunchTakes);
+  const auto unasked = [&](const RunRow& row) {
+    if (run_ids.count(row.run_id) > 0) return row.accepted_ms == 0;
+    return machines.count(row.target.name) == 0 ||
+           (row.accepted_ms == 0 && row.created_ms > recent_ms);
+  };
+  rows.erase(std::remove_if(rows.begin(), rows.end(), unasked), rows.end());
+  if (rows.empty()) return false;
+  auto work = std::make_unique<CatchUpAll>(context, runs, rows);
+  const absl::Status asked = work->Run(limit).status();
+  if (!work->stuck()) {
+    RETURN_IF_ERROR(asked);
+    return false;
+  }
+  if (!asked.ok()) ExitAtOnce(context, asked);
+  // A thread uses them until this process ends.
+  static_cast<void>(work.release());
+  static_cast<void>(kept_rows.release());
+  return true;
+}
+
+absl::Status StartEntries(CommandContext& context, RunStore& runs, BatchStore& batches,
+                          absl::Duration patience) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  RETURN_IF_ERROR(MakeDirectories(JoinPath(paths.state_dir, "locks")));
+  RETURN_IF_ERROR(SettleClaims(context, runs, batches));
+  Starts starts(JoinPath(paths.state_dir, "batches"));
+  const absl::Duration end = context.clock.SinceBoot() + patience;
+  bool look = true;
+  while (true) {
+    if (look) {
+      ASSIGN_OR_RETURN(const StartPlan plan, PlanNow(context, runs, batches));
+      for (const auto& [entry_id, why] : plan.cancels) {
+        RETURN_IF_ERROR(batches.EndWaiting(entry_id, EntryState::kCancelled, why).status());
+      }
+      for (const StartPick& pick : plan.starts) {
+        if (starts.MayBegin(pick)) RETURN_IF_ERROR(starts.Begin(pick));
+      }
+    }
+    if (starts.none() || context.clock.SinceBoot() >= end) return absl::OkStatus();
+    context.clock.SleepFor(kLookEvery);
+    look = starts.Reap();
+  }
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,108 @@
+#include "client/dispatch/settle_claims.h"
+
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/batch/batch_plan.h"
+#include "client/node/make_links.h"
+#include "client/node/node_calls.h"
+#include "client/runs/run_end.h"
+#include "client/streams/ask_job.h"
+#include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/transfer/error_detail.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kAskPatience = absl::Seconds(10);
+constexpr char kCutShort[] = "the gpuctl that was starting it ended";
+
+bool NeverStarted(const RunRow& row) {
+  return row.end.has_value() && row.end->state == gpuctl::v1::JOB_STATE_UNSPECIFIED;
+}
+
+// Records that the run never started, for `ps`.
+absl::Status EndRun(CommandContext& context, RunStore& runs, const RunRow& row) {
+  if (row.end.has_value()) return absl::OkStatus();
+  RunEnd end;
+  end.source = EndSource::kGpuctl;
+  end.exit_code = kExitFailed;
+  end.reason = kCutShort;
+  end.ended_ms = context.NowMs();
+  return runs.SetEnd(row.run_id, end);
+}
+
+// Asks the node that was asked to start the run. True when it has it. After false it never will.
+absl::StatusOr<bool> NodeHasRun(CommandContext& context, RunStore& runs, const RunRow& row) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  absl::StatusOr<std::unique_ptr<Link>> link = links->Connect();
+  const LinkFault fault = FaultOf(link.status());
+  // A machine that is gone starts nothing.
+  if (fault == LinkFault::kReleased || fault == LinkFault::kPreempted) return false;
+  RETURN_IF_ERROR(link.status());
+  const absl::StatusOr<JobAnswer> answer = AskJob(**link, row.job_id, {}, kAskPatience);
+  if (answer.ok()) {
+    // Another node in the place of that one has nothing of it.
+    if (answer->heartbeat.node_id() != row.node_id) return false;
+    RETURN_IF_ERROR(runs.SetAccepted(row.run_id, row.node_id, context.NowMs()));
+    return true;
+  }
+  if (!absl::IsNotFound(answer.status())) return answer.status();
+  // The request to start it may still be on its way; the node refuses it from now on.
+  ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
+  const absl::Status stopped = calls.StopJob(row.job_id, kStartsAgainReason, row.node_id).status();
+  if (absl::IsNotFound(stopped) ||
+      DetailOf(stopped).kind() == gpuctl::v1::ErrorDetail::KIND_NODE_CHANGED) {
+    return false;
+  }
+  RETURN_IF_ERROR(stopped);
+  // It came in this moment, and is being stopped. Its end tells that it starts again.
+  RETURN_IF_ERROR(runs.SetAccepted(row.run_id, row.node_id, context.NowMs()));
+  return true;
+}
+
+}  // namespace
+
+absl::Status SettleClaim(CommandContext& context, RunStore& runs, BatchStore& batches,
+                         const Entry& entry) {
+  const auto wait_again = [&] {
+    return batches.Release(entry.entry_id, entry.run_id, kCutShort, 0, /*failed=*/false);
+  };
+  const absl::StatusOr<RunRow> row = runs.Get(entry.run_id);
+  if (absl::IsNotFound(row.status())) return wait_again();
+  RETURN_IF_ERROR(row.status());
+  if (row->accepted_ms > 0 || (row->end.has_value() && !NeverStarted(*row))) {
+    return batches.MarkStarted(entry.entry_id, entry.run_id);
+  }
+  bool has_run = false;
+  if (!row->node_id.empty()) {
+    ASSIGN_OR_RETURN(has_run, NodeHasRun(context, runs, *row));
+  }
+  if (has_run) return batches.MarkStarted(entry.entry_id, entry.run_id);
+  RETURN_IF_ERROR(EndRun(context, runs, *row));
+  return wait_again();
+}
+
+absl::Status SettleClaims(CommandContext& context, RunStore& runs, BatchStore& batches) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const std::vector<Entry> starting, batches.Starting());
+  for (const Entry& listed : starting) {
+    const absl::StatusOr<UniqueFd> lock = TryLock(EntryLockPath(paths.state_dir, listed.entry_id));
+    if (absl::IsUnavailable(lock.status())) continue;  // it is being started
+    RETURN_IF_ERROR(lock.status());
+    ASSIGN_OR_RETURN(const std::optional<Entry> entry, batches.FindEntry(listed.entry_id));
+    if (!entry.has_value() || entry->state != EntryState::kStarting) continue;
+    const absl::Status settled = SettleClaim(context, runs, batches, *entry);
+    if (!settled.ok()) {
+      context.Say(absl::StrCat("it is not known whether ", entry->name,
+                               " was started: ", settled.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,24 @@
+// Entries of batches whose start was cut short: finds out whether their runs exist.
+#ifndef GPUCTL_CLIENT_DISPATCH_SETTLE_CLAIMS_H_
+#define GPUCTL_CLIENT_DISPATCH_SETTLE_CLAIMS_H_
+
+#include "absl/status/status.h"
+#include "client/batch/batch_store.h"
+#include "client/runs/context.h"
+#include "client/runs/run_store.h"
+
+namespace gpuctl {
+
+// Settles a claimed entry. The caller holds its lock, so that nobody starts it. When a node has its
+// run the entry is started. When none has, and none will, it waits again; a node that was asked to
+// start it is told not to first. Returns the error of a node that could not be asked: then the
+// entry stays as it is.
+absl::Status SettleClaim(CommandContext& context, RunStore& runs, BatchStore& batches,
+                         const Entry& entry);
+
+// Settles the entries that nobody starts any more. Says on stderr what could not be settled.
+absl::Status SettleClaims(CommandContext& context, RunStore& runs, BatchStore& batches);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_DISPATCH_SETTLE_CLAIMS_H_

@@ -1,0 +1,274 @@
+#include "client/dispatch/start_entry.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "client/base/exit_codes.h"
+#include "client/batch/batch_budget.h"
+#include "client/batch/batch_plan.h"
+#include "client/dispatch/settle_claims.h"
+#include "client/launch/launch_plan.h"
+#include "client/launch/launch_run.h"
+#include "client/rent/claim_node.h"
+#include "client/rent/lease_limits.h"
+#include "client/rent/reuse_node.h"
+#include "client/spec/launch_record.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+namespace {
+
+// After this many failures that may be its own fault an entry is given up.
+constexpr int kMostFailures = 5;
+constexpr absl::Duration kFirstWait = absl::Seconds(15);
+// The cause of a start whose idle machine went to another run: nothing is wrong.
+constexpr char kIdleTaken[] = "idle-taken";
+constexpr absl::Duration kIdleWait = absl::Seconds(1);
+// A batch whose money is used up looks again after this.
+constexpr absl::Duration kMoneyWait = absl::Seconds(20);
+
+int64_t After(int64_t now_ms, int failures) {
+  const absl::Duration wait =
+      std::min(kLongestWait, kFirstWait * static_cast<double>(1 << std::min(failures, 10)));
+  return now_ms + absl::ToInt64Milliseconds(wait);
+}
+
+// Takes out what only rented machines have.
+void ForOwnMachine(const BatchHost& host, LaunchFlags& flags, RunSpec& spec) {
+  const bool local = host.host == "local";
+  spec.providers.clear();
+  if (local) spec.providers = {"local"};
+  flags.target.host = local ? "" : host.host;
+  flags.target.port = host.port;
+  flags.target.identity = host.identity;
+  spec.max_price_usd_per_hour.reset();
+  spec.cost_limit_usd.reset();
+  spec.on_price_rise = "tell";
+  spec.spot = false;
+  spec.regions.clear();
+  spec.image.clear();
+  spec.registry = RegistryRequest();
+  spec.volume = VolumeRequest();
+  spec.retry_on.erase(std::remove(spec.retry_on.begin(), spec.retry_on.end(), kOnPreempted),
+                      spec.retry_on.end());
+}
+
+// What a failed start means.
+enum class Fault {
+  kEntry,    // it can never start
+  kMachine,  // its machine, or the market; another may do
+  kUnknown,
+};
+
+Fault FaultOfStart(const absl::Status& status) {
+  switch (ExitCodeOf(status)) {
+    case kExitUsage:
+    case kExitCannotRun:
+    case kExitNotFound:
+      return Fault::kEntry;
+    case kExitUnreachable:
+    case kExitCapacity:
+    case kExitProvider:
+    case kExitCredentials:
+      return Fault::kMachine;
+    default:
+      return Fault::kUnknown;
+  }
+}
+
+class Starter {
+ public:
+  Starter(CommandContext& context, Holdings& holdings, RunStore& runs, BatchStore& batches,
+          Batch batch, const BatchHost& host, Entry entry)
+      : context_(context),
+        holdings_(holdings),
+        runs_(runs),
+        batches_(batches),
+        batch_(std::move(batch)),
+        host_(host),
+        entry_(std::move(entry)) {}
+
+  absl::Status Start() {
+    LaunchFlags flags;
+    absl::StatusOr<LaunchPlan> plan = Plan(flags);
+    if (!plan.ok()) return Failed(plan.status());
+    const absl::Status claimed = Claim(*plan);
+    if (absl::IsFailedPrecondition(claimed)) return absl::OkStatus();
+    if (absl::IsResourceExhausted(claimed)) return WaitForMoney(claimed);
+    RETURN_IF_ERROR(claimed);
+    const std::string run_id = plan->row.run_id;
+    const absl::StatusOr<int> code =
+        LaunchRun(context_, holdings_, runs_, std::move(flags), *std::move(plan));
+    return Conclude(run_id, code);
+  }
+
+ private:
+  bool rents() const { return host_.target_name.empty(); }
+
+  absl::StatusOr<LaunchPlan> Plan(LaunchFlags& flags) {
+    ASSIGN_OR_RETURN(LaunchRecord record, ParseLaunchRecord(entry_.launch_json));
+    flags.include = record.include;
+    flags.leave_out = record.leave_out;
+    flags.no_workdir = record.no_workdir;
+    flags.pull_dir = record.pull_dir;
+    flags.tags = batch_.tags;
+    flags.note = DescribeParameters(entry_.parameters).substr(0, kMostOfNote);
+    flags.detach = flags.yes = true;
+    RunSpec spec = std::move(record.spec);
+    if (!rents()) {
+      ForOwnMachine(host_, flags, spec);
+    } else if (batch_.agreed_usd_per_hour > 0) {
+      spec.max_price_usd_per_hour =
+          std::min(spec.max_price_usd_per_hour.value_or(batch_.agreed_usd_per_hour),
+                   batch_.agreed_usd_per_hour);
+    }
+    ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context_, holdings_, flags, std::move(spec),
+                                                 /*machine=*/nullptr, /*resume=*/nullptr));
+    if (plan.rents != rents()) {
+      return absl::UnavailableError(absl::StrCat(entry_.name, " has no machine to rent"));
+    }
+    plan.agreed_usd_per_hour = batch_.agreed_usd_per_hour;
+    if (plan.rents) RETURN_IF_ERROR(PreferIdle(plan));
+    return plan;
+  }
+
+  // Uses an idle machine of ours, and only that, when there is one: a machine that waits and bills
+  // must not hold up the batch's money.
+  absl::Status PreferIdle(LaunchPlan& plan) {
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
+    if (!plan.rental.idle.has_value()) {
+      RentedNodeRequest request;
+      request.spec = &plan.spec;
+      request.volume = plan.volume;
+      ASSIGN_OR_RETURN(plan.rental.idle,
+                       FindIdleNode(context_, *ledger, plan.rental.markets, request));
+    }
+    if (!plan.rental.idle.has_value()) return absl::OkStatus();
+    idle_lease_ = plan.rental.idle->lease_id;
+    plan.rental.in_order.clear();
+    plan.rental.nothing_offered = WithCause(
+        absl::UnavailableError("the idle machine for it was taken by another run"), kIdleTaken);
+    return absl::OkStatus();
+  }
+
+  absl::Status Claim(const LaunchPlan& plan) {
+    ClaimRequest request;
+    request.entry_id = entry_.entry_id;
+    request.run_id = plan.row.run_id;
+    if (!plan.rents) {
+      request.machine = plan.own_machine.name;
+      request.shares = entry_.gpus >= 0;
+      return batches_.Claim(request);
+    }
+    request.reserved_usd =
+        AgreeLimits(plan.spec, std::max(PriceOf(plan), plan.agreed_usd_per_hour)).cost_usd;
+    // What a lease costs only falls below what it may cost; a run that is claimed meanwhile counts
+    // with what is reserved for it.
+    ASSIGN_OR_RETURN(const std::vector<Lease> leases, LeasesOfBatch());
+    const int64_t now_ms = context_.NowMs();
+    request.check_cost = [&](double max_cost_usd, const std::vector<Attempt>& attempts) {
+      return CheckBudget(max_cost_usd, MoneyOf(attempts, leases, now_ms, idle_lease_).committed(),
+                         request.reserved_usd);
+    };
+    return batches_.Claim(request);
+  }
+
+  absl::StatusOr<std::vector<Lease>> LeasesOfBatch() {
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
+    ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches_.Attempts(batch_.batch_id));
+    std::vector<std::string> run_ids;
+    for (const Attempt& attempt : attempts) run_ids.push_back(attempt.run_id);
+    return ledger->OpenOrOf(run_ids);
+  }
+
+  absl::Status WaitForMoney(const absl::Status& why) {
+    return batches_.SetHost(batch_.batch_id, host_.target_name, why.message(),
+                            context_.NowMs() + absl::ToInt64Milliseconds(kMoneyWait), 1);
+  }
+
+  // Records what became of the launch.
+  absl::Status Conclude(const std::string& run_id, const absl::StatusOr<int>& code) {
+    entry_.run_id = run_id;
+    // An entry whose node cannot be asked stays claimed, and a later pass settles it.
+    RETURN_IF_ERROR(SettleClaim(context_, runs_, batches_, entry_));
+    ASSIGN_OR_RETURN(const std::optional<Entry> now, batches_.FindEntry(entry_.entry_id));
+    if (now.has_value() && now->state == EntryState::kStarted) {
+      return batches_.SetHost(batch_.batch_id, host_.target_name, "", 0, 0);
+    }
+    if (!code.ok()) return Failed(code.status());
+    const absl::StatusOr<RunRow> row = runs_.Get(run_id);
+    return Failed(absl::UnknownError(row.ok() && row->end.has_value() ? row->end->reason
+                                                                      : "nothing was started"));
+  }
+
+  // Lets the entry wait after a failed start, or gives it up. It is not claimed.
+  absl::Status Failed(const absl::Status& status) {
+    const int64_t now_ms = context_.NowMs();
+    const std::string why(status.message());
+    context_.Say(absl::StrCat(entry_.name, ": ", why));
+    if (CauseOf(status) == kIdleTaken) {
+      return batches_.SetWaiting(entry_.entry_id, why,
+                                 now_ms + absl::ToInt64Milliseconds(kIdleWait), /*failed=*/false);
+    }
+    const Fault fault = FaultOfStart(status);
+    const bool own = fault == Fault::kUnknown && ExitCodeOf(status) != kExitInterrupted;
+    if (fault == Fault::kMachine) {
+      RETURN_IF_ERROR(batches_.SetHost(batch_.batch_id, host_.target_name, why,
+                                       After(now_ms, host_.failures), host_.failures + 1));
+    }
+    if (fault == Fault::kEntry || (own && entry_.failures + 1 >= kMostFailures)) {
+      return batches_.EndWaiting(entry_.entry_id, EntryState::kFailed, why).status();
+    }
+    return batches_.SetWaiting(entry_.entry_id, why, own ? After(now_ms, entry_.failures) : 0, own);
+  }
+
+  static constexpr size_t kMostOfNote = 4096;
+  CommandContext& context_;
+  Holdings& holdings_;
+  RunStore& runs_;
+  BatchStore& batches_;
+  const Batch batch_;
+  const BatchHost host_;
+  Entry entry_;
+  std::string idle_lease_;  // of the idle machine that the plan uses; "" for none
+};
+
+absl::StatusOr<Batch> BatchOf(BatchStore& batches, const Entry& entry) {
+  ASSIGN_OR_RETURN(const std::vector<Batch> all, batches.List(/*open_only=*/false));
+  for (const Batch& batch : all) {
+    if (batch.batch_id == entry.batch_id) return batch;
+  }
+  return absl::NotFoundError(absl::StrCat("the batch of ", entry.name, " is gone"));
+}
+
+}  // namespace
+
+absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& runs,
+                        BatchStore& batches, const std::string& entry_id, const std::string& host) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const std::string lock_path = EntryLockPath(paths.state_dir, entry_id);
+  RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
+  const absl::StatusOr<UniqueFd> lock = TryLock(lock_path);
+  if (absl::IsUnavailable(lock.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(lock.status());
+  ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(entry_id));
+  if (!entry.has_value()) return absl::NotFoundError(absl::StrCat("no entry ", entry_id));
+  if (entry->state != EntryState::kWaiting) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Batch batch, BatchOf(batches, *entry));
+  const auto found = std::find_if(batch.hosts.begin(), batch.hosts.end(),
+                                  [&host](const BatchHost& one) { return one.host == host; });
+  if (found == batch.hosts.end()) {
+    return absl::NotFoundError(absl::StrCat("batch ", batch.name, " has no machine ", host));
+  }
+  const BatchHost chosen = *found;
+  return Starter(context, holdings, runs, batches, std::move(batch), chosen, *std::move(entry))
+      .Start();
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,169 @@
+#include "client/verbs/batch_text.h"
+
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/keep/keep_pass.h"
+#include "client/verbs/ps_money.h"
+#include "common/base/bounded_json.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr EntryPhase kPhases[] = {EntryPhase::kWaiting,  EntryPhase::kStarting, EntryPhase::kQueued,
+                                  EntryPhase::kRunning,  EntryPhase::kDone,     EntryPhase::kFailed,
+                                  EntryPhase::kCancelled};
+// Beyond its patience a pass asks machines, settles what was cut short, and plans.
+constexpr absl::Duration kPassSlack = absl::Minutes(10);
+
+Json TextOrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<BatchStore>> OpenBatches(CommandContext& context) {
+  RETURN_IF_ERROR(context.Store().status());
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  return BatchStore::Open(paths.database());
+}
+
+absl::StatusOr<BatchMoney> MoneyOfBatch(CommandContext& context, Holdings& holdings,
+                                        BatchStore& batches, const Batch& batch) {
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
+  if (ledger == nullptr) return BatchMoney();
+  ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches.Attempts(batch.batch_id));
+  std::vector<std::string> run_ids;
+  for (const Attempt& attempt : attempts) run_ids.push_back(attempt.run_id);
+  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->OpenOrOf(run_ids));
+  return MoneyOf(attempts, leases, context.NowMs());
+}
+
+int CountOf(const BatchView& view, EntryPhase phase) {
+  int count = 0;
+  for (const EntryView& entry : view.entries) count += entry.phase == phase ? 1 : 0;
+  return count;
+}
+
+Json ParametersToJson(const Parameters& parameters) {
+  Json json = Json::object();
+  for (const auto& [name, value] : parameters) json[name] = value;
+  return json;
+}
+
+Json BatchToJson(const BatchView& view, const BatchMoney& money) {
+  const Batch& batch = view.batch;
+  Json json;
+  json["batch"] = batch.name;
+  json["batch_id"] = batch.batch_id;
+  json["digest"] = batch.digest;
+  json["created"] = FormatRfc3339(batch.created_ms);
+  json["max_parallel"] = batch.max_parallel;
+  json["max_cost_usd"] = batch.max_cost_usd.has_value() ? Json(*batch.max_cost_usd) : Json();
+  json["rents"] = batch.rents;
+  json["nodes"] = Json::array();
+  for (const BatchHost& host : batch.hosts) {
+    if (!host.target_name.empty()) json["nodes"].push_back(host.target_name);
+  }
+  json["spent_usd"] = money.spent;
+  json["promised_usd"] = money.may_spend;
+  for (const EntryPhase phase : kPhases) json[EntryPhaseWord(phase)] = CountOf(view, phase);
+  json["over"] = view.over();
+  return json;
+}
+
+Json EntryToJson(const EntryView& view) {
+  const Entry& entry = view.entry;
+  Json json;
+  json["entry"] = entry.name;
+  json["entry_id"] = entry.entry_id;
+  json["number"] = entry.number;
+  json["state"] = EntryPhaseWord(view.phase);
+  json["why"] = TextOrNull(view.why);
+  json["priority"] = entry.priority;
+  json["after"] = entry.after;
+  json["parameters"] = ParametersToJson(entry.parameters);
+  const bool has_run = view.run.has_value() && entry.state == EntryState::kStarted;
+  json["run"] = has_run ? Json(view.run->name) : Json();
+  json["run_id"] = has_run ? Json(view.run->run_id) : Json();
+  json["node"] = has_run ? Json(view.run->target.name) : TextOrNull(entry.machine);
+  json["exit_code"] =
+      has_run && view.run->end.has_value() ? Json(view.run->end->exit_code) : Json();
+  json["step"] = has_run && view.run->step >= 0 ? Json(view.run->step) : Json();
+  json["loss"] = has_run ? NumberToJson(view.run->loss) : Json();
+  return json;
+}
+
+std::vector<TableRow> BatchTable(CommandContext& context, const std::vector<BatchView>& views,
+                                 const std::vector<BatchMoney>& money) {
+  std::vector<TableRow> table = {{"BATCH", "WAITING", "RUNNING", "DONE", "FAILED", "CANCELLED",
+                                  "AT ONCE", "SPENT", "CAP", "AGE"}};
+  for (size_t i = 0; i < views.size(); ++i) {
+    const BatchView& view = views[i];
+    const auto count = [&view](EntryPhase phase) { return absl::StrCat(CountOf(view, phase)); };
+    const int running = CountOf(view, EntryPhase::kStarting) + CountOf(view, EntryPhase::kRunning);
+    Cell failed = count(EntryPhase::kFailed);
+    failed.red = failed.text != "0";
+    const std::optional<double>& cap = view.batch.max_cost_usd;
+    table.push_back({view.batch.name, count(EntryPhase::kWaiting), absl::StrCat(running),
+                     count(EntryPhase::kDone), failed, count(EntryPhase::kCancelled),
+                     absl::StrCat(view.batch.max_parallel),
+                     view.batch.rents ? FormatUsd(money[i].spent) : "-",
+                     cap.has_value() ? FormatUsd(*cap) : "-", Ago(context, view.batch.created_ms)});
+  }
+  return table;
+}
+
+std::vector<TableRow> EntryTable(const BatchView& view) {
+  std::vector<TableRow> table = {{"ENTRY", "STATE", "ON", "STEP", "LOSS", "PARAMETERS", "WHY"}};
+  for (const EntryView& one : view.entries) {
+    const bool has_run = one.run.has_value() && one.entry.state == EntryState::kStarted;
+    const bool renamed = has_run && one.run->name != one.entry.name;
+    Cell state = EntryPhaseWord(one.phase);
+    state.red = one.phase == EntryPhase::kFailed;
+    Cell loss = has_run && one.run->loss.has_value() ? FormatNumber(*one.run->loss) : "-";
+    loss.red = has_run && one.run->loss.has_value() && !std::isfinite(*one.run->loss);
+    table.push_back(
+        {renamed ? absl::StrCat(one.entry.name, " (run ", one.run->name, ")") : one.entry.name,
+         state,
+         has_run                     ? one.run->target.name
+         : one.entry.machine.empty() ? "-"
+                                     : one.entry.machine,
+         has_run && one.run->step >= 0 ? absl::StrCat(one.run->step) : "-", loss,
+         one.entry.parameters.empty() ? "-" : DescribeParameters(one.entry.parameters),
+         one.why.empty() ? "-" : one.why});
+  }
+  return table;
+}
+
+std::string DescribeCounts(const BatchView& view) {
+  std::vector<std::string> parts;
+  for (const EntryPhase phase : kPhases) {
+    const int count = CountOf(view, phase);
+    if (count > 0) parts.push_back(absl::StrCat(count, " ", EntryPhaseWord(phase)));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+absl::StatusOr<nlohmann::json> MakePass(absl::Duration patience, int signal_fd) {
+  ASSIGN_OR_RETURN(const ProgramEnd end,
+                   RunsThisProgram(signal_fd)({"queue", "--pass", "--patience",
+                                               absl::StrCat(absl::ToInt64Seconds(patience))},
+                                              patience + kPassSlack));
+  nlohmann::json json = ParseBoundedJson(end.output);
+  if (end.exit_code == 0) return json;
+  std::string message = absl::StrCat("gpuctl queue ended with ", end.exit_code);
+  if (json.is_object() && json.contains("error") && json["error"].is_object()) {
+    const auto& said = json["error"]["message"];
+    if (said.is_string()) message = said.get<std::string>();
+  }
+  return WithExitCode(absl::UnknownError(message), static_cast<ExitCode>(end.exit_code));
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,49 @@
+// Batches and their entries as tables and JSON.
+#ifndef GPUCTL_CLIENT_VERBS_BATCH_TEXT_H_
+#define GPUCTL_CLIENT_VERBS_BATCH_TEXT_H_
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/batch/batch_budget.h"
+#include "client/batch/batch_plan.h"
+#include "client/batch/batch_store.h"
+#include "client/market/holdings.h"
+#include "client/runs/context.h"
+
+namespace gpuctl {
+
+// Returns the store of batches, in the database of the list of runs, which is opened first.
+absl::StatusOr<std::unique_ptr<BatchStore>> OpenBatches(CommandContext& context);
+
+// Returns the money of a batch according to the ledger.
+absl::StatusOr<BatchMoney> MoneyOfBatch(CommandContext& context, Holdings& holdings,
+                                        BatchStore& batches, const Batch& batch);
+
+// Returns the number of entries in a phase.
+int CountOf(const BatchView& view, EntryPhase phase);
+
+// Return JSON objects (docs/json.md).
+nlohmann::ordered_json BatchToJson(const BatchView& view, const BatchMoney& money);
+nlohmann::ordered_json EntryToJson(const EntryView& view);
+nlohmann::ordered_json ParametersToJson(const Parameters& parameters);
+
+// Return tables with their heads.
+std::vector<TableRow> BatchTable(CommandContext& context, const std::vector<BatchView>& views,
+                                 const std::vector<BatchMoney>& money);
+std::vector<TableRow> EntryTable(const BatchView& view);
+
+// Returns "2 running, 4 waiting, 1 done".
+std::string DescribeCounts(const BatchView& view);
+
+// Makes one pass over all batches in a process of its own: learns what became of runs, and starts
+// what may start. Starts that take longer than `patience` go on by themselves. A signal that makes
+// `signal_fd` readable ends the pass. Returns its JSON.
+absl::StatusOr<nlohmann::json> MakePass(absl::Duration patience, int signal_fd = -1);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_VERBS_BATCH_TEXT_H_

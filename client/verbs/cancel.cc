@@ -1,0 +1,152 @@
+// gpuctl cancel: takes runs out of a batch.
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/dispatch/dispatch_pass.h"
+#include "client/dispatch/settle_claims.h"
+#include "client/follow/stop_run.h"
+#include "client/market/holdings.h"
+#include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr char kByUser[] = "cancelled by you";
+// A start that takes longer, such as that of a rented machine, is left alone.
+constexpr absl::Duration kStartPatience = absl::Minutes(2);
+constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
+
+class Canceller {
+ public:
+  Canceller(CommandContext& context, RunStore& runs, BatchStore& batches, bool running)
+      : context_(context), runs_(runs), batches_(batches), running_(running) {}
+
+  // Finds the entries that a name means: those of a batch, or one.
+  absl::Status Find(const std::string& name) {
+    if (const absl::StatusOr<Batch> batch = batches_.Get(name); batch.ok()) {
+      ASSIGN_OR_RETURN(const std::vector<Entry> entries, batches_.Entries(batch->batch_id));
+      for (const Entry& entry : entries) ids_.push_back(entry.entry_id);
+      return absl::OkStatus();
+    } else {
+      ASSIGN_OR_RETURN(const std::optional<Entry> entry, batches_.FindEntry(name));
+      if (!entry.has_value()) return batch.status();
+      ids_.push_back(entry->entry_id);
+    }
+    return absl::OkStatus();
+  }
+
+  // Cancels all that wait before it stops one that runs: else the next would start meanwhile.
+  absl::Status Cancel() {
+    ASSIGN_OR_RETURN(cancelled_, batches_.CancelWaiting(ids_, kByUser));
+    absl::Status error;
+    for (const std::string& id : ids_) error.Update(End(id));
+    return error;
+  }
+
+  int cancelled() const { return cancelled_; }
+  int stopped() const { return stopped_; }
+  int left() const { return left_; }
+  absl::StatusOr<std::vector<EntryView>> Views() {
+    std::vector<EntryView> views;
+    for (const std::string& id : ids_) {
+      ASSIGN_OR_RETURN(std::optional<Entry> entry, batches_.FindEntry(id));
+      if (!entry.has_value()) continue;
+      const absl::StatusOr<RunRow> run = runs_.Get(entry->run_id);
+      views.push_back(
+          ViewOf(*std::move(entry), run.ok() ? std::optional<RunRow>(*run) : std::nullopt));
+    }
+    return views;
+  }
+
+ private:
+  // Ends what is not waiting any more.
+  absl::Status End(const std::string& id) {
+    const absl::Duration begin = context_.clock.SinceBoot();
+    while (true) {
+      ASSIGN_OR_RETURN(const std::optional<Entry> entry, batches_.FindEntry(id));
+      if (!entry.has_value()) return absl::OkStatus();
+      if (entry->state == EntryState::kWaiting) {
+        // Its start failed meanwhile.
+        ASSIGN_OR_RETURN(const bool waited,
+                         batches_.EndWaiting(id, EntryState::kCancelled, kByUser));
+        cancelled_ += waited ? 1 : 0;
+        if (waited) return absl::OkStatus();
+        continue;
+      }
+      if (entry->state == EntryState::kStarted) return Stop(*entry);
+      if (entry->state != EntryState::kStarting) return absl::OkStatus();
+      if (!running_) {
+        ++left_;
+        return absl::OkStatus();
+      }
+      RETURN_IF_ERROR(SettleClaims(context_, runs_, batches_));
+      if (context_.clock.SinceBoot() - begin > kStartPatience) {
+        ++left_;
+        return absl::UnavailableError(
+            absl::StrCat(entry->name, " is still being started; cancel it again"));
+      }
+      context_.clock.SleepFor(kLookEvery);
+    }
+  }
+
+  absl::Status Stop(const Entry& entry) {
+    absl::StatusOr<RunRow> row = runs_.Get(entry.run_id);
+    if (!row.ok() || row->end.has_value()) return absl::OkStatus();
+    if (!running_) {
+      ++left_;
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(StopRun(context_, runs_, *row, /*wait=*/true));
+    ++stopped_;
+    return absl::OkStatus();
+  }
+
+  CommandContext& context_;
+  RunStore& runs_;
+  BatchStore& batches_;
+  const bool running_;
+  std::vector<std::string> ids_;
+  int cancelled_ = 0, stopped_ = 0, left_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<int> CmdCancel(CommandContext& context, std::vector<std::string> args) {
+  std::vector<std::string> names;
+  bool running = false;
+  VerbParser parser(context, "cancel BATCH... [FLAGS]",
+                    "Takes runs out of a batch: those that wait are not started any more. Takes\n"
+                    "names of batches and of single entries.",
+                    "  gpuctl cancel sweep\n  gpuctl cancel sweep-3 sweep-4 --running");
+  parser.Option("BATCH", names, "Name of a batch, or of an entry of one").Required();
+  parser.Switch("--running", running, "Also stop those that run, with time to save");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(RunStore * runs, context.Store());
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  Canceller canceller(context, *runs, *batches, running);
+  for (const std::string& name : names) RETURN_IF_ERROR(canceller.Find(name));
+  RETURN_IF_ERROR(canceller.Cancel());
+  if (context.json()) {
+    ASSIGN_OR_RETURN(const std::vector<EntryView> views, canceller.Views());
+    std::vector<nlohmann::ordered_json> objects;
+    for (const EntryView& view : views) objects.push_back(EntryToJson(view));
+    context.PrintJsonList("entries", objects);
+    return kExitOk;
+  }
+  context.Say(
+      absl::StrCat("cancelled: ", canceller.cancelled(), ", stopped: ", canceller.stopped()));
+  if (canceller.left() > 0) {
+    context.Say(absl::StrCat("still running or being started: ", canceller.left()));
+    context.Hint("--running stops them too");
+  }
+  return kExitOk;
+}
+
+}  // namespace gpuctl

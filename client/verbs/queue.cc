@@ -1,0 +1,203 @@
+// gpuctl queue: the batches and their entries; starts what may start.
+#include <unistd.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/dispatch/dispatch_pass.h"
+#include "client/dispatch/start_entry.h"
+#include "client/market/holdings.h"
+#include "client/terminal/console.h"
+#include "client/terminal/panel_terminal.h"
+#include "client/verbs/batch_text.h"
+#include "client/verbs/queue_results.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kAskFor = absl::Seconds(3);
+constexpr int kPatienceS = 20;
+// A pass tells of so many entries that it started or gave up.
+constexpr size_t kMostTold = 100;
+
+struct QueueFlags {
+  std::vector<std::string> batches;
+  bool all = false, offline = false, results = false, quiet = false;
+  ResultFlags result;
+  // Of gpuctl's own calls.
+  std::string start_entry, on;
+  bool pass = false;
+  int patience_s = kPatienceS;
+};
+
+absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::string>& args,
+                               QueueFlags& flags) {
+  VerbParser parser(
+      context, "queue [BATCH...] [FLAGS]",
+      "Lists the batches, or the runs of some, and why those wait that wait. Asks the\n"
+      "machines first, and starts what can start now.",
+      "  gpuctl queue\n"
+      "  gpuctl queue sweep\n"
+      "  gpuctl queue sweep --results --metric eval_loss");
+  parser.Option("BATCH", flags.batches, "Name of a batch");
+  parser.Switch("-a,--all", flags.all, "Also batches that are over");
+  parser.Switch("--offline", flags.offline, "Ask no machine, and start nothing");
+  parser.Switch("--results", flags.results, "One row a run: parameters, metric, cost");
+  parser.Option("--metric", flags.result.metric, "With --results: which (default loss)");
+  parser.Option("--goal", flags.result.goal,
+                "min or max: which values of it are best (default: as its name says)");
+  parser.Switch("--csv", flags.result.csv, "With --results: print CSV");
+  parser.Switch("-q,--quiet", flags.quiet, "Print the names alone, one on each line");
+  parser.Option("--start-entry", flags.start_entry, "").Hidden();
+  parser.Option("--on", flags.on, "").Hidden();
+  parser.Switch("--pass", flags.pass, "").Hidden();
+  parser.Option("--patience", flags.patience_s, "").Range(0, 86'400).Hidden();
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
+  if (!go_on) return false;
+  if (flags.results && flags.batches.empty()) {
+    return UsageError("--results needs a batch", "gpuctl queue lists them");
+  }
+  if (flags.quiet && context.json()) {
+    return UsageError("-q prints names, --json whole objects", "leave out one");
+  }
+  return true;
+}
+
+// Returns the states of all entries of open batches, by id.
+absl::StatusOr<std::map<std::string, EntryView>> OpenEntries(RunStore& runs, BatchStore& batches) {
+  ASSIGN_OR_RETURN(const std::vector<BatchView> views,
+                   ReadBatches(runs, batches, {}, /*open_only=*/true));
+  std::map<std::string, EntryView> entries;
+  for (const BatchView& view : views) {
+    for (const EntryView& entry : view.entries) entries.emplace(entry.entry.entry_id, entry);
+  }
+  return entries;
+}
+
+// Returns what a pass did, as JSON: entries that waited before and do not any more.
+absl::StatusOr<nlohmann::ordered_json> PassJson(RunStore& runs, BatchStore& batches,
+                                                const std::map<std::string, EntryView>& before) {
+  nlohmann::ordered_json started = nlohmann::ordered_json::array(),
+                         failed = nlohmann::ordered_json::array();
+  for (const auto& [id, was] : before) {
+    if (was.phase != EntryPhase::kWaiting) continue;
+    ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(id));
+    if (!entry.has_value()) continue;
+    const absl::StatusOr<RunRow> run = runs.Get(entry->run_id);
+    const EntryView now =
+        ViewOf(*std::move(entry), run.ok() ? std::optional<RunRow>(*run) : std::nullopt);
+    if (now.entry.state == EntryState::kStarted && now.run.has_value()) {
+      if (started.size() < kMostTold) {
+        started.push_back({{"entry", now.entry.name}, {"node", now.run->target.name}});
+      }
+    } else if (now.over() && failed.size() < kMostTold) {
+      failed.push_back({{"entry", now.entry.name}, {"why", now.why}});
+    }
+  }
+  return nlohmann::ordered_json{{"started", started}, {"failed", failed}};
+}
+
+absl::StatusOr<std::vector<BatchView>> FindViews(RunStore& runs, BatchStore& batches,
+                                                 const QueueFlags& flags) {
+  for (const std::string& name : flags.batches) RETURN_IF_ERROR(batches.Get(name).status());
+  return ReadBatches(runs, batches, flags.batches, flags.batches.empty() && !flags.all);
+}
+
+void PrintEntries(CommandContext& context, const BatchView& view) {
+  if (context.terminal.stdout_tty && context.format != OutputFormat::kWide) {
+    context.PrintTableWithin(EntryTable(view), GetTerminalSize(STDOUT_FILENO).columns,
+                             {"STEP", "ON", "WHY"});
+  } else {
+    context.PrintTable(EntryTable(view));
+  }
+}
+
+absl::Status Print(CommandContext& context, Holdings& holdings, BatchStore& batches,
+                   const QueueFlags& flags, const std::vector<BatchView>& views) {
+  std::vector<BatchMoney> money;
+  std::vector<nlohmann::ordered_json> objects;
+  for (const BatchView& view : views) {
+    ASSIGN_OR_RETURN(money.emplace_back(), MoneyOfBatch(context, holdings, batches, view.batch));
+    nlohmann::ordered_json& json = objects.emplace_back(BatchToJson(view, money.back()));
+    if (flags.batches.empty()) continue;
+    json["entries"] = nlohmann::ordered_json::array();
+    for (const EntryView& entry : view.entries) json["entries"].push_back(EntryToJson(entry));
+  }
+  if (flags.quiet) {
+    for (const BatchView& view : views) {
+      if (flags.batches.empty()) context.PrintLine(view.batch.name);
+      if (flags.batches.empty()) continue;
+      for (const EntryView& entry : view.entries) context.PrintLine(entry.entry.name);
+    }
+  } else if (context.json()) {
+    context.PrintJsonList("batches", objects);
+  } else if (flags.batches.empty()) {
+    context.PrintTable(BatchTable(context, views, money));
+    if (views.empty()) {
+      context.Hint(flags.all ? "gpuctl submit --sweep lr=1e-4,2e-4 -- COMMAND submits one"
+                             : "no batch is open; gpuctl queue -a lists those that are over");
+    }
+  } else {
+    for (const BatchView& view : views) PrintEntries(context, view);
+  }
+  return absl::OkStatus();
+}
+
+// Fills in why the waiting entries wait.
+absl::Status AddReasons(CommandContext& context, RunStore& runs, BatchStore& batches,
+                        std::vector<BatchView>& views) {
+  ASSIGN_OR_RETURN(const auto why, WhyTheyWait(context, runs, batches));
+  for (BatchView& view : views) {
+    for (EntryView& entry : view.entries) {
+      const auto found = why.find(entry.entry.entry_id);
+      if (entry.phase == EntryPhase::kWaiting && found != why.end()) entry.why = found->second;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> args) {
+  QueueFlags flags;
+  ASSIGN_OR_RETURN(const bool go_on, ReadFlags(context, args, flags));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(RunStore * runs, context.Store());
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  Holdings holdings(context);
+  if (!flags.start_entry.empty()) {
+    RETURN_IF_ERROR(StartEntry(context, holdings, *runs, *batches, flags.start_entry, flags.on));
+    return kExitOk;
+  }
+  RETURN_IF_ERROR(FindViews(*runs, *batches, flags).status());
+  bool stuck = false;
+  std::map<std::string, EntryView> before;
+  if (!flags.offline) {
+    if (flags.pass) {
+      ASSIGN_OR_RETURN(before, OpenEntries(*runs, *batches));
+    }
+    ASSIGN_OR_RETURN(stuck, AskMachines(context, *runs, *batches, kAskFor));
+    RETURN_IF_ERROR(StartEntries(context, *runs, *batches, absl::Seconds(flags.patience_s)));
+  }
+  if (flags.pass) {
+    ASSIGN_OR_RETURN(const nlohmann::ordered_json json, PassJson(*runs, *batches, before));
+    context.PrintJson(json);
+  } else {
+    ASSIGN_OR_RETURN(std::vector<BatchView> views, FindViews(*runs, *batches, flags));
+    MarkQueued(context, views);
+    RETURN_IF_ERROR(AddReasons(context, *runs, *batches, views));
+    RETURN_IF_ERROR(flags.results ? PrintResults(context, holdings, flags.result, views)
+                                  : Print(context, holdings, *batches, flags, views));
+  }
+  if (stuck) ExitAtOnce(context, kExitOk);
+  return kExitOk;
+}
+
+}  // namespace gpuctl

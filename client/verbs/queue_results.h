@@ -1,0 +1,28 @@
+// What came of the runs of a batch: parameters, a metric, cost, and the best run.
+#ifndef GPUCTL_CLIENT_VERBS_QUEUE_RESULTS_H_
+#define GPUCTL_CLIENT_VERBS_QUEUE_RESULTS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/batch/batch_plan.h"
+#include "client/market/holdings.h"
+#include "client/runs/context.h"
+
+namespace gpuctl {
+
+// As typed.
+struct ResultFlags {
+  std::string metric;  // "": loss
+  std::string goal;    // "min", "max"; "": as the metric's name says
+  bool csv = false;
+};
+
+// Prints one row for each entry, as a table, JSON or CSV. Usage errors for wrong flags.
+absl::Status PrintResults(CommandContext& context, Holdings& holdings, const ResultFlags& flags,
+                          const std::vector<BatchView>& views);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_VERBS_QUEUE_RESULTS_H_

@@ -1,0 +1,348 @@
+#!/usr/bin/env python3
+"""Batches over real machines: submit, queue, cancel, wait --batch and keep.
+
+  batches.py GPUCTL FAKE_JOB [TEST...]
+
+Each of the two machines is an sshd of its own with a home of its own. Every job notes when it begins
+and ends, so that what ran twice, or too much at once, is seen whatever gpuctl says.
+"""
+import contextlib
+import csv
+import io
+import json
+import os
+import pwd
+import random
+import signal
+import socket
+import subprocess
+import time
+
+from runs import DEADLINE_S, Laptop, processes_with, run_tests, ssh_server, wait_until
+from slots import give_gpus
+
+# Notes "begin VALUE RUN" and "end VALUE RUN"; appending so little is one write.
+JOB = 'echo "begin {v} $GPUCTL_RUN_ID" >> %s; sleep %s; echo "end {v} $GPUCTL_RUN_ID" >> %s'
+
+
+@contextlib.contextmanager
+def two_hosts(l):
+    """Yields the flags that name two machines."""
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    root = l.env.pop("GPUCTL_NODE_ROOT")
+    with contextlib.ExitStack() as stack:
+        flags = ["-i", os.path.join(l.dir, "sshd", "user")]
+        for name in ("a", "b"):
+            home = os.path.join(l.dir, "home-" + name)
+            os.makedirs(home, exist_ok=True)
+            port, _, _ = stack.enter_context(ssh_server(l, "-o", "SetEnv=HOME=" + home))
+            flags += ["--host", "%s@127.0.0.1:%d" % (user, port)]
+        try:
+            yield flags
+        finally:
+            l.env["GPUCTL_NODE_ROOT"] = root
+
+
+def notes(l, name):
+    path = os.path.join(l.dir, name)
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return [line.split() for line in file]
+
+
+def job(l, name, seconds="0.2"):
+    path = os.path.join(l.dir, name)
+    return ["--no-workdir", "--", "bash", "-c", JOB % (path, seconds, path)]
+
+
+def gated_job(l, name):
+    """A job that waits until the file `go` is there."""
+    path = os.path.join(l.dir, name)
+    script = ('echo "begin {v} $GPUCTL_RUN_ID" >> %s; while [ ! -e %s ]; do sleep 0.05; done; '
+              'echo "end {v} $GPUCTL_RUN_ID" >> %s' % (path, os.path.join(l.dir, "go"), path))
+    return ["--no-workdir", "--", "bash", "-c", script]
+
+
+def most_at_once(l, name):
+    most = now = 0
+    for what, _, _ in notes(l, name):
+        now += 1 if what == "begin" else -1
+        most = max(most, now)
+    return most
+
+
+def check_ran_once(l, name, values):
+    begun = sorted(value for what, value, _ in notes(l, name) if what == "begin")
+    ended = sorted(value for what, value, _ in notes(l, name) if what == "end")
+    assert begun == sorted(values), (begun, values)
+    assert ended == sorted(values), (ended, values)
+
+
+def batch(l, name, *flags):
+    (found,) = l.json("queue", name, *flags)["batches"]
+    return found
+
+
+def submit_json(l, *args):
+    return json.loads(l.run("submit", "--json", *args).stdout)
+
+
+def starters(l):
+    """Returns the processes of gpuctl that start entries."""
+    return [pid for pid, text in processes_with(l.dir.encode()).items() if b"--start-entry" in text]
+
+
+def test_a_sweep_goes_on_when_its_client_is_killed(l):
+    values = [str(i) for i in range(6)]
+    with two_hosts(l) as hosts:
+        child = l.start("submit", "--name", "sweep", "--max-parallel", "2", *hosts, "--sweep",
+                        "v=" + ",".join(values), *job(l, "sweep.ran"))
+        assert child.stdout.readline() == b"sweep-1\n"
+        child.kill()
+        child.communicate()
+        end = time.monotonic() + DEADLINE_S
+        while not batch(l, "sweep", "--offline")["over"]:
+            assert time.monotonic() < end, batch(l, "sweep")
+            l.run("keep")
+        check_ran_once(l, "sweep.ran", values)
+        assert most_at_once(l, "sweep.ran") == 2
+        found = batch(l, "sweep")
+        assert found["done"] == 6, found
+        # Both machines had their share.
+        assert len({entry["node"] for entry in found["entries"]}) == 2, found
+        with open(os.path.join(l.env["GPUCTL_STATE_DIR"], "keep.log"), encoding="utf-8") as file:
+            assert "start sweep-" in file.read()
+        runs = l.json("ps", "-a", "--tag", "batch:sweep")["runs"]
+        assert len(runs) == 6 and {run["status"] for run in runs} == {"succeeded"}, runs
+
+
+def kill_at_random(l, rounds, seed):
+    """Passes that are killed, and the processes that start entries with them."""
+    rng = random.Random(seed)
+    for _ in range(rounds):
+        child = l.start("queue", "--pass", "--patience", "1")
+        time.sleep(rng.uniform(0, 0.6))
+        for pid in [child.pid] if rng.random() < 0.3 else [child.pid, *starters(l)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        child.communicate()
+
+
+def test_none_is_lost_or_doubled_when_all_is_killed_at_any_moment(l):
+    count = int(os.environ.get("BATCH_SIZE", "10"))
+    seed = int(os.environ.get("BATCH_SEED", str(random.randrange(10_000))))
+    print("BATCH_SEED=%d" % seed, flush=True)
+    values = [str(i) for i in range(count)]
+    with two_hosts(l) as hosts:
+        l.start("submit", "--name", "killed", *hosts, "--sweep", "v=" + ",".join(values),
+                *job(l, "killed.ran", "0.05")).communicate(timeout=DEADLINE_S)
+        for turn in range(10 * count):
+            kill_at_random(l, 2, seed + turn)
+            if batch(l, "killed", "--offline")["over"]:
+                break
+        l.run("wait", "--batch", "killed", "--timeout", "60s")
+        check_ran_once(l, "killed.ran", values)
+        assert batch(l, "killed")["done"] == count
+    assert starters(l) == []
+
+
+def test_two_passes_at_once_start_each_entry_once(l):
+    values = [str(i) for i in range(8)]
+    l.run("submit", "--name", "twice", "--host", "local", "--sweep", "v=" + ",".join(values),
+          *job(l, "twice.ran", "0.01"))
+    for _ in range(30):
+        children = [l.start("queue", "--pass", "--patience", "5") for _ in range(4)]
+        for child in children:
+            _, err = child.communicate(timeout=DEADLINE_S)
+            assert child.returncode == 0, err
+        if batch(l, "twice", "--offline")["over"]:
+            break
+    check_ran_once(l, "twice.ran", values)
+    assert most_at_once(l, "twice.ran") == 1
+
+
+def test_the_same_batch_is_submitted_once(l):
+    args = ["--host", "local", "--sweep", "v=1,2", *job(l, "same.ran", "0")]
+    first = submit_json(l, "--name", "same", *args)["submitted"]
+    assert first["submitted_before"] is False and len(first["entries"]) == 2, first
+    done = l.run("submit", "--name", "same", *args)
+    assert done.stdout == b"same-1\nsame-2\n" and b"nothing is submitted again" in done.stderr, done
+    again = submit_json(l, "--name", "same", "--max-parallel", "7", *args)["submitted"]
+    assert again["submitted_before"] and again["batch_id"] == first["batch_id"], again
+    assert again["digest"] == first["digest"] and batch(l, "same")["max_parallel"] == 7
+    done = l.run("submit", "--name", "same", "--host", "local", "--sweep", "v=1,3",
+                 *job(l, "same.ran", "0"), code=2)
+    assert b"HINT: choose another --name" in done.stderr, done
+    l.run("wait", "--batch", "same")
+    check_ran_once(l, "same.ran", ["1", "2"])
+    # Also when it is over, and its runs are not in the list any more.
+    l.run("rm", "same-1", "--force", "--forget")
+    assert batch(l, "same")["done"] == 2, batch(l, "same")
+    l.run("submit", "--name", "same", *args)
+    check_ran_once(l, "same.ran", ["1", "2"])
+
+
+def test_cancel_takes_out_what_waits_and_with_running_the_rest(l):
+    l.run("submit", "--name", "off", "--host", "local", "--sweep", "v=1,2,3",
+          *job(l, "off.ran", "600"))
+    assert [e["state"] for e in batch(l, "off")["entries"]] == ["running", "waiting", "waiting"]
+    l.run("cancel", "off-3")
+    assert [e["state"] for e in batch(l, "off")["entries"]] == ["running", "waiting", "cancelled"]
+    done = l.run("cancel", "off")
+    assert b"HINT: --running" in done.stderr, done
+    assert [e["state"] for e in batch(l, "off")["entries"]] == ["running"] + 2 * ["cancelled"]
+    l.run("wait", "--batch", "off", "--timeout", "100ms", code=124)
+    entries = l.json("cancel", "off", "--running")["entries"]
+    assert [e["state"] for e in entries] == 3 * ["cancelled"], entries
+    assert [what for what, _, _ in notes(l, "off.ran")] == ["begin"]
+    l.run("wait", "--batch", "off", code=143)
+    l.run("cancel", "nobody", code=2)
+    # By its own stop a run is cancelled, too.
+    assert b"off " not in l.run("queue").stdout and b"off " in l.run("queue", "-a").stdout
+
+
+def test_what_comes_after_another_waits_for_its_success(l):
+    for name, after, script in (("prep", "", "echo prep"), ("train", "after: [prep]\n", "echo {v}"),
+                                ("bad", "", "exit 3")):
+        with open(os.path.join(l.work, name + ".yaml"), "w", encoding="utf-8") as file:
+            file.write("name: %s\n%srun: '%s'\n" % (name, after, script))
+    l.run("submit", "prep.yaml", "train.yaml", "--name", "chain", "--no-workdir", "--host", "local",
+          "--max-parallel", "4")
+    first, second = batch(l, "chain", "--offline")["entries"]
+    assert second["after"] == ["entry:" + first["entry_id"]], second
+    l.run("wait", "--batch", "chain")
+    runs = {run["name"]: run for run in l.json("ps", "-a", "--tag", "batch:chain")["runs"]}
+    assert runs["chain-2"]["created"] > runs["chain-1"]["ended"], runs
+    # launch does not wait.
+    done = l.run("launch", "train.yaml", "--no-workdir", code=2)
+    assert b"HINT: gpuctl submit" in done.stderr, done
+    # After a failure the other one is given up, and what comes after that one.
+    l.run("submit", "bad.yaml", "--name", "fails", "--no-workdir", "--host", "local")
+    l.run("submit", "--name", "later", "--after", "fails", "--host", "local",
+          *job(l, "later.ran", "0"))
+    l.run("submit", "--name", "last", "--after", "later-1", "--host", "local",
+          *job(l, "later.ran", "0"))
+    l.run("wait", "--batch", "fails", code=3)
+    l.run("wait", "--batch", "later", code=1)
+    l.run("wait", "--batch", "last", code=1)
+    (entry,) = batch(l, "last")["entries"]
+    assert entry["state"] == "cancelled" and "later-1" in entry["why"], entry
+    assert notes(l, "later.ran") == []
+    l.run("submit", "--after", "nothing-like-it", "--host", "local", "--", "true", code=2)
+
+
+def test_shares_of_a_machine_wait_in_its_own_queue(l):
+    other = Laptop(l.gpuctl, l.fake_job)  # its agent finds GPUs
+    try:
+        give_gpus(other, 2)
+        other.run("submit", "--name", "shares", "--host", "local", "--gpus", "1", "--sweep",
+                  "v=" + ",".join(str(i) for i in range(6)), *gated_job(other, "shares.ran"))
+        wait_until(lambda: len(notes(other, "shares.ran")) == 2, "two run")
+        found = batch(other, "shares")
+        assert (found["running"], found["queued"], found["waiting"]) == (2, 4, 0), found
+        queued = [entry for entry in found["entries"] if entry["state"] == "queued"]
+        assert all("which starts it" in entry["why"] for entry in queued), found
+        # From here on no gpuctl of the laptop does anything.
+        open(os.path.join(other.dir, "go"), "w", encoding="utf-8").close()
+        wait_until(lambda: len(notes(other, "shares.ran")) == 12, "all have ended")
+        assert most_at_once(other, "shares.ran") == 2
+        other.run("wait", "--batch", "shares")
+        check_ran_once(other, "shares.ran", [str(i) for i in range(6)])
+    finally:
+        other.close()
+
+
+def test_a_higher_priority_goes_first(l):
+    l.run("submit", "--name", "hold", "--host", "local", *job(l, "hold.ran", "1"))
+    l.run("submit", "--name", "low", "--host", "local", *job(l, "order.ran", "0"))
+    l.run("submit", "--name", "high", "--priority", "5", "--host", "local",
+          *job(l, "order2.ran", "0"))
+    for name in ("low", "high"):
+        (entry,) = batch(l, name, "--offline")["entries"]
+        assert entry["state"] == "waiting" and entry["why"] == "local has hold-1", entry
+    l.run("wait", "--batch", "low")
+    runs = {run["name"]: run for run in l.json("ps", "-a")["runs"]}
+    assert runs["high-1"]["created"] < runs["low-1"]["created"], runs
+
+
+def test_results_name_the_best_run(l):
+    script = ("for s in 1 2; do echo '{\"type\":\"step\",\"step\":'$s',\"loss\":'$V',"
+              "\"eval\":{\"accuracy\":'$V'}}' >> $GPUCTL_METRICS; done; exit $(( V == 9 ))")
+    with open(os.path.join(l.dir, "p.csv"), "w", encoding="utf-8") as file:
+        file.write('v,text\n5,"a, b"\n2,plain\n9,last\n')
+    l.run("submit", "--name", "scored", "--host", "local", "--from-csv",
+          os.path.join(l.dir, "p.csv"), "--no-workdir", "--", "bash", "-c", script)
+    l.run("wait", "--batch", "scored", code=1)
+    rows = l.json("queue", "scored", "--results")["results"]
+    assert [(r["parameters"]["v"], r["last"], r["best_run"], r["state"]) for r in rows] == [
+        ("5", 5, False, "done"), ("2", 2, True, "done"), ("9", 9, False, "failed")], rows
+    out = l.run("queue", "scored", "--results", "--metric", "eval/accuracy", "--csv").stdout
+    table = list(csv.DictReader(io.StringIO(out.decode())))
+    assert [row["best"] for row in table] == ["false", "false", "true"], table
+    assert table[0]["text"] == "a, b" and table[0]["eval/accuracy_best"] == "5", table
+    out = l.run("queue", "scored", "--results", "--metric", "eval/accuracy", "--goal", "min")
+    assert b"*  scored-2" in out.stdout and b"gpuctl pull scored-2" in out.stderr, out
+    assert b"no run here has a value" in l.run("queue", "scored", "--results", "--metric",
+                                               "nothing").stderr
+
+
+def test_a_machine_that_does_not_answer_leaves_its_runs_to_the_other(l):
+    with socket.socket() as gone:
+        gone.bind(("127.0.0.1", 0))
+        dead = "ada@127.0.0.1:%d" % gone.getsockname()[1]
+    done = l.run("submit", "--name", "spare", "--host", dead, "--host", "local", "--sweep",
+                 "v=1,2,3", *job(l, "spare.ran", "0"), code=None)
+    assert done.stdout.startswith(b"spare-1\n"), done
+    l.run("wait", "--batch", "spare")
+    check_ran_once(l, "spare.ran", ["1", "2", "3"])
+    l.run("submit", "--name", "none", "--host", dead, *job(l, "none.ran", "0"))
+    (entry,) = batch(l, "none")["entries"]
+    assert entry["state"] == "waiting" and "tried again in" in entry["why"], entry
+    l.run("cancel", "none")
+
+
+def test_wrong_words_submit_nothing(l):
+    before = l.json("queue", "-a", "--offline")["batches"]
+    write = os.path.join(l.dir, "bad.csv")
+    for content in (b"", b"lr\n", b"lr,rank\n1\n", b"lr\n\x1b[31m\n", b"path\n/bin\n", b"lr\n\"1\n"):
+        with open(write, "wb") as file:
+            file.write(content)
+        l.run("submit", "--host", "local", "--from-csv", write, "--", "true", code=2)
+    for words in (["--sweep", "lr"], ["--sweep", "lr="], ["--sweep", "lr=1,1"], ["--seed", "3"],
+                  ["--sweep", "a=1", "a=2"], ["--sample", "5", "--sweep", "a=1,2"],
+                  ["--max-parallel", "0"], ["--max-cost", "20"], ["--name", "x" * 60],
+                  ["--name", "-x"], ["--name", "a/b"], ["--sweep", "trainer.optimizer.lr=1"],
+                  ["--from-csv", "/nowhere.csv"], ["--from-csv", l.dir], ["/nowhere.yaml"],
+                  ["--tag", "a b"], ["--host", "x y"], ["--after", "nobody"]):
+        l.run("submit", *words, *([] if "--host" in words else ["--host", "local"]), "--", "true",
+              code=2)
+    l.run("submit", "--host", "local", code=2)
+    assert l.json("queue", "-a", "--offline")["batches"] == before
+    big = ",".join(str(i) for i in range(200))
+    done = l.run("submit", "--host", "local", "--sweep", "a=" + big, "b=" + big, "--", "true", code=2)
+    assert b"--sample" in done.stderr, done
+    plan = submit_json(l, "--host", "local", "--sample", "3", "--dry-run", "--sweep", "a=" + big,
+                  "b=" + big, "--", "echo", "{a}")["plan"]
+    assert plan["runs"] == 3 and plan["entries"][0]["parameters"], plan
+    assert l.json("queue", "-a", "--offline")["batches"] == before
+
+
+def test_an_entry_that_can_never_start_fails_and_holds_nothing_up(l):
+    l.run("submit", "--name", "wants", "--host", "local", "--secret", "BATCH_TOKEN", "--sweep",
+          "v=1,2", *job(l, "wants.ran", "0"), code=2)  # there is no such secret
+    done = l.run("submit", "--name", "wants", "--host", "local", "--secret", "BATCH_TOKEN",
+                 "--sweep", "v=1,2", *job(l, "wants.ran", "1"), BATCH_TOKEN="canary-90210")
+    assert b"gpuctl login --secret BATCH_TOKEN" in done.stderr, done
+    l.run("wait", "--batch", "wants", "--timeout", "60s", code=1)
+    first, second = batch(l, "wants")["entries"]
+    assert first["state"] == "done" and second["state"] == "failed", (first, second)
+    assert "BATCH_TOKEN" in second["why"], second
+    for folder, _, names in os.walk(l.env["GPUCTL_STATE_DIR"]):
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as file:
+                assert b"canary-90210" not in file.read(), name
+
+
+if __name__ == "__main__":
+    run_tests(globals())
