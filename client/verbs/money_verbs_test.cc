@@ -1,15 +1,16 @@
 // Tests of instances and reap with a market in memory: their output and their exit codes.
 #include "client/verbs/money_verbs.h"
-#include "client/base/exit_codes.h"
-#include "client/runs/context.h"
-#include "client/terminal/console.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
 #include "client/market/holdings.h"
+#include "client/runs/context.h"
+#include "client/terminal/console.h"
 #include "provisioning/market/label.h"
 #include "tests/support/billing_market.h"
 #include "tests/support/matchers.h"
@@ -97,6 +98,15 @@ TEST_F(RentedVerbs, InstancesShowsWhoseEverythingIs) {
   EXPECT_THAT(table, HasSubstr("$2.00"));
   EXPECT_THAT(table, HasSubstr("not-gpuctl"));
   EXPECT_THAT(table, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(RentedVerbs, QuietInstancesPrintsWhatDownTakes) {
+  const Lease lease = RentAndClaim();
+  const auto quiet = [this] { return ShowInstances(context_, *holdings_, nullptr, true); };
+  EXPECT_EQ(Run(quiet), absl::StrCat(lease.provider, "/", lease.instance_id, "\n"));
+  Leak();
+  Run(quiet);
+  EXPECT_EQ(code_, kExitLeak);
 }
 
 TEST_F(RentedVerbs, InstancesShowsALeakInRedAndExitsWithItsCode) {
