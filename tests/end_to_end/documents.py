@@ -46,7 +46,6 @@ ELSEWHERE = {
     r"deploy/packages\.sh build trainer test": ("test", "deploy/packages.sh"),
     r"cmake --(build --)?preset dev": ("test", "cmake --"),
     r"ctest --test-dir build/dev -L unit": ("test", "ctest"),
-    r"gpuctl launch -d .*--gpus 2 .*": ("tests/end_to_end/slots_rented.py", "--gpus"),
     r"gpuctl (submit|queue|cancel|wait --batch|pull) (.* )?(sweep|nightly).*": (
         "tests/end_to_end/batches.py", "submit"),
     r"gpuctl config( .*)?": ("tests/end_to_end/config.py", '"config", "set"'),
