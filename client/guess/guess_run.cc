@@ -104,6 +104,9 @@ std::optional<Script> FindScript(const Directory& dir) {
   return std::nullopt;
 }
 
+// Where no tool makes the environment: Macs and plain Debians have no "python".
+constexpr char kPython[] = "python3";
+
 // How the environment of a script is made, and what stands before its command.
 struct Environment {
   std::string before;  // lines, each with its end
@@ -137,13 +140,13 @@ Environment EnvironmentOf(const Directory& dir, const PythonScript& script) {
   if (!files.empty()) {
     // One that is not named otherwise has all.
     if (dir.Has("requirements.txt")) files = {"requirements.txt"};
-    return {absl::StrCat("python -m pip install -r ", ShellQuote(files.front()), "\n"), "",
-            "python", absl::StrCat("there is ", files.front())};
+    return {absl::StrCat(kPython, " -m pip install -r ", ShellQuote(files.front()), "\n"), "",
+            kPython, absl::StrCat("there is ", files.front())};
   }
   if (dir.Has("pyproject.toml") && absl::StrContains(dir.Read("pyproject.toml"), "[project]")) {
     return {"", "uv run ", "python", "there is pyproject.toml"};
   }
-  return {"", "", "python", ""};
+  return {"", "", kPython, ""};
 }
 
 std::string CommandFor(const Script& script, const Environment& env, std::string& why) {
@@ -270,7 +273,7 @@ std::string FormatRunFile(const GuessedRun& run, const std::string& schema_path)
                   "#   max_price: 3.00                 # USD per hour\n");
   if (run.run.empty()) {
     absl::StrAppend(&text, "# What shall run? gpuctl found no script that trains.\n",
-                    "run: echo \"write the command here, such as python train.py\"\n");
+                    "run: echo \"write the command here, such as python3 train.py\"\n");
   } else {
     absl::StrAppend(&text, Block(run.run));
   }

@@ -43,19 +43,19 @@ GuessedRun GuessFor(const std::map<std::string, std::string>& files) {
 }
 
 TEST(GuessRun, TakesTheEnvironmentThatIsThere) {
-  EXPECT_EQ(GuessFor({{"train.py", kPlain}}).run, "python train.py");
+  EXPECT_EQ(GuessFor({{"train.py", kPlain}}).run, "python3 train.py");
   EXPECT_EQ(GuessFor({{"train.py", kPlain}, {"uv.lock", ""}}).run, "uv run python train.py");
   EXPECT_EQ(GuessFor({{"train.py", kPlain}, {"pyproject.toml", "[project]\nname='x'\n"}}).run,
             "uv run python train.py");
   EXPECT_EQ(GuessFor({{"train.py", kPlain}, {"pyproject.toml", "[tool.black]\n"}}).run,
-            "python train.py");
+            "python3 train.py");
   EXPECT_EQ(GuessFor({{"train.py", kPlain}, {"requirements.txt", "torch\n"}}).run,
-            "python -m pip install -r requirements.txt\npython train.py");
+            "python3 -m pip install -r requirements.txt\npython3 train.py");
   EXPECT_EQ(GuessFor({{"train.py", kPlain},
                       {"requirements-gpu.txt", "torch\n"},
                       {"requirements-dev.txt", "pytest\n"}})
                 .run,
-            "python -m pip install -r requirements-gpu.txt\npython train.py");
+            "python3 -m pip install -r requirements-gpu.txt\npython3 train.py");
   EXPECT_THAT(GuessFor({{"train.py", kPlain}, {"environment.yml", ""}}).run,
               HasSubstr("conda run --no-capture-output -p ./.conda python train.py"));
   EXPECT_EQ(GuessFor({{"train.py",
@@ -77,15 +77,15 @@ TEST(GuessRun, TakesTheLauncherThatTheScriptWants) {
 
 TEST(GuessRun, FindsTheScript) {
   EXPECT_EQ(GuessFor({{"scripts/train_sft.py", kPlain}, {"main.py", kPlain}}).run,
-            "python scripts/train_sft.py");
-  EXPECT_EQ(GuessFor({{"model.py", "x = 1\n"}, {"go.py", kPlain}}).run, "python go.py");
+            "python3 scripts/train_sft.py");
+  EXPECT_EQ(GuessFor({{"model.py", "x = 1\n"}, {"go.py", kPlain}}).run, "python3 go.py");
   EXPECT_EQ(GuessFor({{"a.py", kPlain}, {"b.py", kPlain}}).run, "");
   EXPECT_EQ(GuessFor({{"test_train.py", "x = 1"}, {"trainer_utils.py", ""}}).run, "");
   EXPECT_EQ(GuessFor({{"Makefile", "all:\ntrain: data\n\tpython x\n"}}).run, "make train");
   EXPECT_EQ(GuessFor({{"train.sh", "echo\n"}}).run, "bash train.sh");
   EXPECT_EQ(GuessFor({}).run, "");
   EXPECT_EQ(GuessFor({{"train it; rm -rf $HOME.py", kPlain}}).run,
-            "python 'train it; rm -rf $HOME.py'");
+            "python3 'train it; rm -rf $HOME.py'");
 }
 
 TEST(GuessRun, IsNotHeldUpByOddFiles) {
@@ -95,7 +95,7 @@ TEST(GuessRun, IsNotHeldUpByOddFiles) {
   ASSERT_OK(WriteFileAtomic(JoinPath(dir.path(), "run.py"), std::string(1 << 20, '\xff')));
   const auto run = GuessRun(dir.path());
   ASSERT_OK(run);
-  EXPECT_EQ(run->run, "python run.py");
+  EXPECT_EQ(run->run, "python3 run.py");
 }
 
 TEST(ReadPythonScript, FindsWhereItSaves) {
@@ -122,7 +122,7 @@ TEST(ReadPythonScript, FindsWhereItSaves) {
 
 TEST(FormatRunFile, LeadsEditorsToTheSchema) {
   GuessedRun run;
-  run.run = "python train.py";
+  run.run = "python3 train.py";
   EXPECT_THAT(FormatRunFile(run, "/home/ada/s.json"),
               ::testing::StartsWith("# yaml-language-server: $schema=/home/ada/s.json\n"));
   EXPECT_THAT(FormatRunFile(run, "/home/a b/s.json"),

@@ -34,10 +34,10 @@ def test_what_it_writes_runs(l):
     done = l.run("init")
     assert done.stdout == b"run.yaml\n", done
     said = done.stderr.decode()
-    assert "run: python train.py (train.py: by its name)" in said, said
+    assert "run: python3 train.py (train.py: by its name)" in said, said
     assert "checkpoints: ckpt/step-*.pt (train.py: torch.save writes there)" in said, said
     plan = l.json("launch", "run.yaml", "--dry-run")["plan"]
-    assert plan["command"] == "python train.py" and plan["name"] == "work", plan
+    assert plan["command"] == "python3 train.py" and plan["name"] == "work", plan
     assert b"trained" in l.run("launch", "run.yaml", "--run", "python3 train.py").stdout
     pulled = l.json("pull", "work")
     assert [c["path"].endswith("step-1.pt") for c in pulled["checkpoints"]] == [True], pulled

@@ -24,8 +24,7 @@ except ImportError:
 
 from arithmetic import Test, in_chat, sums_below
 from chat_model import write_chat_model
-from killed_runs import bytes_of
-from prepared_runs import newest, of_type, read_metrics
+from prepared_runs import content, newest, of_type, read_metrics
 
 IO = 74
 INSIDE = "TRAINER_FULL_DISK_INSIDE"
@@ -109,7 +108,7 @@ def check_checkpoints(test, base, data):
     disk.resize(one * 5)
     ended = test.run(*words, "--resume", "auto", GPUCTL_METRICS=metrics)
     test.check("with room the run goes on, to the same bits", ended.returncode == 0 and
-               bytes_of(disk.path + "/run") == bytes_of(whole), ended.stderr)
+               content(disk.path + "/run") == content(whole), ended.stderr)
     return f"{disk.path}/run/{newest(disk.path + '/run')}"
 
 

@@ -15,6 +15,7 @@ import struct
 import sys
 import tempfile
 
+import prepared_runs
 from hostile_runs import BAD_DATA, seal
 from kills import Timing, kill_and_resume
 from prepared_runs import (LEARNED, TERMINATED, Test, newest, of_type, read_metrics,
@@ -63,12 +64,8 @@ class PairTest(Test):
 
 
 def content(checkpoints):
-    """The tensors of a run's newest checkpoint, and its name."""
-    found, folder = {"step": newest(checkpoints)}, f"{checkpoints}/{newest(checkpoints)}"
-    for name in sorted(os.listdir(folder)):
-        if name.endswith(".safetensors"):
-            with open(f"{folder}/{name}", "rb") as file:
-                found[name] = file.read()
+    """The tensors of a run's newest checkpoint, and its name; the references are among them."""
+    found = prepared_runs.content(checkpoints)
     assert len(found) == 3 and b"dpo.reference.held_out" in found["optimizer.safetensors"], found
     return found
 
