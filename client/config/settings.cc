@@ -66,8 +66,8 @@ std::string ShownValue(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// Applies what the user's own values allow of a project's setting. Returns why it does not count; ""
-// when it does.
+// Applies what the user's own values allow of a project's setting. Returns why it does not count;
+// "" when it does.
 std::string Narrow(const Setting* users, Setting& project) {
   const absl::string_view key = project.key.key;
   RunSpec own, theirs;
