@@ -30,6 +30,8 @@ TEST(SetInToml, ChangesAValueAndKeepsTheRest) {
   EXPECT_EQ(Set("ä = 1", "b", 2), "F:1:1: " + Set("ä = 1", "b", 2).substr(7));
   EXPECT_EQ(Set("x = {b = \"ä\", c = 1}\n", "x.c", 2), "x = {b = \"ä\", c = 2}\n");
   EXPECT_EQ(Set("limits.time = '1h'\n", "limits.time", "2h"), "limits.time = \"2h\"\n");
+  EXPECT_EQ(Set("a = \"\"\"x \\\n  ä\"\"\"\nb = 1\n", "b", 2),
+            "a = \"\"\"x \\\n  ä\"\"\"\nb = 2\n");
 }
 
 TEST(SetInToml, AddsAValueToItsTable) {
