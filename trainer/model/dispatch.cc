@@ -176,7 +176,7 @@ at::Tensor FusedCausalAttention(const at::Tensor& q_bhte, const at::Tensor& k_bk
   } else {
     named["is_causal"] = true;
   }
-  const DeterministicScope scope(deterministic_attention && !q_bhte.is_cpu());
+  const DeterministicScope scope(deterministic_attention);
   return CallOperator(kAttention, {q_bhte, spread(k_bkse), spread(v_bkse)}, named);
 }
 

@@ -136,7 +136,8 @@ Stepper::Stepper(const Config& config, const Placement& placement,
       shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))),
       moments_(specs_, frozen_, config.optimizer.HasSmallState(), placement.device),
       micro_batch_(MostAtOnce(config.train, placement.workers)),
-      deterministic_(config.train.deterministic && !placement.device.is_cpu()) {
+      deterministic_(config.train.deterministic &&
+                     (!placement.device.is_cpu() || TakesDeviceRoutesOnCpu())) {
   shape_.recompute = config.train.recompute;
   if (placement.device.is_cuda()) side_ = std::make_shared<SideStream>(placement.device);
   PlaceWeights(weights);

@@ -38,6 +38,8 @@ StandInCalls& Calls() {
   return calls;
 }
 
+bool has_no_fixed_order = false;
+
 std::vector<std::string>& StreamCalls() {
   static std::vector<std::string> calls;
   return calls;
@@ -162,7 +164,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> FlashBackwardStandIn(
     const at::Tensor& bounds_k, int64_t max_q, int64_t max_k, double dropout, bool causal,
     const at::Tensor& seed, const at::Tensor& offset, c10::optional<double> scale, OptionalInt left,
     OptionalInt right) {
+  const bool fixed = at::globalContext().deterministicAlgorithms();
+  TORCH_CHECK(!fixed || !has_no_fixed_order, "flash does not have a deterministic implementation");
   ++Calls().flash_backward;
+  Calls().in_fixed_order += fixed;
   const Flash f = {q, k, v, bounds_q, scale.value(), left};
   CheckFlash(f, bounds_k, max_q, max_k, dropout, causal, right);
   EXPECT_EQ(d_out.sizes(), q.sizes());

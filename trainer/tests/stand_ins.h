@@ -18,11 +18,14 @@ struct StandInCalls {
   int flash = 0;
   int flash_backward = 0;
   int adamw = 0;
+  int in_fixed_order = 0;  // backward passes of flash attention in a DeterministicScope
   int rms_norm = 0;
   int rms_norm_backward = 0;
   int pins = 0;  // tensors that were copied to pinned memory
 };
 StandInCalls& Calls();
+// Flash attention has no backward pass in a fixed order while this is true.
+extern bool has_no_fixed_order;
 
 // What was asked of CUDA's streams, such as "record 0" (on stream 0) and "block 1".
 std::vector<std::string>& StreamCalls();

@@ -181,6 +181,28 @@ TEST(StandInsTest, RmsNormInOneKernelEqualsThePlainOne) {
   }
 }
 
+TEST(StandInsTest, AttentionAddsInAFixedOrderWhereItCan) {
+  const DeviceRoutes routes;
+  for (const bool wanted : {true, false}) {
+    for (const bool can : {true, false}) {
+      Config config = WindowedConfig();
+      config.train.deterministic = wanted;
+      has_no_fixed_order = !can;
+      Stepper stepper(config, InHalf(at::kBFloat16), InitializeWeights(config.model, 3));
+      EXPECT_EQ(stepper.deterministic(), wanted);
+      const StandInCalls before = Calls();
+      const GradientResult result = stepper.Gradients(RandomWindows(config, true), NeverStops);
+      has_no_fixed_order = false;
+      // The step is done again without, and comes to its end.
+      EXPECT_TRUE(result.finished);
+      EXPECT_EQ(stepper.deterministic(), wanted && can);
+      EXPECT_EQ(Calls().flash_backward - before.flash_backward, 4);
+      EXPECT_EQ(Calls().in_fixed_order - before.in_fixed_order, wanted && can ? 4 : 0);
+      EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
+    }
+  }
+}
+
 // Against the blocks of queries in fp32, so that a key too many or too few shows.
 TEST(StandInsTest, FlashAttentionSeesTheKeysThatBlocksSee) {
   constexpr int64_t kTokens = 12, kHeads = 4, kKeys = 2, kSize = 8;
