@@ -21,9 +21,18 @@ inline std::optional<nlohmann::json> SharedJson(const std::string& path) {
   return nlohmann::json::parse(*text, nullptr, false);
 }
 
-// Makes `name` that JSON, or skips the test.
+// True when a comparison must not be left out: GPUCTL_TRUTHS=required.
+inline bool TruthsAreRequired() {
+  const char* said = getenv("GPUCTL_TRUTHS");
+  return said != nullptr && std::string(said) == "required";
+}
+
+// Makes `name` that JSON, or skips the test; where comparisons are required, the test fails.
 #define GPUCTL_SHARED_OR_SKIP(name, path)                                       \
   const auto name##_read = ::gpuctl::SharedJson(path);                          \
+  if (!name##_read && ::gpuctl::TruthsAreRequired()) {                          \
+    FAIL() << "no " << (path) << " in the shared folder";                       \
+  }                                                                             \
   if (!name##_read) GTEST_SKIP() << "no " << (path) << " in the shared folder"; \
   const nlohmann::json& name = *name##_read
 

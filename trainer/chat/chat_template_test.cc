@@ -6,6 +6,7 @@
 
 #include "trainer/base/files.h"
 #include "trainer/tests/expect_error.h"
+#include "trainer/tests/need_truth.h"
 #include "trainer/tests/temp_dir.h"
 
 namespace gpuctl::trainer {
@@ -144,7 +145,7 @@ class PublishedTest : public testing::Test {
     const char* named = std::getenv("GPUCTL_VECTORS_DIR");
     folder_ = named != nullptr ? named : std::string(CHAT_ROOT) + "/../shared/tokenizer-vectors";
     folder_ += "/chat-templates/";
-    if (!Exists(folder_)) GTEST_SKIP() << "there are no templates in " << folder_;
+    NEED_TRUTH(Exists(folder_), "there are no templates in " + folder_);
   }
 
   ChatTemplate Read(const std::string& name) const {

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "trainer/base/files.h"
+#include "trainer/tests/need_truth.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace gpuctl::trainer {
@@ -18,11 +19,9 @@ std::string VectorsDir() {
   return named != nullptr ? named : TOKENIZER_ROOT "/../shared/tokenizer-vectors";
 }
 
-#define NEED_VECTORS()                                                    \
-  const std::string dir = VectorsDir() + "/qwen2";                        \
-  if (!Exists(dir + "/tokenizer.json")) {                                 \
-    GTEST_SKIP() << "no vectors in " << VectorsDir() << ": not compared"; \
-  }                                                                       \
+#define NEED_VECTORS()                                                                    \
+  const std::string dir = VectorsDir() + "/qwen2";                                        \
+  NEED_TRUTH(Exists(dir + "/tokenizer.json"), "there are no vectors in " + VectorsDir()); \
   const Tokenizer tokenizer = Tokenizer::Load(dir + "/tokenizer.json")
 
 // Returns the texts of llama.cpp's file, which have a line between them.
