@@ -122,8 +122,13 @@ void PrintText(const CommandContext& context, const RunNumbersList& runs) {
          p.checkpoint_step() < 0 ? "-" : absl::StrCat(p.checkpoint_step())});
     series.push_back({absl::StrCat(run->row.name), p.losses()});
   }
-  context.PrintTable(table);
   const TerminalSize size = GetTerminalSize(STDOUT_FILENO);
+  if (context.terminal.stdout_tty) {
+    context.PrintTableWithin(std::move(table), size.columns,
+                             {"CHECKPOINT", "TOKENS/S", "LR", "EVAL", "STEP"});
+  } else {
+    context.PrintTable(table);
+  }
   const std::vector<std::string> plot =
       Plot(series, "steps", std::min(size.columns - 1, 100), std::clamp(size.rows - 8, 8, 20),
            !context.terminal.utf8);
