@@ -231,7 +231,10 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   VerbParser parser(
       context, "metrics [RUN...] [FLAGS]",
       "Shows what runs measured: the newest numbers and the loss curve; several runs\n"
-      "share the axes. Scripts that write no metrics are read by their output.");
+      "share the axes. Scripts that write no metrics are read by their output.",
+      "  gpuctl metrics amber-fox-3\n"
+      "  gpuctl metrics amber-fox-3 amber-fox-4 --plot loss.svg\n"
+      "  gpuctl metrics amber-fox-3 --csv > loss.csv");
   parser.Option("RUN", references, kRunOrNewestLive);
   parser.Switch("--csv", csv, "All steps as CSV: loss, time, epoch, rate, speed, GPU");
   const FlagSet::Flag plots =

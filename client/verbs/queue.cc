@@ -54,7 +54,7 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   parser.Option("--goal", flags.result.goal,
                 "min or max: which values of it are best (default: as its name says)");
   parser.Switch("--csv", flags.result.csv, "With --results: print CSV");
-  parser.Switch("-q,--quiet", flags.quiet, "Print the names alone, one on each line");
+  parser.Quiet(flags.quiet, "the names");
   parser.Option("--start-entry", flags.start_entry, "").Hidden();
   parser.Option("--on", flags.on, "").Hidden();
   parser.Option("--join", flags.join, "").Hidden();
@@ -64,9 +64,6 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   if (!go_on) return false;
   if (flags.results && flags.batches.empty()) {
     return UsageError("--results needs a batch", "gpuctl queue lists them");
-  }
-  if (flags.quiet && context.json()) {
-    return UsageError("-q prints names, --json whole objects", "leave out one");
   }
   return true;
 }
