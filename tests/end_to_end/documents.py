@@ -9,11 +9,13 @@ text names and gpuctl does not have.
 """
 import contextlib
 import glob
+import json
 import os
 import pwd
 import re
 import shlex
 import signal
+import subprocess
 import sys
 
 from fine_tune import write_model, write_rows
@@ -176,6 +178,45 @@ test_readme = tell("README.md")
 test_renting = tell("docs/renting.md")
 test_first_run = tell("docs/first-run.md")
 test_installing = tell("docs/installing.md")
+
+
+def scripts(page):
+    """Returns the whole scripts of a page: its blocks of `bash`."""
+    return re.findall(r"^```bash\n(.*?)^```$", read(page), re.MULTILINE | re.DOTALL)
+
+
+def test_scripts(w):
+    """Each script of docs/scripts.md, as it stands there, without a terminal and with little else
+    in the environment. One script finds what those before it left, as in a pipeline."""
+    write(w.work + "/train.py", TRAIN_PY)
+    wanted = [(0, ["nightly-1: succeeded, step 3, loss 1"]), (0, ["it failed with 3"]),
+              (0, ["NOT_FOUND, exit code 2: ", "checked-1\t3"]), (0, []),
+              (0, ["grid-1", "1e-4"]), (0, []), (0, []), (0, []), (0, []), (0, []),
+              (0, ["1\n2\n3\n4\n"])]
+    found = scripts("docs/scripts.md")
+    assert len(found) == len(wanted), (len(found), len(wanted))
+    env = {name: value for name, value in w.env.items()
+           if name.startswith("GPUCTL_") or name == "HOME"}
+    env["GPUCTL_NODE_ROOT"] = w.root
+    env["PATH"] = os.path.dirname(w.gpuctl) + ":" + os.environ["PATH"]
+    for script, (code, parts) in zip(found, wanted):
+        own = dict(env)
+        if "--gpu " in script or "reap" in script:
+            del own["GPUCTL_NODE_ROOT"]  # rented machines have their own
+        done = subprocess.run(["bash", "-c", script], cwd=w.work, env=own, timeout=120,
+                              stdin=subprocess.DEVNULL, capture_output=True)
+        assert done.returncode == code, (script, done)
+        for part in parts:
+            assert part in done.stdout.decode(), (script, part, done)
+    assert os.path.isdir(w.work + "/results/step-00000003")
+    assert os.path.isdir(w.work + "/paid-results/step-00000003")
+    with open(w.work + "/ps.schema.json", encoding="utf-8") as file:
+        assert json.load(file)["title"] == "gpuctl ps"
+
+
+def test_every_script_is_run(_):
+    for page in PAGES:
+        assert page == "docs/scripts.md" or not scripts(page), "nobody runs the scripts of " + page
 
 
 def test_an_example_is_planned_on_a_rented_machine(w):
