@@ -172,7 +172,10 @@ absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> a
       "replay       shows the copy here as attach would, without any link\n"
       "trainer-kit  puts into the new directory DIR what trainer: sends to other machines\n"
       "man-pages    puts into the directory DIR a manual page for each verb\n"
-      "links        the connections that are kept for the next commands");
+      "links        the connections that are kept for the next commands",
+      "  gpuctl debug job amber-fox-3\n"
+      "  gpuctl debug links --close\n"
+      "  gpuctl debug man-pages man1 && man -l man1/gpuctl-launch.1");
   bool close = false;
   parser.Option("WHAT", what, "job, replay, trainer-kit, man-pages or links").Required();
   const FlagSet::Flag run =
@@ -181,7 +184,11 @@ absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> a
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (what == "links") return DebugLinks(context, close);
-  if (!run.given()) return UsageError(absl::StrCat("debug ", what, ": RUN or DIR is missing"), "");
+  if (close) return UsageError("debug: --close is for links", "gpuctl debug links --close");
+  if (!run.given()) {
+    return UsageError(absl::StrCat("debug ", what, ": RUN or DIR is missing"),
+                      "gpuctl debug --help");
+  }
   if (what == "job") return DebugJob(context, reference);
   if (what == "replay") return DebugReplay(context, reference);
   if (what == "trainer-kit") return DebugTrainerKit(context, reference);
