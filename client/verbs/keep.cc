@@ -229,6 +229,8 @@ absl::StatusOr<int> ScheduleKeep(CommandContext& context, bool install, const st
 }
 
 absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> args) {
+  // A pass of every few minutes would keep all connections for ever.
+  context.keeps_links = false;
   ReapFlags flags;
   bool install = false, uninstall = false, tell_status = false;
   std::string every = "5m";
