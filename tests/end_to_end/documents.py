@@ -55,6 +55,7 @@ ELSEWHERE = {
     r"gpuctl completion fish \| source": ("tests/end_to_end/completion.py", "completion fish"),
     r"gpuctl (ssh|exec -t|forward) amber-fox-3.*": ("tests/end_to_end/reach.py", "forward"),
     r"(ssh|scp) .*gpuctl-amber-fox-3.*": ("tests/end_to_end/reach.py", "scp"),
+    r"gpuctl debug links": ("tests/end_to_end/warm_link.py", '"debug", "links"'),
     r"gpuctl doctor --self-test": ("tests/end_to_end/self_test.py", "--self-test"),
     r"build/dev/bin/gpuctl doctor": ("tests/end_to_end/documents.py", "doctor"),
     r"deploy/packages\.sh build mac": ("test", "sets+=(mac)"),
@@ -286,7 +287,7 @@ def run_files():
 
 def test_the_run_file_of_the_page_is_read(w):
     """With each of its fields; what it names is made first."""
-    text, _ = run_files()
+    text, *_ = run_files()
     # The volume is no volume of these accounts, and lambda has no private images.
     text = re.sub(r"^  volume: .*\n", "", text, flags=re.MULTILINE)
     write(w.work + "/run.yaml", text)
@@ -298,8 +299,16 @@ def test_the_run_file_of_the_page_is_read(w):
                               "salvage_s": plan["limits"]["salvage_s"], "lease_s": 72 * 3600}, plan
 
 
+def test_the_run_files_with_a_setup_are_read(w):
+    _, *texts, _ = run_files()
+    for text in texts:
+        write(w.work + "/run.yaml", text)
+        plan = w.json("launch", "run.yaml", "--dry-run", "--provider", "local")["plan"]
+        assert plan["setup"], plan
+
+
 def test_the_run_file_for_fine_tuning_is_read(w):
-    _, text = run_files()
+    *_, text = run_files()
     write(w.work + "/run.yaml", text)
     write_model(w.work + "/models/Qwen3-0.6B", max_position_embeddings=4096)
     write_rows(w.work + "/rows.jsonl")

@@ -34,6 +34,7 @@ def links_dir(l):
 
 
 def links(l):
+    l.run("debug", "links", "-o", "jsonl")  # json_check looks at each line
     return l.json("debug", "links")["links"]
 
 
@@ -166,7 +167,7 @@ def test_fifty_at_once_share_one(l):
     # From nothing, too, there is never a second one.
     with machine(l, "many2", "-o", "MaxStartups=100") as proxy:
         a_link(l)
-        l.run("debug", "links", "--close")
+        l.json("debug", "links", "--close")
         eventually(lambda: not holders(l), "its end")
         children = [l.start("exec", "many2", "--", "true") for _ in range(20)]
         for child in children:
