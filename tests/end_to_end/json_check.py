@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 
 SCHEMAS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "schemas")
 # Their stdout is the bytes of a job or of a command; only their errors are JSON.
@@ -27,6 +28,7 @@ except ImportError:
 # Older ones do not know the drafts that the schemas are of.
 CAN_CHECK = jsonschema is not None and hasattr(jsonschema, "Draft202012Validator")
 
+one_at_a_time = threading.Lock()
 seen = set()  # (verb, document)
 
 
@@ -88,9 +90,15 @@ def read_strictly(line):
 
 
 def check_document(verb, document):
-    """Expects that the document fits exactly one alternative of the schema. Returns its name."""
+    """Expects that the document fits exactly one alternative of the schema. Returns its name. Any
+    thread may call it."""
     if not CAN_CHECK:
         return None
+    with one_at_a_time:  # a resolver of references is for one thread
+        return check_in_turn(verb, document)
+
+
+def check_in_turn(verb, document):
     document = shortened(document)
     checks = schemas.checks(verb)
     fit = [name for name, check in checks.items() if check.is_valid(document)]
