@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/base/exit_codes.h"
+#include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "tests/support/matchers.h"
 #include "tests/support/temp_dir.h"

@@ -105,6 +105,8 @@ def test_a_second_command_makes_no_connection(l):
         assert proxy.accepted == before, "%d connections more" % (proxy.accepted - before)
         after = a_link(l)
         assert after["pid"] == link["pid"] and after["served"] >= 10, (link, after)
+        assert json.loads(l.run("debug", "links", "-o", "jsonl").stdout)["pid"] == link["pid"]
+        assert str(link["pid"]).encode() in l.run("debug", "links").stdout
         # What follows without an end has a connection of its own, and takes none of the few
         # channels of this one.
         child = l.start("attach", "warm")
@@ -166,7 +168,7 @@ def test_fifty_at_once_share_one(l):
     # From nothing, too, there is never a second one.
     with machine(l, "many2", "-o", "MaxStartups=100") as proxy:
         a_link(l)
-        l.run("debug", "links", "--close")
+        assert l.json("debug", "links", "--close")["closed"] == 1
         eventually(lambda: not holders(l), "its end")
         children = [l.start("exec", "many2", "--", "true") for _ in range(20)]
         for child in children:
