@@ -63,8 +63,9 @@ absl::Status ReadPrinted(MirrorReader& mirror, int64_t heard_ms, MetricHistory& 
     if (estimate) stamped.time_ms = TimeAt(lengths, end);
     history.Add(stamped, estimate);
   };
-  const std::vector<LifecycleEvent>& events = mirror.lifecycle().events;
-  size_t next = 0;  // the first event that may be the start of an attempt further on
+  const std::vector<OutputPart> parts = OutputPartsOf(mirror.lifecycle());
+  size_t next = 0;  // the first part further on
+  bool setup = false;
   int64_t offset = 0;
   while (offset < extent.size) {
     ASSIGN_OR_RETURN(const std::string bytes, mirror.ReadOutput(offset));
@@ -73,13 +74,13 @@ absl::Status ReadPrinted(MirrorReader& mirror, int64_t heard_ms, MetricHistory& 
     for (size_t at = 0; at < all.size();) {
       int64_t size = std::min(kPieceBytes, static_cast<int64_t>(all.size() - at));
       const int64_t from = offset + static_cast<int64_t>(at);
-      for (; next < events.size() && events[next].output_size <= from; ++next) {
-        if (events[next].type != LifecycleEvent::Type::kStarted) continue;
-        metrics.BeginAttempt(events[next].attempt, take);
+      for (; next < parts.size() && parts[next].begin <= from; ++next) {
+        metrics.BeginAttempt(parts[next].attempt, take);
+        setup = parts[next].setup;
       }
-      if (next < events.size()) size = std::min(size, events[next].output_size - from);
+      if (next < parts.size()) size = std::min(size, parts[next].begin - from);
       end = from + size;
-      metrics.Read(all.substr(at, static_cast<size_t>(size)), take);
+      if (!setup) metrics.Read(all.substr(at, static_cast<size_t>(size)), take);
       at += static_cast<size_t>(size);
     }
     offset += static_cast<int64_t>(bytes.size());

@@ -204,8 +204,9 @@ VerbText DescribeVerb(CommandContext& context, const std::string& name) {
 }
 
 int RunCommandLine(int argc, char** argv) {
-  // A write to a reader that is gone returns an error instead.
+  // A write to a reader that is gone, or past a limit of size, returns an error instead.
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   CommandContext context(CommandClock());
   const absl::StatusOr<int> code =
       DispatchOrExplain(context, std::vector<std::string>(argv + 1, argv + std::max(argc, 1)));
@@ -218,6 +219,11 @@ int RunCommandLine(int argc, char** argv) {
     return *code == kExitOk ? kExitFailed : *code;
   }
   context.PrintError(code.status());
+  if (context.json() && !OutputStatus().ok()) {
+    // The document found no room.
+    context.format = OutputFormat::kTable;
+    context.PrintError(code.status());
+  }
   return ExitCodeOf(code.status());
 }
 

@@ -38,6 +38,7 @@ def links_dir(l):
 
 
 def links(l):
+    l.run("debug", "links", "-o", "jsonl")  # json_check looks at each line
     return l.json("debug", "links")["links"]
 
 
