@@ -425,6 +425,8 @@ absl::Status RunHolder(const HolderRequest& request) {
   umask(077);
   ASSIGN_OR_RETURN(const UniqueFd lock, TryLock(place.lock));
   if (IsReplaced(lock, place.lock)) return absl::UnavailableError("the lock was replaced");
+  if (ftruncate(lock.get(), 0) != 0) return ErrnoStatus(errno, "write the lock");
+  RETURN_IF_ERROR(WriteAll(lock.get(), absl::StrCat(getpid()), place.lock));
   if (OtherHolders(WarmDirectory(request.state_dir), place.lock) >= kMostHolders) {
     return absl::ResourceExhaustedError("enough connections are kept");
   }

@@ -22,8 +22,11 @@ constexpr size_t kMostText = 64 << 10;
 constexpr absl::Duration kHereWithin = absl::Seconds(1);
 constexpr absl::Duration kQueueWithin = absl::Seconds(4);
 // The holder sends a pulse every half a second.
-constexpr int kMissedPulses = 4;
 constexpr int kPulseMs = 500;
+// A call is made again elsewhere when pulses are missing. A command is lost then, so it waits
+// longer for a computer that is only busy.
+constexpr int kMissedByCall = 3;
+constexpr int kMissedByCommand = 30;
 
 int64_t BootNs() { return absl::ToInt64Nanoseconds(Clock::Real().SinceBoot()); }
 
@@ -34,10 +37,11 @@ absl::Status Broke(absl::string_view why) {
 }  // namespace
 
 WarmChannel::WarmChannel(UniqueFd control, UniqueFd data,
-                         std::function<void(absl::string_view)> on_stderr)
+                         std::function<void(absl::string_view)> on_stderr, bool is_call)
     : control_(std::move(control)),
       data_(std::move(data)),
       on_stderr_(std::move(on_stderr)),
+      missed_pulses_(is_call ? kMissedByCall : kMissedByCommand),
       heard_ns_(BootNs()) {}
 
 absl::StatusOr<std::unique_ptr<WarmChannel>> WarmChannel::Open(
@@ -52,7 +56,7 @@ absl::StatusOr<std::unique_ptr<WarmChannel>> WarmChannel::Open(
   }
   ends.second.reset();
   std::unique_ptr<WarmChannel> channel(
-      new WarmChannel(std::move(control), std::move(copy), std::move(on_stderr)));
+      new WarmChannel(std::move(control), std::move(copy), std::move(on_stderr), ask.repeats));
   const absl::Status opened = channel->WaitForOpen();
   if (absl::IsDeadlineExceeded(opened)) {
     // It hangs. Without its socket no later command waits for it, and it ends when it goes on.
@@ -149,7 +153,7 @@ void WarmChannel::End(const absl::Status& status) {
 void WarmChannel::Run() {
   std::pair<WarmWord, std::string> message;
   for (;;) {
-    const absl::Status next = Next(absl::Milliseconds(kPulseMs) * kMissedPulses, message);
+    const absl::Status next = Next(absl::Milliseconds(kPulseMs) * missed_pulses_, message);
     if (!next.ok()) return End(stopped_ ? absl::CancelledError("link closed") : next);
     if (message.first == WarmWord::kEnd) break;
     Take(message.first, message.second);

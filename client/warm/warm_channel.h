@@ -39,7 +39,8 @@ class WarmChannel : public RemoteEnd {
   absl::Duration Silence() override;
 
  private:
-  WarmChannel(UniqueFd control, UniqueFd data, std::function<void(absl::string_view)> on_stderr);
+  WarmChannel(UniqueFd control, UniqueFd data, std::function<void(absl::string_view)> on_stderr,
+              bool is_call);
   absl::Status WaitForOpen();
   // Waits for the next message; UNAVAILABLE when the holder is gone or says nothing for `patience`.
   absl::Status Next(absl::Duration patience, std::pair<WarmWord, std::string>& message);
@@ -51,6 +52,7 @@ class WarmChannel : public RemoteEnd {
   // A copy of the user's end of the data: shutting it down ends whatever waits there.
   const UniqueFd data_;
   const std::function<void(absl::string_view)> on_stderr_;
+  const int missed_pulses_;
   std::string input_;  // of the thread that reads
 
   std::atomic<int64_t> heard_ns_{0};

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -12,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/base/host_keys.h"
@@ -82,6 +84,18 @@ std::vector<std::string> LiveSockets(const std::string& state_dir) {
     sockets.push_back(JoinPath(dir, absl::StrCat(stem, ".sock")));
   }
   return sockets;
+}
+
+// Ends a holder that does not answer: it hangs, or still connects.
+void EndByForce(const std::string& socket) {
+  const std::string lock = absl::StrCat(socket.substr(0, socket.size() - 5), ".lock");
+  const absl::StatusOr<std::string> noted = ReadFileToString(lock, 64);
+  int pid = 0;
+  // While the file is locked, the process that it names lives.
+  if (noted.ok() && absl::SimpleAtoi(*noted, &pid) && pid > 1 && IsLocked(lock).value_or(false)) {
+    kill(pid, SIGKILL);
+  }
+  unlink(socket.c_str());
 }
 
 }  // namespace
@@ -292,7 +306,7 @@ int CloseHolders(const std::string& state_dir, absl::string_view node) {
   for (const HolderState& holder : ListHolders(state_dir)) {
     if (!node.empty() && holder.answers && holder.node != node) continue;
     if (!node.empty() && !holder.answers) continue;
-    if (!AskOnce(holder.socket, WarmWord::kLeave).has_value()) unlink(holder.socket.c_str());
+    if (!AskOnce(holder.socket, WarmWord::kLeave).has_value()) EndByForce(holder.socket);
     ++closed;
   }
   return closed;

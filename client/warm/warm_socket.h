@@ -28,7 +28,7 @@ constexpr int kMostHolders = 16;
 
 struct WarmPlace {
   std::string socket;
-  std::string lock;  // locked while the holder lives
+  std::string lock;  // locked while the holder lives; has its process id
 };
 
 // Returns where the holder for `target` is, if there is one. The name depends on all that a
@@ -101,7 +101,7 @@ struct HolderState {
 // Asks all holders of the state directory, each for at most a second.
 std::vector<HolderState> ListHolders(const std::string& state_dir);
 // Ends the holders for the node "user@host:port", or all when it is empty. Returns how many there
-// were. One that does not answer loses its socket, and no command finds it any more.
+// were. One that does not answer is killed, if all are meant.
 int CloseHolders(const std::string& state_dir, absl::string_view node);
 
 }  // namespace gpuctl

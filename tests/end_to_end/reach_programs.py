@@ -23,7 +23,7 @@ import uuid
 
 from reach import Forward, free_port, launch, node, system, users_ssh
 from runs import DEADLINE_S, run_tests, ssh_server, wait_for_file
-from sync import eventually, read, work_of
+from sync import eventually, read
 
 MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 

@@ -114,6 +114,35 @@ def check(w, service):
     eventually(lambda: not w.processes(), "nothing is left")
 
 
+def test_the_kept_connection_goes_with_the_machine(w):
+    """A command's connection is kept for the next one (see warm_link.py), and ends with the bill."""
+    w.env["GPUCTL_WARM_LINK"] = "10m"
+    name = "kept-1"
+    w.rent("-d", "--provider", "vast", "--name", name, "--", "sleep", "600")
+
+    def links():
+        return [link for link in w.json("debug", "links")["links"] if link["answers"]]
+    eventually(lambda: len(links()) == 1, "a kept connection")
+    before = links()[0]
+    assert w.run("exec", name, "--", "echo", "x").stdout == b"x\n"
+    assert name.encode() in w.run("ps", "-u").stdout
+    after = links()[0]
+    assert after["pid"] == before["pid"] and after["served"] > before["served"], (before, after)
+    w.run("down", "-y", "--force", name)
+    eventually(lambda: not os.path.exists("/proc/%d" % before["pid"]), "its end with the machine")
+    done = w.run("exec", name, "--", "true", code=None)
+    assert done.returncode != 0 and b"given back" in done.stderr, done
+    assert links() == []
+    # With every machine, too.
+    name = "kept-2"
+    w.rent("-d", "--provider", "vast", "--name", name, "--", "sleep", "600")
+    eventually(lambda: len(links()) == 1, "a kept connection")
+    pid = links()[0]["pid"]
+    w.run("down", "-y", "--force", "--all")
+    eventually(lambda: not os.path.exists("/proc/%d" % pid), "its end")
+    eventually(lambda: not w.processes(), "nothing is left")
+
+
 def test_vast(w):
     check(w, "vast")
 

@@ -7,7 +7,6 @@ real sshd.
 Works as runs.py does, with the same laptop.
 """
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -25,8 +24,13 @@ from runs import DEADLINE_S, is_locked, processes_with, run_tests, ssh_server
 from sync import eventually, read, read_bytes, work_of
 
 SEED = int(os.environ.get("GPUCTL_TEST_SEED", "1"))
-# A command that meets a holder which hangs waits a second for it; the rest is the connection.
-PAST_A_HOLDER_S = 2
+
+
+def check_passed(what, took, usual):
+    """Expects that a command got past something in its way. By itself that takes a second, and the
+    rest is the connection; what hangs takes 10 s or more. The machine may be busy."""
+    print("       %s: %.1f s, usually %.1f s" % (what, took, usual), flush=True)
+    assert took < 5 + 3 * usual, (what, took, usual)
 
 
 def links_dir(l):
@@ -106,6 +110,8 @@ def test_a_second_command_makes_no_connection(l):
         assert proxy.accepted == before, "%d connections more" % (proxy.accepted - before)
         after = a_link(l)
         assert after["pid"] == link["pid"] and after["served"] >= 10, (link, after)
+        assert json.loads(l.run("debug", "links", "-o", "jsonl").stdout)["pid"] == link["pid"]
+        assert str(link["pid"]).encode() in l.run("debug", "links").stdout
         # What follows without an end has a connection of its own, and takes none of the few
         # channels of this one.
         child = l.start("attach", "warm")
@@ -146,8 +152,7 @@ def test_commands_work_as_over_a_connection_of_their_own(l):
         child = l.start("exec", "same", "--", "sh", "-c", "yes | head -c 200000000")
         child.stdout.read(1)
         for number in range(3):
-            _, took = timed(lambda: execute(l, "same", "true"))
-            assert took < 5, took
+            execute(l, "same", "true")
         child.kill()
         child.communicate()
         assert proxy.accepted == before
@@ -167,7 +172,7 @@ def test_fifty_at_once_share_one(l):
     # From nothing, too, there is never a second one.
     with machine(l, "many2", "-o", "MaxStartups=100") as proxy:
         a_link(l)
-        l.json("debug", "links", "--close")
+        assert l.json("debug", "links", "--close")["closed"] == 1
         eventually(lambda: not holders(l), "its end")
         children = [l.start("exec", "many2", "--", "true") for _ in range(20)]
         for child in children:
@@ -198,16 +203,18 @@ def test_over_the_nodes_limit_a_command_connects_by_itself(l):
 
 def test_a_frozen_holder_is_passed(l):
     with machine(l, "frozen"):
-        pid = a_link(l)["pid"]
+        link = a_link(l)
+        pid, socket_path = link["pid"], link["socket"]
         _, usual = timed(lambda: execute(l, "frozen", "true", GPUCTL_WARM_LINK="off"))
         count = os.path.join(work_of(l, "frozen"), "count")
         add = ("sh", "-c", "echo once >> count")
         os.kill(pid, signal.SIGSTOP)
         _, took = timed(lambda: execute(l, "frozen", *add))
-        assert took < PAST_A_HOLDER_S + usual, (took, usual)
+        check_passed("past a frozen holder", took, usual)
         # The next one finds no socket, and does not wait.
+        assert not os.path.exists(socket_path)
         _, took = timed(lambda: l.run("ps", "-u"))
-        assert took < 1 + usual, (took, usual)
+        check_passed("the next one", took, usual)
         os.kill(pid, signal.SIGCONT)
         eventually(lambda: pid not in holders(l), "the end of the one that hung")
         assert read(count) == "once\n", read(count)
@@ -225,7 +232,7 @@ def test_a_holder_that_freezes_in_a_call(l):
             begin = time.monotonic()
             out, err = child.communicate(timeout=DEADLINE_S)
             assert child.returncode == 0 and b"stops" in out, (child.returncode, out, err)
-            assert time.monotonic() - begin < PAST_A_HOLDER_S + 2, time.monotonic() - begin
+            check_passed("past one that froze in a call", time.monotonic() - begin, 1)
             os.kill(pid, signal.SIGKILL)
             execute(l, "stops", "true")
 
@@ -248,7 +255,7 @@ def test_a_killed_holder_in_seeded_rounds(l):
                     os.kill(pid, signal.SIGKILL)
             begin = time.monotonic()
             out, err = children[0].communicate(timeout=DEADLINE_S)
-            assert time.monotonic() - begin < 10, (number, time.monotonic() - begin)
+            assert time.monotonic() - begin < 20, (number, time.monotonic() - begin)
             if children[0].returncode == 0:
                 assert out == (word + "\n").encode(), (number, out, err)
                 ran.append(word)
@@ -278,24 +285,21 @@ def test_a_network_that_is_gone(l):
             _, usual = timed(lambda: execute(l, "gone", "true", GPUCTL_WARM_LINK="off"))
             proxy.lose_all()
             good, took = timed(command)
-            assert good and took < PAST_A_HOLDER_S + usual, (took, usual)
+            assert good
+            check_passed("past a network that is gone", took, usual)
             # Meanwhile it sends commands away at once.
             _, took = timed(lambda: execute(l, "gone", "true"))
-            assert took < 1 + usual, (took, usual)
+            check_passed("the next one", took, usual)
             eventually(lambda: pid not in holders(l), "its end")
             execute(l, "gone", "true")
         a_link(l)
 
 
 def test_it_goes_when_nobody_comes(l):
-    with machine(l, "idle", warm="3s"):
+    with machine(l, "idle", warm="8s"):
         pid = a_link(l)["pid"]
-        for _ in range(4):
-            time.sleep(1)
-            execute(l, "idle", "true")
-        assert holders(l) == [pid]
-        _, took = timed(lambda: eventually(lambda: not holders(l), "its end"))
-        assert took < 8, took
+        execute(l, "idle", "true")
+        eventually(lambda: pid not in holders(l), "its end")
         assert not [name for name in os.listdir(links_dir(l)) if name.endswith(".sock")]
 
 
@@ -336,15 +340,14 @@ def test_its_end_by_other_things(l):
         execute(l, "ends", "true")
         a_link(l)
         proxy.cut()
-        _, took = timed(lambda: eventually(lambda: not holders(l), "the end of the connection"))
-        assert took < 5, took
+        eventually(lambda: not holders(l), "the end of the connection")
         proxy.join()
         # The state directory goes: the one of a test, or of a user who tidies up.
         execute(l, "ends", "true")
         a_link(l)
         shutil.rmtree(links_dir(l))
         _, took = timed(lambda: eventually(lambda: not holders(l), "the end without a directory"))
-        assert took < 5, took
+        assert took < 10, took
         execute(l, "ends", "true")
         a_link(l)
 
@@ -386,7 +389,8 @@ def test_what_lies_in_its_place(l):
                 thread = threading.Thread(target=serve)
                 thread.start()
                 done, took = timed(lambda: execute(l, "place", "echo", "3"))
-                assert done.stdout == b"3\n" and took < 5, (done, took)
+                assert done.stdout == b"3\n", done
+                check_passed("past a stranger", took, 1)
                 with contextlib.suppress(OSError):
                     listener.shutdown(socket.SHUT_RDWR)
                 thread.join()
@@ -410,7 +414,6 @@ def test_another_users_socket(l):
         eventually(lambda: not holders(l), "its end")
         with contextlib.suppress(OSError):
             os.unlink(path)
-        heard = []
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
         listener.listen(8)
@@ -430,7 +433,6 @@ def test_another_users_socket(l):
         _, status = os.waitpid(pid, 0)
         assert os.waitstatus_to_exitcode(status) == 0, "it was told something"
         listener.close()
-        assert not heard
 
 
 def test_when_there_is_none(l):
