@@ -39,7 +39,6 @@ constexpr absl::Duration kEnvSweepPatience = absl::Seconds(30);
 constexpr absl::Duration kLeftTerminateTime = absl::Seconds(5);
 constexpr absl::Duration kReapInterval = absl::Milliseconds(20);
 constexpr uint64_t kFullDiskBytes = 16 << 20;
-constexpr size_t kMostLineBytes = 32 << 10;  // of packages
 
 volatile sig_atomic_t told_to_stop = 0;
 void OnStop(int) { told_to_stop = 1; }
@@ -68,7 +67,7 @@ class Setup {
     const absl::StatusOr<UniqueFd> used = UseEnv(*env);
     if (!used.ok()) FailByUs(used.status());
     lock_.reset();
-    TellPackages();
+    for (const LifecycleEvent& event : PackageEvents(options_.attempt, packages_)) Tell(event);
     LifecycleEvent ended = NewEvent(LifecycleEvent::Type::kSetupEnded);
     ended.environment = BaseName(env->dir);
     ended.exit_code = 0;
@@ -119,22 +118,6 @@ class Setup {
   void Tell(const LifecycleEvent& event) const {
     (void)WriteAll(news_, FormatLifecycleEvent(event), "news");
   }
-  void TellPackages() const {
-    LifecycleEvent event = NewEvent(LifecycleEvent::Type::kPackages);
-    size_t bytes = 0;
-    event.packages.emplace();
-    for (const std::string& package : packages_) {
-      if (bytes + package.size() > kMostLineBytes) {
-        Tell(event);
-        event.packages->clear();
-        bytes = 0;
-      }
-      bytes += package.size() + 3;
-      event.packages->push_back(package);
-    }
-    if (!event.packages->empty()) Tell(event);
-  }
-
   // Prints a line among the job's output.
   static void Print(absl::string_view text) {
     (void)WriteAll(STDOUT_FILENO, absl::StrCat("gpuctl: ", text, "\n"), "output");
