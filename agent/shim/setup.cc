@@ -33,10 +33,10 @@ namespace gpuctl {
 namespace {
 
 constexpr int kExitOurs = 126;
-constexpr size_t kShownDigits = 12;
 constexpr absl::Duration kEnvLockInterval = absl::Milliseconds(100);
 constexpr absl::Duration kEnvSweepPatience = absl::Seconds(30);
 constexpr absl::Duration kLeftTerminateTime = absl::Seconds(5);
+constexpr absl::Duration kEndsByItself = absl::Milliseconds(500);
 constexpr absl::Duration kReapInterval = absl::Milliseconds(20);
 constexpr uint64_t kFullDiskBytes = 16 << 20;
 
@@ -175,9 +175,7 @@ class Setup {
   bool IsOurs(const EnvMarker& marker) const {
     return marker.bound_to.empty() || marker.bound_to == options_.paths.dir;
   }
-  static std::string Shown(const EnvPaths& env) {
-    return BaseName(env.dir).substr(0, kShownDigits);
-  }
+  static std::string Shown(const EnvPaths& env) { return BaseName(env.dir).substr(0, 12); }
 
   EnvPaths Reuse(const EnvPaths& env, const EnvMarker& marker) {
     reused_ = true;
@@ -241,6 +239,9 @@ class Setup {
     // Room for this one, if there are others that nobody needs.
     (void)SweepEnvs(root_, WantFreeBytes(root_), clock_);
     const auto before = ListPaths(options_.paths.work);
+    // A stop that came meanwhile is told now: signals are blocked elsewhere.
+    Pause(absl::ZeroDuration());
+    if (told_to_stop != 0) EndBy(SIGTERM);
     Print(absl::StrCat("setup: makes environment ", Shown(env)));
     const absl::Duration start = clock_.SinceBoot();
     prefix_ = env.prefix;
@@ -314,10 +315,16 @@ class Setup {
     return left;
   }
 
-  // Ends the processes that the script left: SIGTERM, and SIGKILL after `patience`.
+  // Ends the processes that the script left: SIGTERM, and SIGKILL after `patience`. Some are about
+  // to end by themselves, such as a tee behind the script.
   void KillLeft(absl::Duration patience) {
-    const absl::Duration kill_at = clock_.SinceBoot() + patience;
+    const absl::Duration wait_until = clock_.SinceBoot() + std::min(patience, kEndsByItself);
     std::vector<ProcessId> left = Left();
+    while (!left.empty() && clock_.SinceBoot() < wait_until) {
+      clock_.SleepFor(kReapInterval);
+      left = Left();
+    }
+    const absl::Duration kill_at = clock_.SinceBoot() + patience;
     if (!left.empty() && patience > absl::ZeroDuration()) {
       Print(absl::StrCat("setup: ends ", left.size(), " process", left.size() == 1 ? "" : "es",
                          " that it left running"));

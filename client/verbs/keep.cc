@@ -33,7 +33,12 @@ absl::StatusOr<int> EndLeaks(CommandContext& context, Holdings& holdings, RunSto
                              const ReapFlags& flags) {
   const absl::StatusOr<Ledger*> ledger = holdings.FindLedger();
   // Nothing was ever rented, so that no market need be asked.
-  if (ledger.ok() && *ledger == nullptr) return kExitOk;
+  if (ledger.ok() && *ledger == nullptr) {
+    if (context.json() && (flags.dry_run || !flags.reaped)) {
+      PrintNothingReaped(context, flags.dry_run);
+    }
+    return kExitOk;
+  }
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
   return ReapLeaks(context, holdings, store, flags);
 }
@@ -215,11 +220,17 @@ absl::StatusOr<int> ScheduleKeep(CommandContext& context, bool install, const st
     RETURN_IF_ERROR(MakeDirectories(paths.state_dir));
     RETURN_IF_ERROR(WriteFileAtomic(JoinPath(paths.state_dir, kInstalledFile), ""));
   }
-  context.Say(*done);
+  if (context.json()) {
+    context.PrintJson({{"installed", install}, {"done", *done}});
+  } else {
+    context.Say(*done);
+  }
   return kExitOk;
 }
 
 absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> args) {
+  // A pass of every few minutes would keep all connections for ever.
+  context.keeps_links = false;
   ReapFlags flags;
   bool install = false, uninstall = false, tell_status = false;
   std::string every = "5m";
@@ -230,6 +241,9 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
       "-d --pull home; resumes preempted runs, if their retry says so; answers price\n"
       "rises by their on_price_rise; tells the ends of runs by their notify; starts\n"
       "what waits in batches.",
+      "  gpuctl keep --install                every 5 minutes from now on\n"
+      "  gpuctl keep --status\n"
+      "  gpuctl keep --dry-run\n\n"
       "Writes what it did to keep.log in the state directory. One pass at a time: a\n"
       "second one says so, and exits with 0.");
   parser.Switch("--dry-run", flags.dry_run, "Only say what it would do");
@@ -258,6 +272,7 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
   absl::StatusOr<UniqueFd> lock = made.ok() ? TryLock(lock_path) : made;
   if (absl::IsUnavailable(lock.status())) {
     context.Say(absl::StrCat("another gpuctl keep is at work, it holds ", lock_path));
+    if (context.json()) context.PrintJson({{"busy", true}});
     return kExitOk;
   }
   if (!lock.ok()) return EndLeaksOnly(context, flags, lock.status());
