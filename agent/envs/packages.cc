@@ -1,9 +1,11 @@
 #include "agent/envs/packages.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -115,6 +117,54 @@ std::vector<std::string> PackagesIn(const std::vector<std::string>& site_package
     if (packages.size() == kMostPackages) break;
     packages.push_back(std::move(line));
   }
+  return packages;
+}
+
+std::vector<std::string> PackagesOfProcesses(const std::vector<pid_t>& pids) {
+  constexpr size_t kMostProcesses = 200;
+  constexpr int64_t kMostMapBytes = 16 << 20;
+  std::vector<std::string> prefixes, sites;
+  const auto add = [](std::vector<std::string>& list, const std::string& one) {
+    if (!one.empty() && !absl::c_linear_search(list, one)) list.push_back(one);
+  };
+  for (size_t i = 0; i < std::min(pids.size(), kMostProcesses); ++i) {
+    const std::string process = absl::StrCat("/proc/", pids[i]);
+    char exe[PATH_MAX];
+    const ssize_t length = readlink(JoinPath(process, "exe").c_str(), exe, sizeof(exe));
+    const std::string program(exe, length > 0 ? static_cast<size_t>(length) : 0);
+    if (!absl::StartsWith(BaseName(program), "python")) continue;
+    // The name by which it was called leads to a virtual environment.
+    const auto words = ReadFileToString(JoinPath(process, "cmdline"), 1 << 20);
+    const std::string called = words.ok() ? words->substr(0, words->find('\0')) : "";
+    if (absl::StartsWith(called, "/")) {
+      const std::string prefix = DirName(DirName(called));
+      if (PathExists(JoinPath(prefix, "pyvenv.cfg"))) add(prefixes, prefix);
+    }
+    const auto environment = ReadFileToString(JoinPath(process, "environ"), kMostMapBytes);
+    for (const absl::string_view entry :
+         absl::StrSplit(environment.ok() ? *environment : "", '\0')) {
+      absl::string_view value = entry;
+      if (absl::ConsumePrefix(&value, "VIRTUAL_ENV=")) add(prefixes, std::string(value));
+    }
+    const auto maps = ReadFileToString(JoinPath(process, "maps"), kMostMapBytes);
+    for (const absl::string_view line : absl::StrSplit(maps.ok() ? *maps : "", '\n')) {
+      for (const absl::string_view name : {"/site-packages/", "/dist-packages/"}) {
+        const size_t at = line.find(name), path = line.find('/');
+        if (at != line.npos)
+          add(sites, std::string(line.substr(path, at + name.size() - 1 - path)));
+      }
+    }
+    add(prefixes, DirName(DirName(program)));
+  }
+  std::vector<std::string> searched;
+  std::string python;
+  for (const std::string& prefix : prefixes) {
+    if (python.empty()) python = PythonVersionOf(prefix);
+    for (const std::string& site : SitePackagesOf(prefix)) add(searched, site);
+  }
+  for (const std::string& site : sites) add(searched, site);
+  std::vector<std::string> packages = PackagesIn(searched);
+  if (!python.empty()) packages.insert(packages.begin(), absl::StrCat("python==", python));
   return packages;
 }
 

@@ -2,6 +2,8 @@
 #ifndef GPUCTL_AGENT_ENVS_PACKAGES_H_
 #define GPUCTL_AGENT_ENVS_PACKAGES_H_
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -17,6 +19,11 @@ std::vector<std::string> SitePackagesOf(const std::string& prefix);
 // Returns the version of the environment's Python, as exact as its files say: "3.11.7" or "3.11";
 // "" when it has none.
 std::string PythonVersionOf(const std::string& prefix);
+
+// Returns the packages that these processes' Pythons find, the version of Python first: those of
+// the environments that they run from, and those of directories from which they have loaded
+// libraries. Nothing where processes cannot be looked at. Looks at the first 200 processes only.
+std::vector<std::string> PackagesOfProcesses(const std::vector<pid_t>& pids);
 
 }  // namespace gpuctl
 

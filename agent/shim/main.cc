@@ -11,8 +11,8 @@
 
 #include "absl/strings/numbers.h"
 #include "agent/base/platform.h"
+#include "agent/base/say.h"
 #include "agent/shim/attempt.h"
-#include "agent/shim/say.h"
 #include "common/base/clock.h"
 #include "common/base/program_version.h"
 #include "common/job/job_layout.h"

@@ -33,13 +33,12 @@ namespace gpuctl {
 namespace {
 
 constexpr int kExitOurs = 126;
-constexpr size_t kShownDigits = 12;
 constexpr absl::Duration kEnvLockInterval = absl::Milliseconds(100);
 constexpr absl::Duration kEnvSweepPatience = absl::Seconds(30);
 constexpr absl::Duration kLeftTerminateTime = absl::Seconds(5);
+constexpr absl::Duration kEndsByItself = absl::Milliseconds(500);
 constexpr absl::Duration kReapInterval = absl::Milliseconds(20);
 constexpr uint64_t kFullDiskBytes = 16 << 20;
-constexpr size_t kMostLineBytes = 32 << 10;  // of packages
 
 volatile sig_atomic_t told_to_stop = 0;
 void OnStop(int) { told_to_stop = 1; }
@@ -68,7 +67,7 @@ class Setup {
     const absl::StatusOr<UniqueFd> used = UseEnv(*env);
     if (!used.ok()) FailByUs(used.status());
     lock_.reset();
-    TellPackages();
+    for (const LifecycleEvent& event : PackageEvents(options_.attempt, packages_)) Tell(event);
     LifecycleEvent ended = NewEvent(LifecycleEvent::Type::kSetupEnded);
     ended.environment = BaseName(env->dir);
     ended.exit_code = 0;
@@ -119,22 +118,6 @@ class Setup {
   void Tell(const LifecycleEvent& event) const {
     (void)WriteAll(news_, FormatLifecycleEvent(event), "news");
   }
-  void TellPackages() const {
-    LifecycleEvent event = NewEvent(LifecycleEvent::Type::kPackages);
-    size_t bytes = 0;
-    event.packages.emplace();
-    for (const std::string& package : packages_) {
-      if (bytes + package.size() > kMostLineBytes) {
-        Tell(event);
-        event.packages->clear();
-        bytes = 0;
-      }
-      bytes += package.size() + 3;
-      event.packages->push_back(package);
-    }
-    if (!event.packages->empty()) Tell(event);
-  }
-
   // Prints a line among the job's output.
   static void Print(absl::string_view text) {
     (void)WriteAll(STDOUT_FILENO, absl::StrCat("gpuctl: ", text, "\n"), "output");
@@ -192,9 +175,7 @@ class Setup {
   bool IsOurs(const EnvMarker& marker) const {
     return marker.bound_to.empty() || marker.bound_to == options_.paths.dir;
   }
-  static std::string Shown(const EnvPaths& env) {
-    return BaseName(env.dir).substr(0, kShownDigits);
-  }
+  static std::string Shown(const EnvPaths& env) { return BaseName(env.dir).substr(0, 12); }
 
   EnvPaths Reuse(const EnvPaths& env, const EnvMarker& marker) {
     reused_ = true;
@@ -258,6 +239,9 @@ class Setup {
     // Room for this one, if there are others that nobody needs.
     (void)SweepEnvs(root_, WantFreeBytes(root_), clock_);
     const auto before = ListPaths(options_.paths.work);
+    // A stop that came meanwhile is told now: signals are blocked elsewhere.
+    Pause(absl::ZeroDuration());
+    if (told_to_stop != 0) EndBy(SIGTERM);
     Print(absl::StrCat("setup: makes environment ", Shown(env)));
     const absl::Duration start = clock_.SinceBoot();
     prefix_ = env.prefix;
@@ -331,10 +315,16 @@ class Setup {
     return left;
   }
 
-  // Ends the processes that the script left: SIGTERM, and SIGKILL after `patience`.
+  // Ends the processes that the script left: SIGTERM, and SIGKILL after `patience`. Some are about
+  // to end by themselves, such as a tee behind the script.
   void KillLeft(absl::Duration patience) {
-    const absl::Duration kill_at = clock_.SinceBoot() + patience;
+    const absl::Duration wait_until = clock_.SinceBoot() + std::min(patience, kEndsByItself);
     std::vector<ProcessId> left = Left();
+    while (!left.empty() && clock_.SinceBoot() < wait_until) {
+      clock_.SleepFor(kReapInterval);
+      left = Left();
+    }
+    const absl::Duration kill_at = clock_.SinceBoot() + patience;
     if (!left.empty() && patience > absl::ZeroDuration()) {
       Print(absl::StrCat("setup: ends ", left.size(), " process", left.size() == 1 ? "" : "es",
                          " that it left running"));

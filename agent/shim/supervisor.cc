@@ -13,8 +13,10 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "agent/base/platform.h"
 #include "agent/base/processes.h"
-#include "agent/shim/say.h"
+#include "agent/base/say.h"
+#include "agent/envs/packages.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/job/job_layout.h"
@@ -32,6 +34,9 @@ constexpr absl::Duration kKillInterval = absl::Milliseconds(100);
 constexpr int kFreezeRounds = 50;
 constexpr absl::Duration kLookInterval = absl::Milliseconds(500);
 constexpr absl::Duration kWriteRetry = absl::Milliseconds(500);
+// The time after which a job's Python has loaded what it needs.
+constexpr absl::Duration kListPackagesAfter = absl::Seconds(60);
+constexpr unsigned kListPackagesWithinS = 20;
 // The longest poll. poll's time stops while the machine is suspended.
 constexpr absl::Duration kLongestWait = absl::Seconds(10);
 // The largest number of sync tries. A stream whose fdatasync keeps failing has lost bytes already,
@@ -127,6 +132,7 @@ absl::Status Supervisor::Start() {
 
 void Supervisor::Run(const std::function<void()>& tend_guard) {
   next_guard_ = clock_.SinceBoot() + kGuardInterval;
+  list_packages_at_ = clock_.SinceBoot() + kListPackagesAfter;
   while (state_ != State::kDone) {
     const std::array<pollfd, kDescriptors> ready = Wait();
     // Output comes before metrics, so that a metric line's offset is after the output printed
@@ -140,6 +146,7 @@ void Supervisor::Run(const std::function<void()>& tend_guard) {
     ReadSignals(ready[kSignals].revents != 0);
     RetryWrites();
     if (clock_.SinceBoot() >= look_again_) Reap();
+    if (clock_.SinceBoot() >= list_packages_at_) ListPackages();
     if (clock_.SinceBoot() >= next_guard_) {
       next_guard_ = clock_.SinceBoot() + kGuardInterval;
       if (tend_guard) tend_guard();
@@ -220,9 +227,14 @@ void Supervisor::ReadNews() {
 void Supervisor::TakeNews(absl::string_view line) {
   absl::StatusOr<LifecycleEvent> told = ParseLifecycleEvent(line);
   if (!told.ok()) return Say(told.status().message());
-  // The line stands behind all that was printed before it, and the job waits for Continue.
-  Drain();
-  TellGaps(false);
+  if (setting_up_) {
+    // The line stands behind all that was printed before it, and the job waits for Continue.
+    Drain();
+    TellGaps(false);
+  }
+  if (told->type == LifecycleEvent::Type::kPackages) {
+    list_packages_at_ = absl::InfiniteDuration();
+  }
   const LifecycleEvent now = NewEvent(told->type);
   told->attempt = now.attempt;
   told->output_size = now.output_size;
@@ -233,8 +245,40 @@ void Supervisor::TakeNews(absl::string_view line) {
   setup_error_ = told->error;
   if (told->exit_code != 0) return;
   setting_up_ = false;
+  if (list_packages_at_ < absl::InfiniteDuration()) {
+    list_packages_at_ = clock_.SinceBoot() + kListPackagesAfter;
+  }
   if (use_environment_) use_environment_(told->environment);
   child_.Continue();
+}
+
+void Supervisor::ListPackages() {
+  if (setting_up_ || news_.valid()) return;  // still at its setup
+  list_packages_at_ = absl::InfiniteDuration();
+  int fds[2];
+  if (state_ != State::kRunning || pipe(fds) != 0) return;
+  UniqueFd read_end(fds[0]), write_end(fds[1]);
+  if (fcntl(fds[0], F_SETFD, FD_CLOEXEC) != 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0) return;
+  std::vector<pid_t> pids;
+  for (const ProcessId& process : Tree()) pids.push_back(process.pid);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return;
+  if (pid > 0) {
+    news_ = std::move(read_end);
+    return;
+  }
+  // A file system that hangs must hold up neither the job's output nor its end.
+  dup2(write_end.get(), STDIN_FILENO);
+  CloseFrom(STDERR_FILENO + 1);
+  signal(SIGALRM, SIG_DFL);
+  signal(SIGTERM, SIG_DFL);
+  alarm(kListPackagesWithinS);
+  if (!DieWithParent(parent)) _exit(1);
+  for (const LifecycleEvent& event : PackageEvents(attempt_, PackagesOfProcesses(pids))) {
+    (void)WriteAll(STDIN_FILENO, FormatLifecycleEvent(event), "news");
+  }
+  _exit(0);
 }
 
 void Supervisor::Reap() {

@@ -69,6 +69,8 @@ class Supervisor {
   void ReadControl();
   void ReadNews();
   void TakeNews(absl::string_view line);
+  // Lists the packages of the job's Python, in a process that tells them as news.
+  void ListPackages();
   void Reap();
   void LookForOrphans();
 
@@ -111,10 +113,11 @@ class Supervisor {
   const bool adopts_orphans_;
 
   State state_ = State::kRunning;
-  absl::Duration deadline_ = absl::InfiniteDuration();    // of the state, in boot time
-  absl::Duration retry_at_ = absl::InfiniteDuration();    // of writes that failed
-  absl::Duration next_guard_ = absl::ZeroDuration();      // next call of tend_guard
-  absl::Duration next_cut_ = absl::ZeroDuration();        // earliest next cut, after a failed one
+  absl::Duration deadline_ = absl::InfiniteDuration();  // of the state, in boot time
+  absl::Duration retry_at_ = absl::InfiniteDuration();  // of writes that failed
+  absl::Duration next_guard_ = absl::ZeroDuration();    // next call of tend_guard
+  absl::Duration next_cut_ = absl::ZeroDuration();      // earliest next cut, after a failed one
+  absl::Duration list_packages_at_ = absl::InfiniteDuration();
   absl::Duration look_again_ = absl::InfiniteDuration();  // for processes that nobody adopted
   bool child_reaped_ = false;
   int wait_status_ = 0;

@@ -215,6 +215,7 @@ const char* EntryPhaseWord(EntryPhase phase) {
 }
 
 bool BatchView::over() const {
+  if (schedule.has_value() && !schedule->ended) return false;
   return std::all_of(entries.begin(), entries.end(),
                      [](const EntryView& view) { return view.over(); });
 }

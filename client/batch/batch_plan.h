@@ -41,6 +41,7 @@ struct EntryView {
 
 struct BatchView {
   Batch batch;
+  std::optional<Schedule> schedule;
   std::vector<EntryView> entries;
 
   bool over() const;

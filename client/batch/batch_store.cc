@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/suggest.h"
+#include "client/batch/entry_is_live.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/sqlite/sqlite.h"
@@ -46,11 +47,14 @@ CREATE TABLE IF NOT EXISTS batch_attempts (
 CREATE INDEX IF NOT EXISTS batch_attempts_batch ON batch_attempts (batch_id);
 )sql";
 
-// True for an entry `e` whose run `r` (a LEFT JOIN) may still do something: it is being started,
-// its end is not known, or gpuctl keep resumes it.
-#define GPUCTL_ENTRY_IS_LIVE                                                    \
-  "(e.state = 'starting' OR (e.state = 'started' AND r.run_id IS NOT NULL AND " \
-  "(r.end_state IS NULL OR (r.end_cause = 'preempted' AND e.followed < e.resumes))))"
+constexpr char kScheduleTable[] = R"sql(
+CREATE TABLE IF NOT EXISTS batch_schedules (
+  batch_id TEXT PRIMARY KEY, cron TEXT NOT NULL, launch TEXT NOT NULL, overlap INTEGER NOT NULL,
+  priority INTEGER NOT NULL, resumes INTEGER NOT NULL, gpus INTEGER NOT NULL,
+  next_ms INTEGER NOT NULL, last_ms INTEGER NOT NULL DEFAULT 0, ended INTEGER NOT NULL DEFAULT 0,
+  why TEXT NOT NULL DEFAULT ''
+) WITHOUT ROWID;
+)sql";
 
 #define GPUCTL_ENTRY_COLUMNS                                                                  \
   "e.entry_id, e.batch_id, e.number, e.name, e.parameters, e.launch, e.priority, e.after, "   \
@@ -186,6 +190,10 @@ absl::StatusOr<std::unique_ptr<BatchStore>> BatchStore::Open(const std::string& 
                         doing);
   ASSIGN_OR_RETURN(const bool found, there.Step());
   if (!found) RETURN_IF_ERROR(SqliteExecute(database, kTables, doing));
+  SqliteStatement scheduled(database, "SELECT 1 FROM sqlite_master WHERE name = 'batch_schedules'",
+                            doing);
+  ASSIGN_OR_RETURN(const bool has_schedules, scheduled.Step());
+  if (!has_schedules) RETURN_IF_ERROR(SqliteExecute(database, kScheduleTable, doing));
   return store;
 }
 
@@ -219,6 +227,11 @@ absl::Status BatchStore::InsertLocked(const Batch& batch, const std::vector<Entr
     return absl::AlreadyExistsError(absl::StrCat("there is a batch ", batch.name));
   }
   RETURN_IF_ERROR(InsertHosts(database_, batch));
+  return InsertEntries(batch.batch_id, entries);
+}
+
+absl::Status BatchStore::InsertEntries(const std::string& batch_id,
+                                       const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) {
     nlohmann::json parameters = nlohmann::json::array();
     for (const auto& [name, value] : entry.parameters) parameters.push_back({name, value});
@@ -227,7 +240,7 @@ absl::Status BatchStore::InsertLocked(const Batch& batch, const std::vector<Entr
                         "launch, priority, after, state, resumes, gpus) "
                         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?)",
                         absl::StrCat("record entry ", entry.name));
-    one.Bind(entry.entry_id).Bind(batch.batch_id).Bind(int64_t{entry.number}).Bind(entry.name);
+    one.Bind(entry.entry_id).Bind(batch_id).Bind(int64_t{entry.number}).Bind(entry.name);
     one.Bind(ToText(parameters)).Bind(entry.launch_json).Bind(int64_t{entry.priority});
     one.Bind(ToText(entry.after)).Bind(int64_t{entry.resumes}).Bind(int64_t{entry.gpus});
     RETURN_IF_ERROR(one.Run());
@@ -280,7 +293,10 @@ absl::StatusOr<std::vector<Batch>> BatchStore::List(bool open_only) {
         kBatchColumns,
         open_only ? "WHERE EXISTS (SELECT 1 FROM batch_entries e LEFT JOIN runs r USING (run_id) "
                     "WHERE e.batch_id = b.batch_id AND (e.state = 'waiting' "
-                    "OR " GPUCTL_ENTRY_IS_LIVE ")) "
+                    "OR " GPUCTL_ENTRY_IS_LIVE
+                    ")) "
+                    "OR EXISTS (SELECT 1 FROM batch_schedules s WHERE s.batch_id = b.batch_id AND "
+                    "NOT s.ended) "
                   : "",
         "ORDER BY created_ms, name");
     SqliteStatement select(database_, query.c_str(), "list the batches");

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,19 @@ struct Batch {
   double agreed_usd_per_hour = 0;      // the highest price that the user was shown and agreed to
   std::vector<std::string> tags;       // of its runs
   std::vector<BatchHost> hosts;
+};
+
+// A batch that gets an entry at each time of a schedule.
+struct Schedule {
+  std::string batch_id;
+  std::string cron;                          // as typed (ParseCron)
+  std::string launch_json;                   // the LaunchRecord of each run, without a name
+  bool overlap = false;                      // an entry also comes while an earlier one is not over
+  int priority = 0, resumes = 0, gpus = -1;  // of its entries
+  int64_t next_ms = 0;                       // when the next entry is due
+  int64_t last_ms = 0;                       // when the last one was due; 0: none was yet
+  bool ended = false;                        // no entry comes any more
+  std::string why;  // why the last time went by without an entry; "" when it did not
 };
 
 enum class EntryState {
@@ -108,6 +122,22 @@ class BatchStore {
 
   // Stores a batch with all its entries at once. ALREADY_EXISTS when there is one of that name.
   absl::Status Insert(const Batch& batch, const std::vector<Entry>& entries);
+  // Does the same for a batch without entries that has a schedule.
+  absl::Status InsertScheduled(const Batch& batch, const Schedule& schedule);
+  // Replaces the schedule of a batch, its digest, and lets it go on if it had ended.
+  absl::Status ReplaceSchedule(const Batch& batch, const Schedule& schedule);
+  // Returns all schedules, also those that have ended, by the ids of their batches.
+  absl::StatusOr<std::map<std::string, Schedule>> Schedules();
+  // Makes the entry that `seen` owes, in one transaction: however many processes do this at once,
+  // and wherever one is killed, each time makes one entry at most. `next_ms` is the time after it.
+  // `make` returns the entry with this name. Without `overlap` no entry is made, and the time goes
+  // by, while an earlier one is not over. Returns false when nothing was made.
+  absl::StatusOr<bool> MakeDue(
+      const Schedule& seen, const std::string& batch_name, int64_t next_ms,
+      const std::function<absl::StatusOr<Entry>(const std::string& name)>& make);
+  // Ends the batch's schedule, if it has one that lives. Returns whether it had.
+  absl::StatusOr<bool> EndSchedule(absl::string_view batch_id);
+
   // Replaces the limits of a batch and adds hosts that it lacks.
   absl::Status SetLimits(const Batch& batch);
 
@@ -157,6 +187,7 @@ class BatchStore {
  private:
   explicit BatchStore(sqlite3* database) : database_(database) {}
   absl::Status InTransaction(const std::function<absl::Status()>& work);
+  absl::Status InsertEntries(const std::string& batch_id, const std::vector<Entry>& entries);
   absl::Status InsertLocked(const Batch& batch, const std::vector<Entry>& entries);
   absl::Status ClaimLocked(const ClaimRequest& request);
   absl::Status CheckMachineIsFree(const ClaimRequest& request);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/paths.h"
 #include "client/batch/entry_spec.h"
+#include "client/dispatch/due_schedules.h"
 #include "client/dispatch/settle_claims.h"
 #include "client/follow/catch_up_all.h"
 #include "client/follow/run_outcome.h"
@@ -222,6 +223,7 @@ absl::StatusOr<std::vector<BatchView>> ReadBatches(RunStore& runs, BatchStore& b
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, runs.List());
   std::map<std::string, RunRow> by_id;
   for (RunRow& row : rows) by_id.emplace(row.run_id, std::move(row));
+  ASSIGN_OR_RETURN(const auto schedules, batches.Schedules());
   ResumedRuns resumed(runs, batches);
   std::vector<BatchView> views;
   std::vector<Entry> ended;
@@ -229,6 +231,9 @@ absl::StatusOr<std::vector<BatchView>> ReadBatches(RunStore& runs, BatchStore& b
     if (!IsOneOf(names, batch.name)) continue;
     BatchView& view = views.emplace_back();
     view.batch = batch;
+    if (const auto one = schedules.find(batch.batch_id); one != schedules.end()) {
+      view.schedule = one->second;
+    }
     ASSIGN_OR_RETURN(std::vector<Entry> entries, batches.Entries(batch.batch_id));
     for (Entry& entry : entries) {
       std::optional<RunRow> run;
@@ -312,6 +317,7 @@ absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore&
   bool look = true;
   while (true) {
     if (look) {
+      RETURN_IF_ERROR(MakeDueEntries(context, batches));
       ASSIGN_OR_RETURN(const StartPlan plan, PlanNow(context, holdings, runs, batches));
       for (const auto& [entry_id, why] : plan.cancels) {
         RETURN_IF_ERROR(batches.EndWaiting(entry_id, EntryState::kCancelled, why).status());

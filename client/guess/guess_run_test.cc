@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "client/guess/python_script.h"
 #include "client/spec/run_spec.h"
 #include "common/files/files.h"
@@ -39,7 +40,7 @@ GuessedRun GuessFor(const std::map<std::string, std::string>& files) {
   if (!spec.ok()) return *run;
   EXPECT_OK(CheckRunSpec(*spec));
   EXPECT_EQ(spec->checkpoints, run->checkpoints);
-  EXPECT_EQ(spec->setup, run->setup);
+  EXPECT_EQ(absl::StripAsciiWhitespace(spec->setup), absl::StripAsciiWhitespace(run->setup));
   return *run;
 }
 

@@ -43,15 +43,16 @@ constexpr size_t kEnvironmentDigits = 12;
 // Returns the JSON of a run's setup; null for a run without one.
 nlohmann::ordered_json SetupToJson(const std::optional<SetupState>& setup) {
   if (!setup.has_value()) return {};
-  using Json = nlohmann::ordered_json;
+  const nlohmann::ordered_json none;
   const char* state = setup->running  ? "running"
                       : setup->failed ? "failed"
                       : setup->reused ? "reused"
                                       : "made";
   const double took_s = static_cast<double>(setup->ended_ms - setup->started_ms) / 1000;
   return {{"state", state},
-          {"environment", setup->environment.empty() ? Json() : Json(setup->environment)},
-          {"took_s", setup->running ? Json() : Json(took_s)}};
+          {"environment",
+           setup->environment.empty() ? none : nlohmann::ordered_json(setup->environment)},
+          {"took_s", setup->running ? none : nlohmann::ordered_json(took_s)}};
 }
 
 RunPhase PhaseOf(const RunEnd& end) {

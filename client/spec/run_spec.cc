@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/base/cron.h"
 #include "client/base/port_pair.h"
 #include "client/base/quantity.h"
 #include "client/base/suggest.h"
@@ -515,6 +516,12 @@ absl::Status CheckStopIf(const std::string& text) {
                      : absl::InvalidArgumentError(absl::StrCat("stop_if: ", status.message()));
 }
 
+absl::Status CheckEvery(const std::string& text) {
+  const absl::Status status = ParseCron(text).status();
+  return status.ok() ? status
+                     : absl::InvalidArgumentError(absl::StrCat("every: ", status.message()));
+}
+
 // "500 steps" or a mapping, or several of them.
 YamlType Plateaus(RunSpec* spec) {
   const auto fields = [](Plateau* plateau) -> std::vector<YamlField> {
@@ -593,6 +600,8 @@ std::vector<YamlField> RunFields(RunSpec* spec) {
       {"output_limit", Size(&spec->output_limit_bytes), "the oldest output beyond it is removed"},
       {"retry", Retry(spec), "when the job is started again"},
       {"after", Strings(&spec->after), "runs that must have succeeded first; for submit"},
+      {"every", Text(&spec->every, CheckEvery, ScalarSchema()),
+       "times at which gpuctl keep starts it, as in a crontab, like 0 3 * * *; for submit"},
       {"stop_if", Texts(&spec->stop_if, CheckStopIf, ScalarSchema()),
        "the node stops the job when one holds, like loss is nan or loss > 20"},
       {"plateau", Plateaus(spec), "the node stops the job when the loss no longer falls"},

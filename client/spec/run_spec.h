@@ -95,6 +95,7 @@ struct RunSpec {
   absl::Duration retry_backoff = absl::Seconds(10);
   // Runs, and entries of batches, that must have succeeded first; only submit takes them.
   std::vector<std::string> after;
+  std::string every;  // times of a schedule (ParseCron); only submit takes it
   NotifyRequest notify;
   // Conditions under which the node stops the job.
   std::vector<std::string> stop_if;

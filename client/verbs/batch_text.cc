@@ -1,5 +1,6 @@
 #include "client/verbs/batch_text.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -71,6 +72,16 @@ Json BatchToJson(const BatchView& view, const BatchMoney& money) {
   for (const BatchHost& host : batch.hosts) {
     if (!host.target_name.empty()) json["nodes"].push_back(host.target_name);
   }
+  if (const std::optional<Schedule>& schedule = view.schedule; schedule.has_value()) {
+    json["schedule"] = {
+        {"every", schedule->cron},
+        {"overlap", schedule->overlap},
+        {"next", schedule->ended ? Json() : Json(FormatRfc3339(schedule->next_ms))},
+        {"last", schedule->last_ms > 0 ? Json(FormatRfc3339(schedule->last_ms)) : Json()},
+        {"skipped", TextOrNull(schedule->why)}};
+  } else {
+    json["schedule"] = nullptr;
+  }
   json["spent_usd"] = money.spent;
   json["promised_usd"] = money.may_spend;
   for (const EntryPhase phase : kPhases) json[EntryPhaseWord(phase)] = CountOf(view, phase);
@@ -102,8 +113,11 @@ Json EntryToJson(const EntryView& view) {
 
 std::vector<TableRow> BatchTable(CommandContext& context, const std::vector<BatchView>& views,
                                  const std::vector<BatchMoney>& money) {
+  const bool scheduled = std::any_of(
+      views.begin(), views.end(), [](const BatchView& view) { return view.schedule.has_value(); });
   std::vector<TableRow> table = {{"BATCH", "WAITING", "RUNNING", "DONE", "FAILED", "CANCELLED",
                                   "AT ONCE", "SPENT", "CAP", "AGE"}};
+  if (scheduled) table[0].push_back("NEXT");
   for (size_t i = 0; i < views.size(); ++i) {
     const BatchView& view = views[i];
     const auto count = [&view](EntryPhase phase) { return absl::StrCat(CountOf(view, phase)); };
@@ -116,8 +130,27 @@ std::vector<TableRow> BatchTable(CommandContext& context, const std::vector<Batc
                      absl::StrCat(view.batch.max_parallel),
                      view.batch.rents ? FormatUsd(money[i].spent) : "-",
                      cap.has_value() ? FormatUsd(*cap) : "-", Ago(context, view.batch.created_ms)});
+    if (!scheduled) continue;
+    table.back().push_back(view.schedule.has_value() && !view.schedule->ended
+                               ? LocalTimeText(view.schedule->next_ms)
+                               : "-");
   }
   return table;
+}
+
+std::string LocalTimeText(int64_t ms) {
+  return absl::FormatTime("%Y-%m-%d %H:%M", absl::FromUnixMillis(ms), absl::LocalTimeZone());
+}
+
+std::string DescribeSchedule(const Schedule& schedule) {
+  std::string text = absl::StrCat("every ", schedule.cron);
+  if (schedule.ended) return absl::StrCat(text, ": ended");
+  absl::StrAppend(&text, ", next ", LocalTimeText(schedule.next_ms));
+  if (schedule.last_ms > 0 && !schedule.why.empty()) {
+    absl::StrAppend(&text, "; ", LocalTimeText(schedule.last_ms), " went by, because ",
+                    schedule.why);
+  }
+  return text;
 }
 
 std::vector<TableRow> EntryTable(const BatchView& view) {

@@ -44,6 +44,11 @@ std::string DescribeCounts(const BatchView& view);
 // `signal_fd` readable ends the pass. Returns its JSON.
 absl::StatusOr<nlohmann::json> MakePass(absl::Duration patience, int signal_fd = -1);
 
+// Returns "2026-11-27 03:00", in this computer's time zone.
+std::string LocalTimeText(int64_t ms);
+// Returns "every 0 3 * * *, next 2026-11-27 03:00", and why the last time went by without a run.
+std::string DescribeSchedule(const Schedule& schedule);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_VERBS_BATCH_TEXT_H_

@@ -1,4 +1,5 @@
 // gpuctl cancel: takes runs out of a batch.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -32,6 +33,7 @@ class Canceller {
     if (const absl::StatusOr<Batch> batch = batches_.Get(name); batch.ok()) {
       ASSIGN_OR_RETURN(const std::vector<Entry> entries, batches_.Entries(batch->batch_id));
       for (const Entry& entry : entries) ids_.push_back(entry.entry_id);
+      batch_ids_.push_back(batch->batch_id);
       return absl::OkStatus();
     } else {
       ASSIGN_OR_RETURN(const std::optional<Entry> entry, batches_.FindEntry(name));
@@ -43,6 +45,17 @@ class Canceller {
 
   // Cancels all that wait before it stops one that runs: else the next would start meanwhile.
   absl::Status Cancel() {
+    for (const std::string& id : batch_ids_) {
+      ASSIGN_OR_RETURN(const bool ended, batches_.EndSchedule(id));
+      schedules_ += ended ? 1 : 0;
+      // One that came meanwhile.
+      ASSIGN_OR_RETURN(const std::vector<Entry> entries, batches_.Entries(id));
+      for (const Entry& entry : entries) {
+        if (std::find(ids_.begin(), ids_.end(), entry.entry_id) == ids_.end()) {
+          ids_.push_back(entry.entry_id);
+        }
+      }
+    }
     ASSIGN_OR_RETURN(cancelled_, batches_.CancelWaiting(ids_, kByUser));
     absl::Status error;
     for (const std::string& id : ids_) error.Update(End(id));
@@ -50,6 +63,7 @@ class Canceller {
   }
 
   int cancelled() const { return cancelled_; }
+  int schedules() const { return schedules_; }
   int stopped() const { return stopped_; }
   int left() const { return left_; }
   absl::StatusOr<std::vector<EntryView>> Views() {
@@ -111,8 +125,8 @@ class Canceller {
   RunStore& runs_;
   BatchStore& batches_;
   const bool running_;
-  std::vector<std::string> ids_;
-  int cancelled_ = 0, stopped_ = 0, left_ = 0;
+  std::vector<std::string> ids_, batch_ids_;
+  int schedules_ = 0, cancelled_ = 0, stopped_ = 0, left_ = 0;
 };
 
 }  // namespace
@@ -140,6 +154,7 @@ absl::StatusOr<int> CmdCancel(CommandContext& context, std::vector<std::string> 
     context.PrintJsonList("entries", objects);
     return kExitOk;
   }
+  if (canceller.schedules() > 0) context.Say("its schedule ended: no run is started any more");
   context.Say(
       absl::StrCat("cancelled: ", canceller.cancelled(), ", stopped: ", canceller.stopped()));
   if (canceller.left() > 0) {

@@ -152,8 +152,8 @@ absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> ar
   VerbParser parser(
       context, "diff RUN OTHER [FLAGS]",
       "Shows how two runs differ: what was asked for, the commit and the content of the\n"
-      "work directory, the machine, and how they went. Packages are compared where gpuctl\n"
-      "show RUN --packages has recorded those of both.",
+      "work directory, the machine, and how they went. Packages are compared where those of\n"
+      "both are recorded: by the machine itself, or by gpuctl show RUN --packages.",
       "  gpuctl diff amber-fox-3 amber-fox-4\n"
       "  gpuctl diff amber-fox-3 amber-fox-4 --patch");
   parser.Option("RUN", first_name, "Name, id, or the beginning of one").Required();

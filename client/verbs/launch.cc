@@ -81,6 +81,10 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(LaunchPlan plan,
                    MakeLaunchPlan(context, holdings, flags, like.has_value() ? &*like : nullptr,
                                   on.has_value() ? &*on : nullptr));
+  if (!plan.spec.every.empty()) {
+    return UsageError("every: starts a run again and again, and launch starts it once, now",
+                      "gpuctl submit takes it; or take every: out of the run file");
+  }
   if (!plan.spec.after.empty()) {
     return UsageError("after: waits for other runs, and launch starts at once",
                       "gpuctl submit waits; or take after: out of the run file");

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/dispatch/dispatch_pass.h"
+#include "client/dispatch/due_schedules.h"
 #include "client/dispatch/start_entry.h"
 #include "client/market/holdings.h"
 #include "client/terminal/console.h"
@@ -143,7 +144,12 @@ absl::Status Print(CommandContext& context, Holdings& holdings, BatchStore& batc
                              : "no batch is open; gpuctl queue -a lists those that are over");
     }
   } else {
-    for (const BatchView& view : views) PrintEntries(context, view);
+    for (const BatchView& view : views) {
+      PrintEntries(context, view);
+      if (view.schedule.has_value()) {
+        context.Say(absl::StrCat(view.batch.name, ": ", DescribeSchedule(*view.schedule)));
+      }
+    }
   }
   return absl::OkStatus();
 }
@@ -180,6 +186,7 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
   std::map<std::string, EntryView> before;
   if (!flags.offline) {
     if (flags.pass) {
+      RETURN_IF_ERROR(MakeDueEntries(context, *batches));
       ASSIGN_OR_RETURN(before, OpenEntries(*runs, *batches));
     }
     ASSIGN_OR_RETURN(stuck, AskMachines(context, *runs, *batches, kAskFor));

@@ -15,6 +15,7 @@
 #include "client/batch/entry_spec.h"
 #include "client/batch/parameters.h"
 #include "client/dispatch/dispatch_pass.h"
+#include "client/dispatch/due_schedules.h"
 #include "client/launch/launch_flags.h"
 #include "client/launch/launch_plan.h"
 #include "client/launch/plan_text.h"
@@ -45,9 +46,9 @@ constexpr size_t kShownEntries = 4;
 struct SubmitFlags {
   LaunchFlags launch;
   std::vector<std::string> files, sweep, hosts, after;
-  std::string csv, name, max_cost;
+  std::string csv, name, max_cost, every;
   int sample = 0, seed = 0, max_parallel = 0, priority = 0;
-  bool sampled = false, seeded = false;
+  bool sampled = false, seeded = false, overlap = false;
 };
 
 // A run file, or the command line alone, with the runs that are made of it.
@@ -56,6 +57,7 @@ struct Source {
   LaunchPlan plan;   // without parameters
   LaunchRecord record;
   std::vector<std::string> after;
+  std::string every;
 };
 
 absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::string>& args,
@@ -87,6 +89,9 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
               "--gpus as many as one machine has GPUs for)")
       .Range(1, kMostEntries);
   parser.Option("--max-cost", flags.max_cost, "Most that the batch may cost in all, in USD");
+  parser.Option("--every", flags.every,
+                "Start a run at these times, as in a crontab: \"0 3 * * *\"");
+  parser.Switch("--overlap", flags.overlap, "With --every: also while the run before is not over");
   parser.Option("--priority", flags.priority, "Higher ones start first (default 0)")
       .Range(-1000, 1000);
   parser.Option("--after", flags.after, "Run, entry or batch that must have succeeded first");
@@ -179,8 +184,11 @@ class Submission {
     if (flags_.files.empty()) RETURN_IF_ERROR(AddSource(""));
     for (const std::string& file : flags_.files) RETURN_IF_ERROR(AddSource(file));
     RETURN_IF_ERROR(MakeBatch());
-    RETURN_IF_ERROR(MakeEntries(parameters));
-    RETURN_IF_ERROR(CheckShared());
+    RETURN_IF_ERROR(MakeSchedule(parameters));
+    if (!schedule_.has_value()) {
+      RETURN_IF_ERROR(MakeEntries(parameters));
+      RETURN_IF_ERROR(CheckShared());
+    }
     batch_.max_parallel = Parallel();
     return SetMoney();
   }
@@ -189,6 +197,7 @@ class Submission {
   const Batch& batch() const { return batch_; }
   Batch& batch() { return batch_; }
   const std::vector<Entry>& entries() const { return entries_; }
+  const std::optional<Schedule>& schedule() const { return schedule_; }
   const SubmitFlags& flags() const { return flags_; }
   const Source& first() const { return sources_.front(); }
 
@@ -205,6 +214,7 @@ class Submission {
   absl::Status ReadHosts();
   absl::Status AddSource(const std::string& file);
   absl::Status MakeBatch();
+  absl::Status MakeSchedule(const std::vector<Parameters>& parameters);
   absl::Status MakeEntries(const std::vector<Parameters>& parameters);
   absl::Status CheckShared() const;
   absl::Status SetMoney();
@@ -223,6 +233,7 @@ class Submission {
   std::vector<BatchHost> hosts_;
   Batch batch_;
   std::vector<Entry> entries_;
+  std::optional<Schedule> schedule_;
   double one_usd_ = 0, bound_usd_ = 0;
 };
 
@@ -264,6 +275,7 @@ absl::Status Submission::AddSource(const std::string& file) {
     source.name.resize(std::min(source.name.size(), source.name.rfind('.')));
   }
   source.after = std::exchange(spec.after, {});
+  source.every = std::exchange(spec.every, "");
   const bool to_rent = hosts_.empty() || !flags.resources.providers.empty();
   if (!to_rent) {
     const BatchHost& host = hosts_.front();
@@ -329,6 +341,50 @@ absl::StatusOr<std::vector<std::string>> Submission::Resolve(
     references.push_back(absl::StrCat("run:", row.run_id));
   }
   return references;
+}
+
+// Makes the schedule, if the run file or the command line has times.
+absl::Status Submission::MakeSchedule(const std::vector<Parameters>& parameters) {
+  std::string every = flags_.every;
+  for (const Source& source : sources_) {
+    if (every.empty()) every = source.every;
+  }
+  if (every.empty() && flags_.overlap) {
+    return UsageError("--overlap goes with --every", "gpuctl submit --help");
+  }
+  if (every.empty()) return absl::OkStatus();
+  const Source& source = first();
+  if (sources_.size() > 1 || parameters.size() > 1 || !parameters.front().empty() ||
+      !source.after.empty() || !flags_.after.empty()) {
+    return UsageError("every: starts one run at each time, without parameters and without after",
+                      "submit one run file; a script that calls gpuctl submit --sweep is one, too");
+  }
+  const absl::StatusOr<int64_t> next_ms = NextTimeMs(every, context_.NowMs());
+  if (!next_ms.ok()) {
+    return UsageError(absl::StrCat("every: ", next_ms.status().message()),
+                      "for example --every \"0 3 * * *\": each day at three");
+  }
+  if (batch_.rents && flags_.max_cost.empty()) {
+    return UsageError("every: rents again and again, and nothing says how much it may cost in all",
+                      "--max-cost USD limits what all its runs may cost together");
+  }
+  Schedule& schedule = schedule_.emplace();
+  schedule.batch_id = batch_.batch_id;
+  schedule.cron = every;
+  schedule.overlap = flags_.overlap;
+  schedule.priority = flags_.priority;
+  schedule.next_ms = *next_ms;
+  // Fails now, and not at three in the night.
+  const absl::StatusOr<LaunchRecord> record =
+      WithParameters(source.record, absl::StrCat(batch_.name, "-1"), {});
+  if (!record.ok()) return UsageError(record.status().message(), "gpuctl submit --help");
+  const bool resumes = batch_.rents && ResumesWhenPreempted(record->spec);
+  schedule.resumes = resumes ? record->spec.max_retries : 0;
+  schedule.gpus = record->spec.gpus.value_or(-1);
+  schedule.launch_json = FormatLaunchRecord(source.record);
+  batch_.digest =
+      BatchDigest({schedule.launch_json, schedule.cron, schedule.overlap ? "overlap" : ""});
+  return absl::OkStatus();
 }
 
 absl::Status Submission::MakeEntries(const std::vector<Parameters>& parameters) {
@@ -412,6 +468,10 @@ absl::Status Submission::SetMoney() {
     batch_.agreed_usd_per_hour = std::max(batch_.agreed_usd_per_hour, price);
     const double one = AgreeLimits(plan.spec, price).cost_usd;
     one_usd_ = std::max(one_usd_, one);
+    if (schedule_.has_value()) {
+      bound_usd_ = *batch_.max_cost_usd;
+      continue;
+    }
     const int runs = static_cast<int>(entries_.size() / sources_.size());
     // With m machines of k places n runs take at most ⌈n/k⌉ + m - 1 times what one may cost: none
     // starts while a place is free.
@@ -437,6 +497,8 @@ int Submission::RunsOnOne() const {
 }
 
 int Submission::Parallel() const {
+  if (schedule_.has_value() && !schedule_->overlap) return 1;
+  if (schedule_.has_value()) return flags_.max_parallel > 0 ? flags_.max_parallel : kMostEntries;
   if (flags_.max_parallel > 0) return flags_.max_parallel;
   const bool shares =
       std::all_of(entries_.begin(), entries_.end(), [](const Entry& one) { return one.gpus >= 0; });
@@ -446,9 +508,12 @@ int Submission::Parallel() const {
 
 std::vector<std::string> Submission::Text() const {
   const size_t count = entries_.size();
-  std::vector<std::string> lines = {absl::StrCat("batch     ", batch_.name, ": ", count,
-                                                 count == 1 ? " run, " : " runs, ", "at most ",
-                                                 batch_.max_parallel, " at once")};
+  const std::string what =
+      schedule_.has_value()
+          ? absl::StrCat(DescribeSchedule(*schedule_), schedule_->overlap ? "" : ", one at once")
+          : absl::StrCat(count, count == 1 ? " run, " : " runs, ", "at most ", batch_.max_parallel,
+                         " at once");
+  std::vector<std::string> lines = {absl::StrCat("batch     ", batch_.name, ": ", what)};
   for (size_t i = 0; i < count && i < kShownEntries; ++i) {
     if (entries_[i].parameters.empty()) continue;
     lines.push_back(absl::StrCat("          ", entries_[i].name, "  ",
@@ -480,6 +545,9 @@ nlohmann::ordered_json Submission::ToJson() const {
                                  {"digest", batch_.digest},
                                  {"max_parallel", batch_.max_parallel},
                                  {"rents", batch_.rents}};
+  plan["every"] = schedule_.has_value() ? nlohmann::ordered_json(schedule_->cron) : nullptr;
+  plan["next"] =
+      schedule_.has_value() ? nlohmann::ordered_json(FormatRfc3339(schedule_->next_ms)) : nullptr;
   plan["cost_usd"] = batch_.rents ? nlohmann::ordered_json(MostCost()) : nullptr;
   plan["each_cost_usd"] = batch_.rents ? nlohmann::ordered_json(one_usd_) : nullptr;
   plan["max_price_usd_per_hour"] =
@@ -528,6 +596,22 @@ absl::Status TakeOver(CommandContext& context, BatchStore& batches, Submission& 
   return absl::OkStatus();
 }
 
+// Brings the stored schedule of the same name up to date with what was typed.
+absl::Status ReplaceSchedule(CommandContext& context, BatchStore& batches, Submission& submission,
+                             const Batch& stored, const Schedule& before) {
+  Batch wanted = submission.batch();
+  wanted.batch_id = stored.batch_id;
+  RETURN_IF_ERROR(batches.SetLimits(wanted));
+  if (stored.digest == wanted.digest && !before.ended) {
+    context.Say(absl::StrCat(stored.name, " is submitted already, and goes on"));
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(batches.ReplaceSchedule(wanted, *submission.schedule()));
+  context.Say(absl::StrCat(stored.name, before.ended ? " goes on" : " is replaced", ": ",
+                           DescribeSchedule(*submission.schedule())));
+  return absl::OkStatus();
+}
+
 absl::Status PrintSubmitted(CommandContext& context, RunStore& runs, BatchStore& batches,
                             const std::string& name, bool again) {
   ASSIGN_OR_RETURN(const std::vector<BatchView> views,
@@ -536,6 +620,7 @@ absl::Status PrintSubmitted(CommandContext& context, RunStore& runs, BatchStore&
   if (!context.json()) {
     std::vector<std::string> names;
     for (const EntryView& view : views[0].entries) names.push_back(view.entry.name);
+    if (views[0].schedule.has_value()) names = {name};
     context.PrintLines(names);
     return absl::OkStatus();
   }
@@ -554,6 +639,11 @@ absl::Status TellOfBatch(CommandContext& context, RunStore& runs, BatchStore& ba
                    ReadBatches(runs, batches, {name}, /*open_only=*/false));
   if (views.empty()) return absl::OkStatus();
   MarkQueued(context, views);
+  if (views[0].schedule.has_value()) {
+    context.Say(absl::StrCat(name, ": ", DescribeSchedule(*views[0].schedule)));
+    context.Hint("gpuctl keep --install starts its runs; with --every 1m they begin on time");
+    return absl::OkStatus();
+  }
   context.Say(absl::StrCat(name, ": ", DescribeCounts(views[0])));
   if (CountOf(views[0], EntryPhase::kWaiting) > 0) {
     context.Hint(absl::StrCat("gpuctl wait --batch ", name,
@@ -602,11 +692,17 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
     return kExitFailed;
   }
   const std::string& name = submission.batch().name;
-  absl::Status stored = batches->Insert(submission.batch(), submission.entries());
+  absl::Status stored = submission.schedule().has_value()
+                            ? batches->InsertScheduled(submission.batch(), *submission.schedule())
+                            : batches->Insert(submission.batch(), submission.entries());
   const bool again = absl::IsAlreadyExists(stored);
   if (again) {
     ASSIGN_OR_RETURN(const Batch before, batches->Get(name));
-    stored = TakeOver(context, *batches, submission, before);
+    ASSIGN_OR_RETURN(const auto schedules, batches->Schedules());
+    const auto schedule = schedules.find(before.batch_id);
+    stored = submission.schedule().has_value() && schedule != schedules.end()
+                 ? ReplaceSchedule(context, *batches, submission, before, schedule->second)
+                 : TakeOver(context, *batches, submission, before);
   }
   RETURN_IF_ERROR(stored);
   RETURN_IF_ERROR(PrintSubmitted(context, *runs, *batches, name, again));

@@ -281,6 +281,24 @@ std::vector<OutputPart> OutputPartsOf(const Lifecycle& lifecycle) {
   return parts;
 }
 
+std::vector<LifecycleEvent> PackageEvents(int attempt, const std::vector<std::string>& packages) {
+  constexpr size_t kMostBytes = kMaxLineBytes / 2;
+  std::vector<LifecycleEvent> events;
+  size_t bytes = 0;
+  for (const std::string& package : packages) {
+    if (events.empty() || bytes + package.size() > kMostBytes) {
+      LifecycleEvent& event = events.emplace_back();
+      event.type = Type::kPackages;
+      event.attempt = attempt;
+      event.packages.emplace();
+      bytes = 0;
+    }
+    bytes += package.size() + 3;
+    events.back().packages->push_back(package);
+  }
+  return events;
+}
+
 std::vector<std::string> PackagesOf(const Lifecycle& lifecycle) {
   std::vector<std::string> packages;
   int attempt = 0;

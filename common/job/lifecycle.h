@@ -142,6 +142,9 @@ struct OutputPart {
 // Returns the parts in their order. Two that begin at one place are both there.
 std::vector<OutputPart> OutputPartsOf(const Lifecycle& lifecycle);
 
+// Returns the `packages` lines of an attempt, each short enough for a reader; none for no packages.
+std::vector<LifecycleEvent> PackageEvents(int attempt, const std::vector<std::string>& packages);
+
 // Returns the packages of the newest attempt that told them, in the order of the lines.
 std::vector<std::string> PackagesOf(const Lifecycle& lifecycle);
 

@@ -156,6 +156,25 @@ def test_uv_with_and_without_setup(l):
     assert shown["packages"] == ["python==3.11.2", "demo==1.2"], shown["packages"]
 
 
+def test_packages_of_a_job_without_setup(l):
+    """The machine lists them after the job's first minute."""
+    site = os.path.join(l.dir, "venv/lib/python3.11/site-packages/mine-7.dist-info")
+    os.makedirs(site)
+    os.makedirs(os.path.join(l.dir, "venv/bin"))
+    os.symlink("/usr/bin/python3", os.path.join(l.dir, "venv/bin/python"))
+    with open(os.path.join(l.dir, "venv/pyvenv.cfg"), "w") as file:
+        file.write("home = /usr/bin\nversion = 3.11.2\n")
+    l.run("launch", "-d", "--no-workdir", "--name", "bare", "--",
+          os.path.join(l.dir, "venv/bin/python"), "-c", "import time; time.sleep(600)")
+    end = time.monotonic() + 120
+    while "mine==7" not in (l.json("show", "bare-1")["packages"] or []):
+        assert time.monotonic() < end, l.json("show", "bare-1")["packages"]
+        l.run("ps")  # asks the machine for what is new
+        time.sleep(1)
+    l.run("stop", "bare-1")
+    wait_until(lambda: run_of(l, "bare-1")["status"] == "stopped", "it is stopped")
+
+
 def test_two_launches_make_one_environment(l):
     write(l, "requirements.txt", "a\n")
     log = os.path.join(l.dir, "made.log")

@@ -1,5 +1,5 @@
-#ifndef GPUCTL_AGENT_SHIM_SAY_H_
-#define GPUCTL_AGENT_SHIM_SAY_H_
+#ifndef GPUCTL_AGENT_BASE_SAY_H_
+#define GPUCTL_AGENT_BASE_SAY_H_
 
 #include "absl/strings/string_view.h"
 
@@ -11,4 +11,4 @@ void Say(absl::string_view message);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_SHIM_SAY_H_
+#endif  // GPUCTL_AGENT_BASE_SAY_H_

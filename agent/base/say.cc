@@ -1,4 +1,4 @@
-#include "agent/shim/say.h"
+#include "agent/base/say.h"
 
 #include <unistd.h>
 
