@@ -93,8 +93,14 @@ std::string TopRunFollower::Remark() const {
   return "";
 }
 
-TopRun TopRunFollower::View() {
+RunStatus TopRunFollower::Status() const {
   RunStatus status = ended() ? StatusOfEnded(row_) : DeriveStatus(row_, mirror_.lifecycle());
+  AddQueueState(mirror_dir_, status);
+  return status;
+}
+
+TopRun TopRunFollower::View() {
+  const RunStatus status = Status();
   TopRun view;
   view.name = row_.name;
   view.node = row_.target.name;
@@ -106,10 +112,7 @@ TopRun TopRunFollower::View() {
     view.running_for = absl::Milliseconds(std::max<int64_t>(0, end_ms - status.started_ms));
   }
   view.remark = Remark();
-  if (view.remark.empty() && status.queue.has_value()) {
-    AddQueueState(mirror_dir_, status);
-    view.remark = DescribeQueue(*status.queue);
-  }
+  if (view.remark.empty() && status.queue.has_value()) view.remark = DescribeQueue(*status.queue);
   return view;
 }
 
