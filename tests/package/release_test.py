@@ -250,6 +250,7 @@ class ReleaseTest(unittest.TestCase):
                      "libsqlite3-dev", "libabsl-dev", "libc6-dev", "nlohmann-json3-dev"]:
             self.assertRegex(packages[name]["versionInfo"], r"^[\w.:+~-]+$", name)
         self.assertEqual(packages["libabsl-dev"]["licenseDeclared"], "Apache-2.0")
+        self.assertEqual(packages["uplot"]["licenseDeclared"], "MIT")
         ids = {package["SPDXID"] for package in sbom["packages"]}
         self.assertEqual(len(ids), len(sbom["packages"]))
         for relation in sbom["relationships"]:

@@ -45,7 +45,7 @@ export class Chart {
     this.title = h('h3', { text: chart.title });
     this.says = h('p', { class: 'chart-says' });
     this.place = h('div', { class: 'chart-place', role: 'img' });
-    this.element = h('figure', { class: 'chart' }, h('figcaption', {}, this.title, this.says),
+    this.element = h('figure', { class: 'chart', hidden: true }, h('figcaption', {}, this.title, this.says),
       this.place);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.place);
@@ -141,9 +141,9 @@ export class Chart {
           values.map((value) => (chart.from === STEPS ? (Number.isInteger(value) ? number(value) : '') : duration(value))) },
         { ...axis, size: 56, values: (plot, values) => values.map((value) => chart.text(value)) },
       ],
-      legend: { show: runs.length > 1 || used.length > 1, live: true },
+      legend: { show: runs.length > 1 || used.length > 1, live: true, markers: { dash: (plot, at) => (lines[at - 1]?.dash.length ? 'dashed' : 'solid'), fill: null } },
       cursor: { sync: { key: chart.from }, drag: { x: true, y: false }, points: { size: 6 } },
-      padding: [8, 8, 0, 0],
+      padding: [8, 18, 0, 0],
     };
   }
 
@@ -162,7 +162,7 @@ export class Chart {
 export class Charts {
   constructor() {
     this.charts = CHARTS.map((chart) => new Chart(chart));
-    this.nothing = h('p', { class: 'muted', text: 'No numbers yet.' });
+    this.nothing = h('p', { class: 'muted', text: 'Reading…' });
     this.element = h('div', { class: 'charts' }, this.nothing, this.charts.map((chart) => chart.element));
     this.dark = matchMedia('(prefers-color-scheme: dark)');
     this.repaint = () => {

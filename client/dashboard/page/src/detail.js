@@ -57,11 +57,11 @@ export class Detail {
         h('table', {}, head('GPU', 'Use', 'Memory', 'Power', 'Temperature'), this.gpuBody)));
     this.moneyBox = h('section', { 'aria-labelledby': 'money-title' }, h('h3', { id: 'money-title', text: 'Cost' }), this.money.element);
     this.charts = new Charts();
-    this.thinned = h('p', { class: 'muted', text: 'Very many steps: evenly chosen ones stand for all.' });
+    this.thinned = h('p', { class: 'muted', hidden: true, text: 'Very many steps: evenly chosen ones stand for all.' });
     this.newest = h('tbody');
     this.checkpointBody = h('tbody');
     this.noCheckpoints = h('p', { class: 'muted', text: 'None that gpuctl knows of.' });
-    this.checkpointTable = h('table', {}, head('Step', 'Made', 'Here'), this.checkpointBody);
+    this.checkpointTable = h('table', { class: 'checkpoints' }, head('Step', 'Made', 'Here'), this.checkpointBody);
     this.log = h('pre', { class: 'log', tabindex: '0', role: 'region', 'aria-label': 'Newest output',
       onscroll: () => { this.follows = this.log.scrollTop + this.log.clientHeight >= this.log.scrollHeight - 4; } });
     this.follows = true;
@@ -139,6 +139,7 @@ export class Detail {
     this.numbers.set('Gradient norm', some(run.grad_norm ?? null, number), isBroken(run.grad_norm));
     this.numbers.set('Epoch', some(run.epoch ?? null, (value) => `${number(value)}${run.total_epochs ? ` / ${run.total_epochs}` : ''}`));
     this.numbers.set('Time left', !ended && isNumber(run.seconds_left) ? duration(run.seconds_left) : null);
+    this.numbers.set(ended ? 'Running' : 'Ran', null);
     this.numbers.set(ended ? 'Ran' : 'Running', run.started
       ? duration(ended && run.ended ? (Date.parse(run.ended) - Date.parse(run.started)) / 1000 : since(run.started)) : null);
     this.numbers.set('GPU', gpu.use === null ? null : percent(gpu.use));

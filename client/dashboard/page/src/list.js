@@ -60,6 +60,7 @@ class Row {
 
   show(run, at, list) {
     this.run = run;
+    this.at = at;
     const { cells } = this;
     setAttribute(this.element, 'id', `run-${run.run_id}`);
     setAttribute(this.element, 'aria-rowindex', at + 2);
@@ -172,6 +173,10 @@ export class RunList {
       }
     }
     for (const at of wanted.values()) free.pop().show(this.runs[at], at, this);
+    // Screen readers read in the order of the elements.
+    this.rows.sort((a, b) => a.at - b.at).forEach((row, place) => {
+      if (this.space.children[place] !== row.element) this.space.insertBefore(row.element, this.space.children[place] ?? null);
+    });
     const active = this.activeRun;
     const inView = active && this.active >= first && this.active < last;
     setAttribute(this.element, 'aria-activedescendant', inView ? `run-${active.run_id}` : null);

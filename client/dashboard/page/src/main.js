@@ -199,10 +199,11 @@ function pick(id) {
 
 // --- The runs that were not sent at first. ---
 
+const SENT = 200; // of the newest
 let waiting = 0;
 function setFilter(text) {
   state.filter = text.trim().toLowerCase();
-  state.next = 0;
+  state.next = state.filter ? 0 : Math.min(state.total, SENT);
   state.matching = null;
   clearTimeout(waiting);
   if (state.filter) {
@@ -253,11 +254,7 @@ const pull = (run) => ask('pull', run);
 function dialog(title, body, buttons) {
   const box = h('dialog', { 'aria-labelledby': 'dialog-title' },
     h('form', { method: 'dialog' }, h('h2', { id: 'dialog-title', text: title }), body, h('div', { class: 'buttons' }, buttons)));
-  const before = document.activeElement;
-  box.addEventListener('close', () => {
-    box.remove();
-    if (before && before.isConnected) before.focus();
-  });
+  box.addEventListener('close', () => box.remove()); // the browser gives the focus back
   document.body.append(box);
   box.showModal();
   return box;
@@ -305,6 +302,7 @@ function take(name, data) {
     state.totals = data.totals;
     if (!state.ready) {
       state.ready = true;
+      state.next = Math.min(data.total, SENT); // the newest are all here
       if (!state.opened && !state.comparing) list.element.focus({ preventScroll: true });
       for (const text of data.notices) notice(text);
     }
