@@ -202,6 +202,11 @@ def test_narrow(l):
         assert BROWSER.count(".pane") == 0
         check_page(board)
         BROWSER.shot("narrow-detail")
+        BROWSER.do("press", keys=["Escape", "Escape"])
+        for width in (320, 400, 401, 540, 541, 740, 741, 1040, 1041, 1400):
+            BROWSER.do("size", width=width, height=700)
+            check_page(board)
+        BROWSER.open_run("narrow-with")
         BROWSER.do("size", width=1000, height=700)
         BROWSER.wait("document.querySelector('.pane').getClientRects().length === 1")
         check_page(board)

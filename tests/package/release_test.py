@@ -237,6 +237,8 @@ class ReleaseTest(unittest.TestCase):
             names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
         tracked = run("git", "-C", SOURCE, "ls-tree", "-r", "--name-only", "HEAD").split("\n")
         self.assertLessEqual({name for name in tracked if name and '"' not in name}, names)
+        # Homebrew builds from it without node.
+        self.assertIn("client/dashboard/page/dist/page.html.gz", names)
 
     def test_the_formula_is_ruby(self):
         self.assertEqual(run("ruby", "-c", self.file("gpuctl.rb")), "Syntax OK\n")
