@@ -32,29 +32,27 @@ endif()
 
 install(FILES README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
   DESTINATION share/doc/gpuctl)
-install(DIRECTORY docs DESTINATION share/doc/gpuctl FILES_MATCHING PATTERN *.md)
+install(DIRECTORY docs DESTINATION share/doc/gpuctl FILES_MATCHING PATTERN *.md
+  PATTERN *.json)
 
 # The time of the commit. TIMESTAMP takes it from the environment.
 execute_process(COMMAND bash -c "source deploy/version.sh && gpuctl_commit_time ."
   WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE commit_time OUTPUT_STRIP_TRAILING_WHITESPACE
   COMMAND_ERROR_IS_FATAL ANY)
 set(ENV{SOURCE_DATE_EPOCH} ${commit_time})
-string(TIMESTAMP GPUCTL_DATE "%Y-%m-%d" UTC)
 string(TIMESTAMP GPUCTL_RFC_DATE "%a, %d %b %Y %H:%M:%S +0000" UTC)
 include(GpuctlPackage)
 
-# Man pages and completions, from what `gpuctl VERB --help` says. A sanitized gpuctl is not installed.
-find_package(Python3 COMPONENTS Interpreter)
-if(NOT Python3_FOUND OR CMAKE_CROSSCOMPILING OR GPUCTL_SANITIZE)
-  message(STATUS "No man pages and completions: they need Python 3 and a gpuctl that runs here")
+# Man pages and completions, which gpuctl itself makes. A sanitized gpuctl is not installed.
+if(CMAKE_CROSSCOMPILING OR GPUCTL_SANITIZE)
+  message(STATUS "No man pages and completions: they need a gpuctl that runs here")
   return()
 endif()
 set(GPUCTL_PAGES ${CMAKE_BINARY_DIR}/pages)
 add_custom_command(OUTPUT ${GPUCTL_PAGES}/man1/gpuctl.1
   COMMAND ${CMAKE_COMMAND} -E rm -rf ${GPUCTL_PAGES}
-  COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/deploy/pages.py $<TARGET_FILE:gpuctl>
-    ${GPUCTL_PAGES} ${GPUCTL_DATE}
-  DEPENDS gpuctl ${PROJECT_SOURCE_DIR}/deploy/pages.py)
+  COMMAND sh ${PROJECT_SOURCE_DIR}/deploy/pages.sh $<TARGET_FILE:gpuctl> ${GPUCTL_PAGES}
+  DEPENDS gpuctl ${PROJECT_SOURCE_DIR}/deploy/pages.sh)
 add_custom_target(gpuctl_pages ALL DEPENDS ${GPUCTL_PAGES}/man1/gpuctl.1)
 install(DIRECTORY ${GPUCTL_PAGES}/man1 DESTINATION share/man)
 install(FILES ${GPUCTL_PAGES}/bash/gpuctl DESTINATION share/bash-completion/completions)

@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/suggest.h"
 #include "common/base/status_macros.h"
@@ -42,6 +44,23 @@ class UsageFormatter : public CLI::Formatter {
  private:
   std::string usage_;
 };
+
+// Takes the lines with an indent out of a text, without empty lines around them.
+std::string TakeExamples(std::string& text) {
+  std::string examples, notes;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    std::string& into = absl::StartsWith(line, "  ") ? examples : notes;
+    if (line.empty() && (notes.empty() || absl::EndsWith(notes, "\n\n"))) continue;
+    absl::StrAppend(&into, line, "\n");
+  }
+  text = std::string(absl::StripTrailingAsciiWhitespace(notes));
+  return std::string(absl::StripSuffix(examples, "\n"));
+}
+
+std::string WithExamples(const std::string& description, const std::string& examples) {
+  if (examples.empty()) return description;
+  return absl::StrCat(description, "\n\nExamples:\n", examples);
+}
 
 // Returns an error that tells a person what is wrong with `args`.
 absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::ParseError& error,
@@ -113,10 +132,14 @@ bool FlagSet::Flag::given() const { return option_->count() > 0; }
 FlagSet::FlagSet(const std::string& usage, const std::string& description,
                  const std::string& footer)
     : usage_(usage),
-      verb_(std::vector<std::string>(absl::StrSplit(usage, ' '))[0]),
-      app_(std::make_unique<CLI::App>(description, absl::StrCat("gpuctl ", verb_))) {
+      description_(description),
+      verb_(std::vector<std::string>(absl::StrSplit(usage, ' '))[0]) {
+  std::string notes = footer;
+  examples_ = TakeExamples(notes);
+  app_ = std::make_unique<CLI::App>(WithExamples(description, examples_),
+                                    absl::StrCat("gpuctl ", verb_));
   app_->formatter(std::make_shared<UsageFormatter>(usage));
-  app_->footer(footer);
+  app_->footer(notes);
   app_->option_defaults()->group("Options");  // "OPTIONS" since CLI11 2.5
   app_->set_help_flag("-h,--help", "Show this help and exit");
 }
@@ -172,7 +195,8 @@ void FlagSet::OneValueEach() {
 VerbText FlagSet::Describe() const {
   VerbText text;
   text.usage = usage_;
-  text.description = app_->get_description();
+  text.description = description_;
+  text.examples = examples_;
   text.footer = app_->get_footer();
   for (const CLI::Option* option : app_->get_options()) {
     if (option->get_group().empty()) continue;  // hidden

@@ -30,6 +30,7 @@ struct VerbText {
   };
   std::string usage;  // "metrics RUN... [FLAGS]"
   std::string description;
+  std::string examples;  // one command a line, indented
   std::string footer;
   std::vector<Flag> flags;  // in the order of the help text, without hidden ones
 };
@@ -63,7 +64,8 @@ class FlagSet {
   };
 
   // `usage` is the line after "Usage: gpuctl "; it begins with the verb. `description` says what
-  // the verb does, `footer` has examples.
+  // the verb does, `footer` has examples and notes. The help text shows the examples at its top:
+  // they are the lines with an indent.
   FlagSet(const std::string& usage, const std::string& description, const std::string& footer);
   ~FlagSet();
   FlagSet(const FlagSet&) = delete;
@@ -90,6 +92,8 @@ class FlagSet {
  private:
   absl::Status CheckOptionalValues(const std::vector<std::string>& args) const;
   std::string usage_;
+  std::string description_;
+  std::string examples_;
   std::string verb_;
   // The names of flags whose value may be missing, and the long name of each.
   std::map<std::string, std::string> optional_;

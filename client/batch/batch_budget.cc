@@ -38,7 +38,10 @@ BatchMoney MoneyOf(const std::vector<Attempt>& attempts, const std::vector<Lease
     const double rest = std::max(0.0, lease.limits.cost_usd - SpentOn(lease, now_ms).high_usd);
     money.may_spend += rest;
     last->second.committed += rest;
-    last->second.on_machine = true;
+    // It pays for all runs that share the machine.
+    for (const LeaseUse& use : lease.uses) {
+      if (const auto run = runs.find(use.run_id); run != runs.end()) run->second.on_machine = true;
+    }
   }
   for (const Attempt& attempt : attempts) {
     const OfRun& run = runs[attempt.run_id];

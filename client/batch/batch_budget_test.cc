@@ -55,6 +55,20 @@ TEST(BatchBudget, WhatOthersUseIsNotOurs) {
   EXPECT_NEAR(MoneyOf({over}, {lease}, 3 * kHour).committed(), 1, 0.001);
 }
 
+TEST(BatchBudget, RunsThatShareAMachineCountItsLimitOnce) {
+  const Lease lease = Machine("l", {{"r1", "s-1", 1}, {"r2", "s-2", 1000}, {"r3", "s-3", 2000}}, 4);
+  EXPECT_NEAR(MoneyOf({OpenAttempt("r1", 4, false), OpenAttempt("r2", 0, false),
+                       OpenAttempt("r3", 0.5, false)},
+                      {lease}, kHour)
+                  .committed(),
+              4, 0.001);
+  // One that is about to join raises the machine's limit by what is reserved for it.
+  const Lease one = Machine("l", {{"r1", "s-1", 1}}, 4);
+  EXPECT_NEAR(MoneyOf({OpenAttempt("r1", 4, false), OpenAttempt("r2", 0.5, true)}, {one}, kHour)
+                  .committed(),
+              4.5, 0.001);
+}
+
 TEST(BatchBudget, APreemptedRunCountsUntilItHasGoneOn) {
   Lease lease = Machine("l", {{"r1", "s-1", 1}}, 4);
   lease.state = LeaseState::kReleased;

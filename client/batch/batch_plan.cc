@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/base/quantity.h"
+#include "client/batch/entry_spec.h"
 #include "client/runs/run_status.h"
 
 namespace gpuctl {
@@ -38,15 +39,15 @@ std::string TriedAgain(int64_t not_before_ms, int64_t now_ms) {
 
 class Planner {
  public:
-  Planner(const std::vector<BatchView>& batches, std::map<std::string, std::string> busy,
-          const std::map<std::string, Dependency>& dependencies, int64_t now_ms)
-      : busy_(std::move(busy)), dependencies_(dependencies), now_ms_(now_ms) {
+  Planner(const std::vector<BatchView>& batches, StartInputs inputs) : in_(std::move(inputs)) {
     for (const BatchView& batch : batches) {
       for (const EntryView& view : batch.entries) {
         if (!view.live()) continue;
         ++live_[batch.batch.batch_id];
+        const std::string machine = MachineOf(view);
+        taken_[machine.empty() ? view.entry.name : machine] += ShareOfMachine(view.entry.gpus);
         if (view.entry.machine.empty()) continue;
-        busy_.emplace(view.entry.machine, view.entry.name);
+        in_.busy.emplace(view.entry.machine, view.entry.name);
         load_[view.entry.machine] += LoadOf(view.entry);
       }
     }
@@ -63,13 +64,28 @@ class Planner {
       return;
     }
     const BatchHost* const host = FreeHost(entry, batch);
-    if (host == nullptr) return;
-    if (!host->target_name.empty()) {
-      busy_.emplace(host->target_name, entry.name);
+    const bool rents = host != nullptr && host->target_name.empty();
+    StartPick pick{entry.entry_id, batch.batch_id, host == nullptr ? "" : host->host, ""};
+    if (entry.gpus >= 0 && batch.rents && (host == nullptr || rents)) {
+      // A machine that is rented already serves also while the markets have nothing.
+      const SharedMachine* const machine = FindShared(entry, batch);
+      if (machine != nullptr && machine->name.empty()) {
+        Wait(entry, absl::StrCat("for the machine that is rented for ", machine->run));
+        ++live_[batch.batch_id];  // it has its place there
+        return;
+      }
+      if (machine == nullptr && host == nullptr) return;
+      if (machine == nullptr) AddShared(entry, batch);
+      if (machine != nullptr) pick.join = machine->name;
+    } else if (host == nullptr) {
+      return;
+    } else if (!rents) {
+      in_.busy.emplace(host->target_name, entry.name);
       load_[host->target_name] += LoadOf(entry);
     }
+    plan_.waits.erase(entry.entry_id);
     ++live_[batch.batch_id];
-    plan_.starts.push_back({entry.entry_id, batch.batch_id, host->host});
+    plan_.starts.push_back(std::move(pick));
   }
 
   StartPlan Take() { return std::move(plan_); }
@@ -78,10 +94,44 @@ class Planner {
   // A run without a number takes the whole machine.
   static int LoadOf(const Entry& entry) { return entry.gpus < 0 ? kWholeMachine : entry.gpus + 1; }
 
+  // Returns the machine of a live entry; "" while it is being rented.
+  static std::string MachineOf(const EntryView& view) {
+    if (!view.entry.machine.empty() || view.phase == EntryPhase::kStarting) {
+      return view.entry.machine;
+    }
+    return view.run.has_value() ? view.run->target.name : "";
+  }
+
+  // Returns a machine of the batch with GPUs for the entry, and takes them; one that is there
+  // before one that is being rented. Null when there is none.
+  const SharedMachine* FindShared(const Entry& entry, const Batch& batch) {
+    const SharedMachine* best = nullptr;
+    // An entry that could not start on a machine of others gets one of its own.
+    for (const SharedMachine& machine : in_.shared) {
+      if (entry.failures > 0 || machine.batch_id != batch.batch_id || !HasRoom(machine, entry))
+        continue;
+      if (best == nullptr || (best->name.empty() && !machine.name.empty())) best = &machine;
+    }
+    if (best != nullptr) taken_[KeyOf(*best)] += ShareOfMachine(entry.gpus);
+    return best;
+  }
+  // Adds the machine that the entry rents, which later ones share.
+  void AddShared(const Entry& entry, const Batch& batch) {
+    const int gpus = in_.rented_gpus == nullptr ? 0 : in_.rented_gpus(entry);
+    in_.shared.push_back({batch.batch_id, "", entry.name, gpus});
+    taken_[entry.name] += ShareOfMachine(entry.gpus);
+  }
+  static const std::string& KeyOf(const SharedMachine& machine) {
+    return machine.name.empty() ? machine.run : machine.name;
+  }
+  bool HasRoom(const SharedMachine& machine, const Entry& entry) {
+    return taken_[KeyOf(machine)] + ShareOfMachine(entry.gpus) <= machine.gpus;
+  }
+
   // A clock that was set back makes nobody wait for long.
   bool IsLater(int64_t not_before_ms) const {
-    return not_before_ms > now_ms_ &&
-           not_before_ms - now_ms_ <= absl::ToInt64Milliseconds(kLongestWait);
+    return not_before_ms > in_.now_ms &&
+           not_before_ms - in_.now_ms <= absl::ToInt64Milliseconds(kLongestWait);
   }
 
   void Wait(const Entry& entry, std::string why) { plan_.waits[entry.entry_id] = std::move(why); }
@@ -89,9 +139,9 @@ class Planner {
   // True when nothing of the entry's own keeps it from starting.
   bool MayStart(const Entry& entry) {
     for (const std::string& reference : entry.after) {
-      const auto found = dependencies_.find(reference);
-      if (found == dependencies_.end() || found->second.outcome == EntryOutcome::kFailed) {
-        const bool known = found != dependencies_.end();
+      const auto found = in_.dependencies.find(reference);
+      if (found == in_.dependencies.end() || found->second.outcome == EntryOutcome::kFailed) {
+        const bool known = found != in_.dependencies.end();
         plan_.cancels[entry.entry_id] =
             known ? absl::StrCat("it comes after ", found->second.name, ", which did not succeed")
                   : "what it comes after was removed";
@@ -103,7 +153,7 @@ class Planner {
       }
     }
     if (!IsLater(entry.not_before_ms)) return true;
-    Wait(entry, absl::StrCat(entry.why, TriedAgain(entry.not_before_ms, now_ms_)));
+    Wait(entry, absl::StrCat(entry.why, TriedAgain(entry.not_before_ms, in_.now_ms)));
     return false;
   }
 
@@ -112,12 +162,12 @@ class Planner {
     std::string why;
     const BatchHost* best = nullptr;
     for (const BatchHost& host : batch.hosts) {
-      const auto busy = busy_.find(host.target_name);
+      const auto busy = in_.busy.find(host.target_name);
       if (IsLater(host.not_before_ms)) {
-        if (why.empty()) why = absl::StrCat(host.why, TriedAgain(host.not_before_ms, now_ms_));
+        if (why.empty()) why = absl::StrCat(host.why, TriedAgain(host.not_before_ms, in_.now_ms));
       } else if (entry.gpus >= 0 && !host.target_name.empty()) {
         if (best == nullptr || load_[host.target_name] < load_[best->target_name]) best = &host;
-      } else if (!host.target_name.empty() && busy != busy_.end()) {
+      } else if (!host.target_name.empty() && busy != in_.busy.end()) {
         if (why.empty()) why = absl::StrCat(host.target_name, " has ", busy->second);
       } else {
         return best == nullptr ? &host : best;
@@ -128,12 +178,11 @@ class Planner {
     return nullptr;
   }
 
-  std::map<std::string, std::string> busy_;
-  const std::map<std::string, Dependency>& dependencies_;
-  const int64_t now_ms_;
+  StartInputs in_;
   static constexpr int kWholeMachine = 1000;
-  std::map<std::string, int> load_;  // GPUs that are asked for, by machine
-  std::map<std::string, int> live_;  // by batch id
+  std::map<std::string, int> load_;   // GPUs that are asked for, by machine
+  std::map<std::string, int> taken_;  // GPUs of rented machines, by machine, else by run
+  std::map<std::string, int> live_;   // by batch id
   StartPlan plan_;
 };
 
@@ -208,10 +257,8 @@ EntryView ViewOf(Entry entry, std::optional<RunRow> run) {
   return view;
 }
 
-StartPlan PlanStarts(const std::vector<BatchView>& batches,
-                     const std::map<std::string, std::string>& busy,
-                     const std::map<std::string, Dependency>& dependencies, int64_t now_ms) {
-  Planner planner(batches, busy, dependencies, now_ms);
+StartPlan PlanStarts(const std::vector<BatchView>& batches, StartInputs inputs) {
+  Planner planner(batches, std::move(inputs));
   for (const Candidate& candidate : InOrder(batches)) planner.Consider(candidate);
   return planner.Take();
 }

@@ -3,6 +3,7 @@
 #define GPUCTL_CLIENT_BATCH_BATCH_PLAN_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -59,10 +60,19 @@ struct Dependency {
   std::string name;  // for people
 };
 
+// A rented machine that runs of its batch share by GPUs.
+struct SharedMachine {
+  std::string batch_id;
+  std::string name;  // NodeTarget::name; "" while it is being rented
+  std::string run;   // for people: the run that it is rented for
+  int gpus = 0;      // in all
+};
+
 struct StartPick {
   std::string entry_id;
   std::string batch_id;
   std::string host;  // BatchHost::host; "" for a rented machine
+  std::string join;  // the rented machine that it shares; "" for one of its own
 };
 
 struct StartPlan {
@@ -73,12 +83,20 @@ struct StartPlan {
 
 // Plans what starts now. An entry with a number of GPUs goes to the machine that has least to do,
 // whose own queue starts it; one without needs a machine for itself. Entries of higher priority
-// come first, then those of older batches. `busy` has the machines (NodeTarget::name) with a live
-// run, and that run's name. `dependencies` has each "run:ID" and "entry:ID" that entries come
-// after; one that is missing has failed.
-StartPlan PlanStarts(const std::vector<BatchView>& batches,
-                     const std::map<std::string, std::string>& busy,
-                     const std::map<std::string, Dependency>& dependencies, int64_t now_ms);
+// come first, then those of older batches.
+struct StartInputs {
+  // The machines (NodeTarget::name) with a live run, and that run's name.
+  std::map<std::string, std::string> busy;
+  // Each "run:ID" and "entry:ID" that entries come after; one that is missing has failed.
+  std::map<std::string, Dependency> dependencies;
+  // The batches' own rented machines. A run with a number of GPUs goes to one that has them free,
+  // waits for one that is being rented, or rents another.
+  std::vector<SharedMachine> shared;
+  // Returns the GPUs of a machine that is rented for that entry; 0: not known.
+  std::function<int(const Entry& entry)> rented_gpus;
+  int64_t now_ms = 0;
+};
+StartPlan PlanStarts(const std::vector<BatchView>& batches, StartInputs inputs);
 
 }  // namespace gpuctl
 

@@ -32,6 +32,9 @@ BatchView View(const std::string& id, int max_parallel, std::vector<BatchHost> h
   view.batch.batch_id = id;
   view.batch.max_parallel = max_parallel;
   view.batch.hosts = std::move(hosts);
+  for (const BatchHost& host : view.batch.hosts) {
+    view.batch.rents = view.batch.rents || host.target_name.empty();
+  }
   for (Entry& entry : entries) view.entries.push_back(ViewOf(std::move(entry), std::nullopt));
   return view;
 }
@@ -44,10 +47,32 @@ std::vector<std::string> Starts(const StartPlan& plan) {
   return starts;
 }
 
+StartInputs Busy(std::map<std::string, std::string> busy) {
+  StartInputs inputs;
+  inputs.busy = std::move(busy);
+  return inputs;
+}
+
+StartInputs At(int64_t now_ms) {
+  StartInputs inputs;
+  inputs.now_ms = now_ms;
+  return inputs;
+}
+
+// An entry whose run is live on a rented machine.
+EntryView RunningOn(const std::string& id, const std::string& machine, int gpus) {
+  Entry entry = Waiting(id);
+  entry.state = EntryState::kStarted;
+  entry.gpus = gpus;
+  RunRow row;
+  row.target.name = machine;
+  return ViewOf(std::move(entry), std::move(row));
+}
+
 TEST(BatchPlan, OneRunForEachFreeMachineAndNoMoreAtOnceThanAllowed) {
   const BatchView three =
       View("b", 2, {Host("a"), Host("b"), Host("c")}, {Waiting("1"), Waiting("2"), Waiting("3")});
-  const StartPlan plan = PlanStarts({three}, {{"a", "other-1"}}, {}, 0);
+  const StartPlan plan = PlanStarts({three}, Busy({{"a", "other-1"}}));
   EXPECT_THAT(Starts(plan), ElementsAre("1@b", "2@c"));
   EXPECT_THAT(plan.waits.at("3"), HasSubstr("--max-parallel"));
 }
@@ -55,7 +80,7 @@ TEST(BatchPlan, OneRunForEachFreeMachineAndNoMoreAtOnceThanAllowed) {
 TEST(BatchPlan, AMachineBelongsToOneRunOfAllBatches) {
   const BatchView first = View("b1", 9, {Host("a")}, {Waiting("1"), Waiting("2")}),
                   second = View("b2", 9, {Host("a")}, {Waiting("3", /*priority=*/5)});
-  const StartPlan plan = PlanStarts({first, second}, {}, {}, 0);
+  const StartPlan plan = PlanStarts({first, second}, {});
   EXPECT_THAT(Starts(plan), ElementsAre("3@a"));
   EXPECT_THAT(plan.waits.at("1"), HasSubstr("a has name-3"));
 }
@@ -68,14 +93,59 @@ TEST(BatchPlan, SharesOfMachinesAreQueuedThereAtOnceWhereLeastIsToDo) {
   }
   entries.push_back(Waiting("whole"));
   const BatchView view = View("b", 9, {Host("a"), Host("b")}, entries);
-  StartPlan plan = PlanStarts({view}, {{"a", "other-1"}}, {}, 0);
+  StartPlan plan = PlanStarts({view}, Busy({{"a", "other-1"}}));
   EXPECT_THAT(Starts(plan), ElementsAre("1@a", "2@b", "3@a", "4@b"));
   EXPECT_THAT(plan.waits.at("whole"), HasSubstr("a has other-1"));
 }
 
 TEST(BatchPlan, RentedMachinesAreAsManyAsMayRunAtOnce) {
   const BatchView view = View("b", 2, {BatchHost()}, {Waiting("1"), Waiting("2"), Waiting("3")});
-  EXPECT_THAT(Starts(PlanStarts({view}, {}, {}, 0)), ElementsAre("1@", "2@"));
+  EXPECT_THAT(Starts(PlanStarts({view}, {})), ElementsAre("1@", "2@"));
+}
+
+TEST(BatchPlan, SharesOfARentedMachineWaitForItInsteadOfRentingMore) {
+  std::vector<Entry> entries;
+  for (const char* id : {"1", "2", "3", "4", "5"}) {
+    entries.push_back(Waiting(id));
+    entries.back().gpus = 2;
+  }
+  StartInputs inputs;
+  inputs.rented_gpus = [](const Entry&) { return 4; };
+  const StartPlan plan = PlanStarts({View("b", 3, {BatchHost()}, entries)}, inputs);
+  EXPECT_THAT(Starts(plan), ElementsAre("1@", "3@"));
+  EXPECT_THAT(plan.waits.at("2"), HasSubstr("rented for name-1"));
+  // One that waits for its machine is one of the three.
+  EXPECT_THAT(plan.waits.at("4"), HasSubstr("--max-parallel"));
+  EXPECT_THAT(plan.waits.at("5"), HasSubstr("--max-parallel"));
+}
+
+TEST(BatchPlan, SharesGoToARentedMachineWithFreeGpus) {
+  std::vector<Entry> entries;
+  for (const char* id : {"1", "2", "3"}) {
+    entries.push_back(Waiting(id));
+    entries.back().gpus = id[0] == '3' ? 0 : 2;
+  }
+  BatchView view = View("b", 9, {BatchHost()}, entries);
+  view.entries.push_back(RunningOn("old", "vast/1", 3));
+  StartInputs inputs;
+  inputs.rented_gpus = [](const Entry&) { return 8; };
+  inputs.shared = {{"b", "vast/1", "", 8}, {"other", "vast/2", "", 8}};
+  StartPlan plan = PlanStarts({view}, inputs);
+  ASSERT_EQ(plan.starts.size(), 3u);
+  for (const StartPick& pick : plan.starts) EXPECT_EQ(pick.join, "vast/1") << pick.entry_id;
+  // With one GPU less the last one, which needs processors, does not fit.
+  inputs.shared[0].gpus = 7;
+  plan = PlanStarts({view}, inputs);
+  EXPECT_EQ(plan.starts.back().join, "");
+  // What is there serves also while the markets have nothing.
+  view.batch.hosts[0].not_before_ms = 5000;
+  EXPECT_EQ(PlanStarts({view}, inputs).starts.size(), 2u);
+  view.batch.hosts[0].not_before_ms = 0;
+  // One that could not start on a machine of others gets its own.
+  view.entries[0].entry.failures = 1;
+  plan = PlanStarts({view}, inputs);
+  EXPECT_EQ(plan.starts[0].join, "");
+  EXPECT_EQ(plan.starts[1].join, "vast/1");
 }
 
 TEST(BatchPlan, AfterAFailureEntryAndMachineWait) {
@@ -85,16 +155,16 @@ TEST(BatchPlan, AfterAFailureEntryAndMachineWait) {
   BatchHost bad = Host("a");
   bad.not_before_ms = 5000;
   bad.why = "a does not answer";
-  StartPlan plan = PlanStarts({View("b", 9, {bad}, {late, Waiting("2")})}, {}, {}, 1000);
+  StartPlan plan = PlanStarts({View("b", 9, {bad}, {late, Waiting("2")})}, At(1000));
   EXPECT_THAT(plan.starts, IsEmpty());
   EXPECT_EQ(plan.waits.at("1"), "no room; tried again in 4s");
   EXPECT_EQ(plan.waits.at("2"), "a does not answer; tried again in 4s");
-  plan = PlanStarts({View("b", 9, {bad, Host("b")}, {late, Waiting("2")})}, {}, {}, 1000);
+  plan = PlanStarts({View("b", 9, {bad, Host("b")}, {late, Waiting("2")})}, At(1000));
   EXPECT_THAT(Starts(plan), ElementsAre("2@b"));
-  plan = PlanStarts({View("b", 9, {bad}, {late})}, {}, {}, 5000);
+  plan = PlanStarts({View("b", 9, {bad}, {late})}, At(5000));
   EXPECT_THAT(Starts(plan), ElementsAre("1@a"));
   // So does a clock that was set back by a day.
-  plan = PlanStarts({View("b", 9, {bad}, {late})}, {}, {}, 5000 - 86'400'000);
+  plan = PlanStarts({View("b", 9, {bad}, {late})}, At(5000 - 86'400'000));
   EXPECT_THAT(Starts(plan), ElementsAre("1@a"));
 }
 
@@ -103,13 +173,15 @@ TEST(BatchPlan, WhatComesAfterAnotherWaitsForItsSuccess) {
   second.after = {"entry:1"};
   const BatchView view = View("b", 9, {Host("a"), Host("b")}, {Waiting("1"), second});
   const auto after = [&](EntryOutcome outcome) {
-    return PlanStarts({view}, {}, {{"entry:1", {outcome, "name-1"}}}, 0);
+    StartInputs inputs;
+    inputs.dependencies = {{"entry:1", {outcome, "name-1"}}};
+    return PlanStarts({view}, std::move(inputs));
   };
   EXPECT_THAT(Starts(after(EntryOutcome::kOpen)), ElementsAre("1@a"));
   EXPECT_EQ(after(EntryOutcome::kOpen).waits.at("2"), "after name-1");
   EXPECT_EQ(after(EntryOutcome::kSucceeded).starts.size(), 2u);
   EXPECT_THAT(after(EntryOutcome::kFailed).cancels.at("2"), HasSubstr("after name-1, which did"));
-  EXPECT_THAT(PlanStarts({view}, {}, {}, 0).cancels.at("2"), HasSubstr("removed"));
+  EXPECT_THAT(PlanStarts({view}, {}).cancels.at("2"), HasSubstr("removed"));
 }
 
 RunRow Ended(gpuctl::v1::JobState state, int code, EndCause cause) {

@@ -1,5 +1,7 @@
 #include "client/batch/entry_spec.h"
 
+#include <algorithm>
+
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -52,6 +54,16 @@ absl::StatusOr<LaunchRecord> WithParameters(LaunchRecord record, const std::stri
   RETURN_IF_ERROR(CheckRunSpec(spec));
   return record;
 }
+
+int RentedGpus(const RunSpec& spec) {
+  int least = 0;
+  for (const GpuRequirement& gpu : spec.gpu) {
+    least = least == 0 ? gpu.count : std::min(least, gpu.count);
+  }
+  return least;
+}
+
+int ShareOfMachine(int gpus) { return std::max(1, gpus); }
 
 std::string BatchDigest(const std::vector<std::string>& launches) {
   std::string all;

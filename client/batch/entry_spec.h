@@ -25,6 +25,13 @@ std::string FillIn(absl::string_view text, const Parameters& parameters);
 absl::StatusOr<LaunchRecord> WithParameters(LaunchRecord record, const std::string& name,
                                             const Parameters& parameters);
 
+// Returns the GPUs of the smallest machine that the spec asks for; 0 when it names none.
+int RentedGpus(const RunSpec& spec);
+
+// Returns what a run with this number of GPUs (Entry::gpus) takes of a machine that it shares, in
+// GPUs: one without any needs processors all the same.
+int ShareOfMachine(int gpus);
+
 // Returns the digest, 64 hex digits, of what a batch runs: each entry's launch, in order.
 std::string BatchDigest(const std::vector<std::string>& launches);
 

@@ -13,15 +13,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/paths.h"
+#include "client/batch/entry_spec.h"
 #include "client/dispatch/settle_claims.h"
 #include "client/follow/catch_up_all.h"
 #include "client/follow/run_outcome.h"
+#include "client/market/instance_target.h"
 #include "client/runs/run_status.h"
+#include "client/spec/launch_record.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
+#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 namespace {
@@ -116,14 +120,55 @@ absl::StatusOr<std::map<std::string, Dependency>> Dependencies(const std::vector
   return found;
 }
 
-absl::StatusOr<StartPlan> PlanNow(CommandContext& context, RunStore& runs, BatchStore& batches) {
+int GpusOfMachineFor(const Entry& entry) {
+  const absl::StatusOr<LaunchRecord> record = ParseLaunchRecord(entry.launch_json);
+  return record.ok() ? RentedGpus(record->spec) : 0;
+}
+
+// Returns the rented machines that runs of an open batch share, also those that are being rented.
+absl::StatusOr<std::vector<SharedMachine>> SharedMachines(const std::vector<BatchView>& open,
+                                                          Holdings& holdings) {
+  std::vector<SharedMachine> shared;
+  std::set<std::pair<std::string, std::string>> used;  // batch, machine
+  for (const BatchView& batch : open) {
+    if (!batch.batch.rents) continue;
+    for (const EntryView& view : batch.entries) {
+      if (!view.live() || view.entry.gpus < 0) continue;
+      if (view.phase != EntryPhase::kStarting) {
+        used.emplace(batch.batch.batch_id, view.run->target.name);
+      } else if (view.entry.machine.empty()) {
+        shared.push_back({batch.batch.batch_id, "", view.entry.name, GpusOfMachineFor(view.entry)});
+      }
+    }
+  }
+  if (used.empty()) return shared;
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
+  if (ledger == nullptr) return shared;
+  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->List(/*open_only=*/true));
+  for (const Lease& lease : leases) {
+    const bool in_order = lease.state == LeaseState::kRented && lease.claimed_ms != 0 &&
+                          lease.trouble_ms == 0 && !lease.address.host.empty();
+    if (!in_order) continue;
+    const std::string name = RentedNodeName(lease.provider, lease.instance_id);
+    for (const auto& [batch_id, machine] : used) {
+      if (machine == name) shared.push_back({batch_id, name, "", lease.gpu_count});
+    }
+  }
+  return shared;
+}
+
+absl::StatusOr<StartPlan> PlanNow(CommandContext& context, Holdings& holdings, RunStore& runs,
+                                  BatchStore& batches) {
   ASSIGN_OR_RETURN(const std::vector<BatchView> open,
                    ReadBatches(runs, batches, {}, /*open_only=*/true));
-  ASSIGN_OR_RETURN(const auto dependencies, Dependencies(open, runs, batches));
-  std::map<std::string, std::string> busy;
+  StartInputs inputs;
+  ASSIGN_OR_RETURN(inputs.dependencies, Dependencies(open, runs, batches));
   ASSIGN_OR_RETURN(const std::vector<RunRow> live, runs.List(/*live_only=*/true));
-  for (const RunRow& row : live) busy.emplace(row.target.name, row.name);
-  return PlanStarts(open, busy, dependencies, context.NowMs());
+  for (const RunRow& row : live) inputs.busy.emplace(row.target.name, row.name);
+  ASSIGN_OR_RETURN(inputs.shared, SharedMachines(open, holdings));
+  inputs.rented_gpus = GpusOfMachineFor;
+  inputs.now_ms = context.NowMs();
+  return PlanStarts(open, std::move(inputs));
 }
 
 // The processes that start entries.
@@ -133,7 +178,8 @@ class Starts {
 
   absl::Status Begin(const StartPick& pick) {
     SpawnOptions options;
-    options.argv = {ExecutablePath(), "queue", "--start-entry", pick.entry_id, "--on", pick.host};
+    options.argv = {ExecutablePath(), "queue",   "--start-entry", pick.entry_id,
+                    "--on",           pick.host, "--join",        pick.join};
     options.new_session = true;
     RETURN_IF_ERROR(MakeDirectories(log_dir_));
     const UniqueFd log(file_ops::Open(JoinPath(log_dir_, absl::StrCat(pick.entry_id, ".log")),
@@ -215,9 +261,9 @@ void MarkQueued(CommandContext& context, std::vector<BatchView>& views) {
 }
 
 absl::StatusOr<std::map<std::string, std::string>> WhyTheyWait(CommandContext& context,
-                                                               RunStore& runs,
+                                                               Holdings& holdings, RunStore& runs,
                                                                BatchStore& batches) {
-  ASSIGN_OR_RETURN(StartPlan plan, PlanNow(context, runs, batches));
+  ASSIGN_OR_RETURN(StartPlan plan, PlanNow(context, holdings, runs, batches));
   return std::move(plan.waits);
 }
 
@@ -256,8 +302,8 @@ absl::StatusOr<bool> AskMachines(CommandContext& context, RunStore& runs, BatchS
   return true;
 }
 
-absl::Status StartEntries(CommandContext& context, RunStore& runs, BatchStore& batches,
-                          absl::Duration patience) {
+absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore& runs,
+                          BatchStore& batches, absl::Duration patience) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   RETURN_IF_ERROR(MakeDirectories(JoinPath(paths.state_dir, "locks")));
   RETURN_IF_ERROR(SettleClaims(context, runs, batches));
@@ -266,7 +312,7 @@ absl::Status StartEntries(CommandContext& context, RunStore& runs, BatchStore& b
   bool look = true;
   while (true) {
     if (look) {
-      ASSIGN_OR_RETURN(const StartPlan plan, PlanNow(context, runs, batches));
+      ASSIGN_OR_RETURN(const StartPlan plan, PlanNow(context, holdings, runs, batches));
       for (const auto& [entry_id, why] : plan.cancels) {
         RETURN_IF_ERROR(batches.EndWaiting(entry_id, EntryState::kCancelled, why).status());
       }

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "client/batch/batch_plan.h"
 #include "client/batch/batch_store.h"
+#include "client/market/holdings.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 
@@ -28,7 +29,8 @@ void MarkQueued(CommandContext& context, std::vector<BatchView>& views);
 
 // Returns why each waiting entry of `views` waits, by its id, given all open batches.
 absl::StatusOr<std::map<std::string, std::string>> WhyTheyWait(CommandContext& context,
-                                                               RunStore& runs, BatchStore& batches);
+                                                               Holdings& holdings, RunStore& runs,
+                                                               BatchStore& batches);
 
 // Asks the machines of the batches' live runs, and of other runs that hold their machines up, for
 // at most `limit`. True when a link's thread does not end: then call ExitAtOnce at the end.
@@ -38,8 +40,8 @@ absl::StatusOr<bool> AskMachines(CommandContext& context, RunStore& runs, BatchS
 // Starts what may start in all batches, each entry in a process of its own that this one does not
 // end. Waits for them for `patience`, and starts more in place of those that are done; those that
 // take longer go on by themselves.
-absl::Status StartEntries(CommandContext& context, RunStore& runs, BatchStore& batches,
-                          absl::Duration patience);
+absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore& runs,
+                          BatchStore& batches, absl::Duration patience);
 
 }  // namespace gpuctl
 

@@ -14,6 +14,7 @@
 #include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
 #include "client/rent/claim_node.h"
+#include "client/rent/join_machine.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/reuse_node.h"
 #include "client/spec/launch_record.h"
@@ -27,9 +28,10 @@ namespace {
 // After this many failures that may be its own fault an entry is given up.
 constexpr int kMostFailures = 5;
 constexpr absl::Duration kFirstWait = absl::Seconds(15);
-// The cause of a start whose idle machine went to another run: nothing is wrong.
-constexpr char kIdleTaken[] = "idle-taken";
-constexpr absl::Duration kIdleWait = absl::Seconds(1);
+// The cause of a start whose machine, idle or shared, went to another run or ended: nothing is
+// wrong.
+constexpr char kMachineTaken[] = "machine-taken";
+constexpr absl::Duration kTakenWait = absl::Seconds(1);
 // A batch whose money is used up looks again after this.
 constexpr absl::Duration kMoneyWait = absl::Seconds(20);
 
@@ -85,13 +87,14 @@ Fault FaultOfStart(const absl::Status& status) {
 class Starter {
  public:
   Starter(CommandContext& context, Holdings& holdings, RunStore& runs, BatchStore& batches,
-          Batch batch, const BatchHost& host, Entry entry)
+          Batch batch, const BatchHost& host, std::string join, Entry entry)
       : context_(context),
         holdings_(holdings),
         runs_(runs),
         batches_(batches),
         batch_(std::move(batch)),
         host_(host),
+        join_(std::move(join)),
         entry_(std::move(entry)) {}
 
   absl::Status Start() {
@@ -110,6 +113,7 @@ class Starter {
 
  private:
   bool rents() const { return host_.target_name.empty(); }
+  bool joins() const { return !join_.empty(); }
 
   absl::StatusOr<LaunchPlan> Plan(LaunchFlags& flags) {
     ASSIGN_OR_RETURN(LaunchRecord record, ParseLaunchRecord(entry_.launch_json));
@@ -128,6 +132,7 @@ class Starter {
           std::min(spec.max_price_usd_per_hour.value_or(batch_.agreed_usd_per_hour),
                    batch_.agreed_usd_per_hour);
     }
+    if (joins()) return PlanToJoin(flags, std::move(spec));
     ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context_, holdings_, flags, std::move(spec),
                                                  /*machine=*/nullptr, /*resume=*/nullptr));
     if (plan.rents != rents()) {
@@ -135,6 +140,29 @@ class Starter {
     }
     plan.agreed_usd_per_hour = batch_.agreed_usd_per_hour;
     if (plan.rents) RETURN_IF_ERROR(PreferIdle(plan));
+    return plan;
+  }
+
+  // Plans the run on a rented machine that other runs of the batch have. Its limits become what
+  // this run needs from now on, and never less than they are.
+  absl::StatusOr<LaunchPlan> PlanToJoin(const LaunchFlags& flags, RunSpec spec) {
+    absl::StatusOr<NamedMachine> machine = FindMachineOf(context_, holdings_, runs_, join_);
+    if (!machine.ok() || !machine->lease.has_value()) {
+      return WithCause(absl::UnavailableError(absl::StrCat("the machine ", join_, " is gone")),
+                       kMachineTaken);
+    }
+    ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context_, holdings_, flags, std::move(spec),
+                                                 &machine->target, /*resume=*/nullptr));
+    plan.joined = machine->lease;
+    LeaseLimits& limits = plan.joined->limits;
+    const LeaseLimits needs = AgreeLimits(plan.spec, plan.joined->usd_per_hour(),
+                                          SpentOn(*plan.joined, context_.NowMs()).high_usd);
+    more_usd_ = std::max(0.0, needs.cost_usd - limits.cost_usd);
+    limits.cost_usd += more_usd_;
+    limits.time_s = std::max(limits.time_s, needs.time_s);
+    limits.idle_s = std::max(limits.idle_s, needs.idle_s);
+    limits.salvage_s = std::max(limits.salvage_s, needs.salvage_s);
+    limits.contact_s = std::max(limits.contact_s, needs.contact_s);
     return plan;
   }
 
@@ -153,7 +181,7 @@ class Starter {
     idle_lease_ = plan.rental.idle->lease_id;
     plan.rental.in_order.clear();
     plan.rental.nothing_offered = WithCause(
-        absl::UnavailableError("the idle machine for it was taken by another run"), kIdleTaken);
+        absl::UnavailableError("the idle machine for it was taken by another run"), kMachineTaken);
     return absl::OkStatus();
   }
 
@@ -164,10 +192,12 @@ class Starter {
     if (!plan.rents) {
       request.machine = plan.own_machine.name;
       request.shares = entry_.gpus >= 0;
-      return batches_.Claim(request);
+      if (!joins()) return batches_.Claim(request);
     }
     request.reserved_usd =
-        AgreeLimits(plan.spec, std::max(PriceOf(plan), plan.agreed_usd_per_hour)).cost_usd;
+        joins()
+            ? more_usd_
+            : AgreeLimits(plan.spec, std::max(PriceOf(plan), plan.agreed_usd_per_hour)).cost_usd;
     // What a lease costs only falls below what it may cost; a run that is claimed meanwhile counts
     // with what is reserved for it.
     ASSIGN_OR_RETURN(const std::vector<Lease> leases, LeasesOfBatch());
@@ -212,11 +242,16 @@ class Starter {
     const int64_t now_ms = context_.NowMs();
     const std::string why(status.message());
     context_.Say(absl::StrCat(entry_.name, ": ", why));
-    if (CauseOf(status) == kIdleTaken) {
+    if (CauseOf(status) == kMachineTaken) {
       return batches_.SetWaiting(entry_.entry_id, why,
-                                 now_ms + absl::ToInt64Milliseconds(kIdleWait), /*failed=*/false);
+                                 now_ms + absl::ToInt64Milliseconds(kTakenWait), /*failed=*/false);
     }
     const Fault fault = FaultOfStart(status);
+    if (joins() && fault != Fault::kEntry) {
+      return batches_.SetWaiting(entry_.entry_id, why,
+                                 now_ms + absl::ToInt64Milliseconds(kTakenWait),
+                                 /*failed=*/true);
+    }
     const bool own = fault == Fault::kUnknown && ExitCodeOf(status) != kExitInterrupted;
     if (fault == Fault::kMachine) {
       RETURN_IF_ERROR(batches_.SetHost(batch_.batch_id, host_.target_name, why,
@@ -235,7 +270,9 @@ class Starter {
   BatchStore& batches_;
   const Batch batch_;
   const BatchHost host_;
+  const std::string join_;  // the rented machine that it shares; "" for none
   Entry entry_;
+  double more_usd_ = 0;     // by which the cost limit of that machine rises
   std::string idle_lease_;  // of the idle machine that the plan uses; "" for none
 };
 
@@ -250,7 +287,8 @@ absl::StatusOr<Batch> BatchOf(BatchStore& batches, const Entry& entry) {
 }  // namespace
 
 absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& runs,
-                        BatchStore& batches, const std::string& entry_id, const std::string& host) {
+                        BatchStore& batches, const std::string& entry_id, const std::string& host,
+                        const std::string& join) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::string lock_path = EntryLockPath(paths.state_dir, entry_id);
   RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
@@ -267,7 +305,8 @@ absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& r
     return absl::NotFoundError(absl::StrCat("batch ", batch.name, " has no machine ", host));
   }
   const BatchHost chosen = *found;
-  return Starter(context, holdings, runs, batches, std::move(batch), chosen, *std::move(entry))
+  return Starter(context, holdings, runs, batches, std::move(batch), chosen, join,
+                 *std::move(entry))
       .Start();
 }
 

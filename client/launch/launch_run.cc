@@ -150,14 +150,15 @@ absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& ta
 
 absl::Status Launcher::PrintLaunched(const std::string& run_id) {
   ASSIGN_OR_RETURN(const RunRow row, store_.Get(run_id));
-  if (row.end.has_value()) return absl::OkStatus();
   if (context_.json()) {
+    if (row.end.has_value()) return absl::OkStatus();  // ShowRun printed it
     const absl::StatusOr<RunStatus> status = MirroredStatus(context_, row);
     if (!status.ok()) return status.status();
     context_.PrintJson(RunToJson(row, *status));
   } else {
+    // A script wants the name of a job that is over already, too.
     context_.PrintLine(row.name);
-    context_.Hint(absl::StrCat("gpuctl attach ", row.name, " shows it"));
+    if (!row.end.has_value()) context_.Hint(absl::StrCat("gpuctl attach ", row.name, " shows it"));
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "client/base/quantity.h"
+#include "client/terminal/console.h"
 #include "client/terminal/safe_text.h"
 
 namespace gpuctl {
@@ -65,7 +66,8 @@ std::string BodyOf(const Notice& notice) {
 }
 
 Json NoticeJson(const Notice& notice) {
-  Json json = RunToJson(notice.row, notice.status);
+  Json json = {{"schema_version", kJsonSchemaVersion}};
+  json.update(RunToJson(notice.row, notice.status));
   json["outcome"] = OutcomeOf(notice);
   json["best"] = nullptr;
   if (notice.best.has_value()) {

@@ -18,6 +18,10 @@ constexpr absl::Duration kSilent = absl::Seconds(8);  // heartbeats come every 5
 // Longer for another process's link: the mirror has no heartbeats, only the machine's telemetry.
 constexpr absl::Duration kOtherSilent = absl::Seconds(20);
 
+// A terminal that becomes narrower wraps wider lines before it tells anybody, so that a panel that
+// is drawn at that moment erases too few rows.
+constexpr int kTitleColumns = 79;
+
 class Painter {
  public:
   explicit Painter(const PanelStyle& style) : style_(style) {}
@@ -36,6 +40,12 @@ class Painter {
     for (int i = 0; i < full; ++i) done += style_.utf8 ? "━" : "#";
     for (int i = full; i < width; ++i) rest += style_.utf8 ? "─" : ".";
     return absl::StrCat(Green(done), Dim(rest));
+  }
+
+  // Returns `line` in `width` columns, with a sign where something is missing.
+  std::string Shortened(const std::string& line, int width) const {
+    if (DisplayWidth(line) <= width) return line;
+    return absl::StrCat(TruncateToWidth(line, width - 1), style_.utf8 ? "…" : ">");
   }
 
  private:
@@ -70,11 +80,8 @@ std::string TitleLine(const PanelState& state, int width, const Painter& paint) 
   }
   left += " ";
   std::string right = state.hint.empty() ? "" : absl::StrCat(" ", MakeSafe(state.hint), " ");
-  int fill = width - DisplayWidth(left) - DisplayWidth(right);
-  if (fill < 0) {
-    right.clear();
-    fill = std::max(0, width - DisplayWidth(left));
-  }
+  if (DisplayWidth(left) + DisplayWidth(right) > width) right.clear();
+  const int fill = std::min(width, kTitleColumns) - DisplayWidth(left) - DisplayWidth(right);
   std::string middle;
   for (int i = 0; i < fill; ++i) middle += paint.dash();
   return absl::StrCat(left, middle, paint.Dim(right));
@@ -105,6 +112,18 @@ std::string StepLine(const TrainingProgress& progress, int width, const Painter&
   return line + tail;
 }
 
+// Joins the first part and those after it for which `width` has room. A number that is cut looks
+// like another number, so a part is shown whole or not at all.
+std::string JoinFitting(const std::vector<std::string>& parts, absl::string_view separator,
+                        int width) {
+  std::string line;
+  for (const std::string& part : parts) {
+    const std::string longer = line.empty() ? part : absl::StrCat(line, separator, part);
+    if (line.empty() || DisplayWidth(longer) <= width) line = longer;
+  }
+  return line;
+}
+
 // A loss that is not finite is in red.
 std::string Value(double loss, const Painter& paint) {
   const std::string text = FormatNumber(loss);
@@ -129,7 +148,7 @@ std::string LossLine(const TrainingProgress& progress, int width, const Painter&
   if (progress.tokens_per_s().has_value()) {
     parts.push_back(absl::StrFormat("%.0f tokens/s", *progress.tokens_per_s()));
   }
-  return absl::StrJoin(parts, "  ");
+  return JoinFitting(parts, "  ", width);
 }
 
 std::string MemoryText(const std::optional<double>& used, const std::optional<double>& total) {
@@ -145,7 +164,7 @@ std::string GpuMemoryText(const std::optional<double>& used, const std::optional
   return absl::StrFormat("%.1f/%.1f GB", *used / gb, *total / gb);
 }
 
-std::string GpuText(const TelemetrySample::Gpu& gpu, const Painter& paint) {
+std::string GpuText(const TelemetrySample::Gpu& gpu, int width, const Painter& paint) {
   std::vector<std::string> parts;
   if (gpu.utilization_percent) parts.push_back(absl::StrFormat("%.0f%%", *gpu.utilization_percent));
   if (gpu.memory_used_bytes) {
@@ -155,19 +174,22 @@ std::string GpuText(const TelemetrySample::Gpu& gpu, const Painter& paint) {
   if (gpu.temperature_c) {
     parts.push_back(absl::StrFormat("%.0f%s", *gpu.temperature_c, paint.ascii() ? " C" : "°C"));
   }
-  return absl::StrCat("GPU ", absl::StrJoin(parts, paint.dot()));
+  constexpr absl::string_view kName = "GPU ";
+  return absl::StrCat(kName,
+                      JoinFitting(parts, paint.dot(), width - static_cast<int>(kName.size())));
 }
 
-std::string TelemetryLine(const TelemetrySample& telemetry, const Painter& paint) {
+std::string TelemetryLine(const TelemetrySample& telemetry, int width, const Painter& paint) {
   std::vector<std::string> parts;
+  std::string cpu;
+  constexpr absl::string_view kSeparator = "   ";
   if (telemetry.cpu_percent) {
-    std::string cpu = absl::StrFormat("CPU %.0f%%", *telemetry.cpu_percent);
+    cpu = absl::StrFormat("CPU %.0f%%", *telemetry.cpu_percent);
     const std::string memory =
         MemoryText(telemetry.memory_used_bytes, telemetry.memory_total_bytes);
     if (!memory.empty()) absl::StrAppend(&cpu, paint.dot(), memory);
-    parts.push_back(std::move(cpu));
   }
-  if (!telemetry.gpus.empty()) parts.push_back(GpuText(telemetry.gpus[0], paint));
+  if (!telemetry.gpus.empty()) parts.push_back(GpuText(telemetry.gpus[0], width, paint));
   if (telemetry.gpus.size() > 1) {
     double sum = 0;
     for (const TelemetrySample::Gpu& gpu : telemetry.gpus)
@@ -175,7 +197,13 @@ std::string TelemetryLine(const TelemetrySample& telemetry, const Painter& paint
     parts.push_back(absl::StrFormat("(first of %d; mean %.0f%%)", telemetry.gpus.size(),
                                     sum / static_cast<double>(telemetry.gpus.size())));
   }
-  return absl::StrJoin(parts, "   ");
+  if (cpu.empty()) return JoinFitting(parts, kSeparator, width);
+  // The processor comes first, and gives way to the GPUs where there is no room for all.
+  std::vector<std::string> all = parts;
+  all.insert(all.begin(), cpu);
+  if (DisplayWidth(absl::StrJoin(all, kSeparator)) <= width) return absl::StrJoin(all, kSeparator);
+  parts.push_back(cpu);
+  return JoinFitting(parts, kSeparator, width);
 }
 
 }  // namespace
@@ -216,7 +244,7 @@ std::vector<std::string> RenderPanel(const PanelState& state, int columns, int r
   lines.push_back(TitleLine(state, width, paint));
   std::vector<std::string> details = {StepLine(state.progress, width, paint),
                                       LossLine(state.progress, width, paint)};
-  if (state.telemetry.has_value()) details.push_back(TelemetryLine(*state.telemetry, paint));
+  if (state.telemetry.has_value()) details.push_back(TelemetryLine(*state.telemetry, width, paint));
   if (state.progress.checkpoint_step() >= 0) {
     details.push_back(absl::StrCat("newest checkpoint: step ", state.progress.checkpoint_step()));
   }
@@ -231,7 +259,7 @@ std::vector<std::string> RenderPanel(const PanelState& state, int columns, int r
     --room;
   }
   if (!silence.empty()) lines.push_back(paint.Yellow(MakeSafe(silence)));
-  for (std::string& line : lines) line = TruncateToWidth(line, width);
+  for (std::string& line : lines) line = paint.Shortened(line, width);
   return lines;
 }
 

@@ -54,6 +54,19 @@ TEST(RenderPanelTest, ShowsEverythingIn80x24) {
             "CPU 85% - 2.1/8.0 GB   GPU 97% - 70.1/80.0 GB - 512 W - 61 C");
 }
 
+TEST(RenderPanelTest, LeavesOutWhatANarrowTerminalCannotShowWhole) {
+  PanelState state = Running();
+  EXPECT_EQ(Joined(state, 40, 24),
+            "-- amber-fox-3 - running on ada@gpu.ex>\n"
+            "step 60/120 #####.....  50%  ETA 1m 00s\n"
+            "loss 0.06667  @-.______  lr 0.0003\n"
+            "GPU 97% - 70.1/80.0 GB - 512 W - 61 C");
+  state.telemetry->gpus.clear();
+  state.money = "$2.00/h, $1.20 of $20.00 spent, stops in 10m 00s";
+  EXPECT_THAT(Joined(state, 40, 24), HasSubstr("\n$2.00/h, $1.20 of $20.00 spent, stops >\n"));
+  EXPECT_THAT(Joined(state, 40, 24), HasSubstr("\nCPU 85% - 2.1/8.0 GB"));
+}
+
 TEST(RenderPanelTest, AGpuHasTheMemoryThatItIsSoldWith) {
   PanelState state = Running();
   const double mib = 1 << 20;
@@ -103,7 +116,7 @@ TEST(RenderPanelTest, ShowsHostileFieldsAsText) {
   state.link_error = hostile;
   const std::string text = Joined(state, 300, 24);
   EXPECT_THAT(text, HasSubstr(absl::StrCat("-- ", shown, " - running on ", shown, " - 3m 20s")));
-  EXPECT_THAT(text, HasSubstr(absl::StrCat("-- ", shown, " \n")));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("3m 20s  ", shown, " \n")));
   EXPECT_THAT(text, HasSubstr(absl::StrCat("retrying (", shown, ")")));
   for (const std::string& line : RenderPanel(state, 300, 24, PanelStyle{false, true})) {
     EXPECT_EQ(MakeSafe(line), line);

@@ -135,7 +135,7 @@ std::vector<std::string> PlotLines(const std::vector<TopRun>& runs, int width, i
   }
   // Dots of several curves cannot be told apart, digits can.
   const bool ascii = !utf8 || series.size() > 1;
-  return Plot(series, "step", width, std::min(rows, kMostPlotRows), ascii);
+  return Plot(series, "steps", width, std::min(rows, kMostPlotRows), ascii);
 }
 
 }  // namespace

@@ -34,6 +34,8 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
       context, "attach [RUN] [FLAGS]",
       "Shows a run live: the newest screenful, then what comes. When the run ends, its\n"
       "exit code becomes gpuctl's.",
+      "  gpuctl attach                  the newest live run\n"
+      "  gpuctl attach amber-fox-3 > output.txt\n\n"
       "Ctrl-C detaches at once and leaves the run running; a second one right after it\n"
       "asks whether to stop the run. A pipe or file gets all of the output, byte for byte.");
   const FlagSet::Flag run = parser.Option("RUN", reference, kRunOrNewestLive);

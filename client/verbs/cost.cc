@@ -62,8 +62,8 @@ absl::StatusOr<int> CmdCost(CommandContext& context, std::vector<std::string> ar
       "and at most, as the providers do not tell the second in which a bill ends. Traffic\n"
       "that Vast.ai charges for counts as the machines last reported it. Volumes are not in\n"
       "it.",
-      "gpuctl cost --since 30d --by gpu    the last 30 days\n"
-      "gpuctl cost --by day --csv          for a spreadsheet");
+      "  gpuctl cost --since 30d --by gpu    the last 30 days\n"
+      "  gpuctl cost --by day --csv          for a spreadsheet");
   parser.Option("--since", since, "Only what was billed in this time, such as 30d (default: all)");
   parser.Option("--by", by_text, "run, gpu, provider or day (of UTC)");
   parser.Switch("--csv", csv, "As CSV, in USD and hours");

@@ -16,6 +16,7 @@ absl::StatusOr<int> CmdDashboard(CommandContext& context, std::vector<std::strin
       context, "dashboard [FLAGS]",
       "Shows all runs on a page in your browser: loss, learning rate, speed, GPU, cost,\n"
       "checkpoints and output, live, and several runs in one drawing.",
+      "  gpuctl dashboard\n\n"
       "The page comes from this computer, for this computer alone. What comes is stored\n"
       "here, as attach stores it. It can stop and pull a run, and rents nothing.\n"
       "Ctrl-C ends the dashboard; the runs go on.");

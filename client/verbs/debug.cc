@@ -133,7 +133,9 @@ absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> a
       "             by the copy here\n"
       "replay       shows the copy here as attach would, without any link\n"
       "trainer-kit  puts into the new directory DIR what trainer: sends to other machines\n"
-      "man-pages    puts into the directory DIR a manual page for each verb");
+      "man-pages    puts into the directory DIR a manual page for each verb",
+      "  gpuctl debug job amber-fox-3\n"
+      "  gpuctl debug man-pages man1 && man -l man1/gpuctl-launch.1");
   parser.Option("WHAT", what, "job, replay, trainer-kit or man-pages").Required();
   parser.Option("RUN", reference, "Run: name, id, or the beginning of one; or DIR").Required();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));

@@ -153,7 +153,9 @@ absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> ar
       context, "diff RUN OTHER [FLAGS]",
       "Shows how two runs differ: what was asked for, the commit and the content of the\n"
       "work directory, the machine, and how they went. Packages are compared where gpuctl\n"
-      "show RUN --packages has recorded those of both.");
+      "show RUN --packages has recorded those of both.",
+      "  gpuctl diff amber-fox-3 amber-fox-4\n"
+      "  gpuctl diff amber-fox-3 amber-fox-4 --patch");
   parser.Option("RUN", first_name, "Name, id, or the beginning of one").Required();
   parser.Option("OTHER", second_name, "The run to compare it with").Required();
   parser.Switch("--patch", patch,

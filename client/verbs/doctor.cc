@@ -314,6 +314,9 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
       context, "doctor [FLAGS]",
       "Checks this laptop, the accounts that you have a key for, and one machine: that\n"
       "of --host, else this one for local runs. Each failure names its fix.",
+      "  gpuctl doctor\n"
+      "  gpuctl doctor --host ada@gpu.example\n"
+      "  gpuctl doctor --self-test\n\n"
       "--self-test asks no account and no other machine, and needs no run: it shows within\n"
       "a minute what works on this computer, and leaves nothing behind.");
   parser.Option("--host", flags.host, "Machine to check: an ssh alias or USER@HOST[:PORT]");

@@ -499,7 +499,9 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
       context, "down [RUN|INSTANCE...] | --all [FLAGS]",
       "Stops a run's job, with time to save, then gives its rented machine back and\n"
       "waits until the provider says that it is gone. For the providers local and ssh\n"
-      "nothing is rented: gpuctl only stops the job.");
+      "nothing is rented: gpuctl only stops the job.",
+      "  gpuctl down amber-fox-3\n"
+      "  gpuctl down --all -y");
   parser.Option("RUN", references,
                 "Name, id, or the beginning of one; @last: the newest\n"
                 "run; a provider's instance id, or PROVIDER/ID for\n"

@@ -151,13 +151,12 @@ absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::strin
       "Lists everything that bills now, from the providers themselves, against the\n"
       "ledger: whose it is, what it costs, which run uses it, and the volumes, which\n"
       "bill without a machine too. Exits with 117 when a machine of yours bills that\n"
-      "nobody wants.");
-  parser.Switch("-q,--quiet", quiet, "Print PROVIDER/ID alone, one on each line, as down takes it");
+      "nobody wants.",
+      "  gpuctl instances\n"
+      "  gpuctl instances -q                  PROVIDER/ID alone, as gpuctl down takes it");
+  parser.Quiet(quiet, "PROVIDER/ID");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
-  if (quiet && context.json()) {
-    return UsageError("-q prints names, --json whole instances", "leave out one");
-  }
   Holdings holdings(context);
   holdings.OnlyEnds();
   RETURN_IF_ERROR(holdings.OpenAllMarkets());

@@ -215,7 +215,11 @@ absl::StatusOr<int> ScheduleKeep(CommandContext& context, bool install, const st
     RETURN_IF_ERROR(MakeDirectories(paths.state_dir));
     RETURN_IF_ERROR(WriteFileAtomic(JoinPath(paths.state_dir, kInstalledFile), ""));
   }
-  context.Say(*done);
+  if (context.json()) {
+    context.PrintJson({{"installed", install}, {"done", *done}});
+  } else {
+    context.Say(*done);
+  }
   return kExitOk;
 }
 
@@ -230,6 +234,9 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
       "-d --pull home; resumes preempted runs, if their retry says so; answers price\n"
       "rises by their on_price_rise; tells the ends of runs by their notify; starts\n"
       "what waits in batches.",
+      "  gpuctl keep --install                every 5 minutes from now on\n"
+      "  gpuctl keep --status\n"
+      "  gpuctl keep --dry-run\n\n"
       "Writes what it did to keep.log in the state directory. One pass at a time: a\n"
       "second one says so, and exits with 0.");
   parser.Switch("--dry-run", flags.dry_run, "Only say what it would do");
@@ -258,6 +265,7 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
   absl::StatusOr<UniqueFd> lock = made.ok() ? TryLock(lock_path) : made;
   if (absl::IsUnavailable(lock.status())) {
     context.Say(absl::StrCat("another gpuctl keep is at work, it holds ", lock_path));
+    if (context.json()) context.PrintJson({{"busy", true}});
     return kExitOk;
   }
   if (!lock.ok()) return EndLeaksOnly(context, flags, lock.status());

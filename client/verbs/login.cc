@@ -204,6 +204,9 @@ absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> a
                     "Takes the API key of your account at a provider, checks it, and keeps it in\n"
                     "the system's keychain or, where there is none, in a file only you can read.\n"
                     "The key comes from the terminal, without echo, or from stdin.",
+                    "  gpuctl login vast\n"
+                    "  gpuctl login vast < key.txt\n"
+                    "  gpuctl login --secret HF_TOKEN\n\n"
                     "A key in GPUCTL_RUNPOD_API_KEY, GPUCTL_LAMBDA_API_KEY, GPUCTL_VAST_API_KEY,\n"
                     "or in the same names without GPUCTL_, needs no login.");
   parser.Option("PROVIDER", name, absl::StrJoin(MarketNames(), ", "));

@@ -109,8 +109,10 @@ std::string ManPageOf(const ManVerb& verb, absl::string_view version) {
     }
   }
   if (!verb.text.footer.empty()) {
-    absl::StrAppend(&page, IsFixed(verb.text.footer) ? ".SH EXAMPLES\n" : ".SH NOTES\n",
-                    Paragraphs(verb.text.footer));
+    absl::StrAppend(&page, ".SH NOTES\n", Paragraphs(verb.text.footer));
+  }
+  if (!verb.text.examples.empty()) {
+    absl::StrAppend(&page, ".SH EXAMPLES\n", Paragraphs(verb.text.examples));
   }
   absl::StrAppend(&page, ".SH SEE ALSO\n.BR gpuctl (1)\n");
   return page;

@@ -13,7 +13,7 @@ ManVerb Example() {
   ManVerb verb{"logs", "Look", "print a run's output", {}};
   verb.text.usage = "logs RUN [FLAGS]";
   verb.text.description = ".Prints C:\\x.\nGoes on.\n\njob   the job\n      of it";
-  verb.text.footer = "  gpuctl logs fox -f";
+  verb.text.examples = "  gpuctl logs fox -f";
   verb.text.flags = {{{"-o", "--output"}, "table or json", "Common", true},
                      {{"-f", "--follow"}, "Until it ends", "Options", false},
                      {{"RUN"}, "Its name", "Options", true}};

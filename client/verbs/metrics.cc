@@ -122,8 +122,13 @@ void PrintText(const CommandContext& context, const RunNumbersList& runs) {
          p.checkpoint_step() < 0 ? "-" : absl::StrCat(p.checkpoint_step())});
     series.push_back({absl::StrCat(run->row.name), p.losses()});
   }
-  context.PrintTable(table);
   const TerminalSize size = GetTerminalSize(STDOUT_FILENO);
+  if (context.terminal.stdout_tty) {
+    context.PrintTableWithin(std::move(table), size.columns,
+                             {"CHECKPOINT", "TOKENS/S", "LR", "EVAL", "STEP"});
+  } else {
+    context.PrintTable(table);
+  }
   const std::vector<std::string> plot =
       Plot(series, "steps", std::min(size.columns - 1, 100), std::clamp(size.rows - 8, 8, 20),
            !context.terminal.utf8);
@@ -226,7 +231,10 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   VerbParser parser(
       context, "metrics [RUN...] [FLAGS]",
       "Shows what runs measured: the newest numbers and the loss curve; several runs\n"
-      "share the axes. Scripts that write no metrics are read by their output.");
+      "share the axes. Scripts that write no metrics are read by their output.",
+      "  gpuctl metrics amber-fox-3\n"
+      "  gpuctl metrics amber-fox-3 amber-fox-4 --plot loss.svg\n"
+      "  gpuctl metrics amber-fox-3 --csv > loss.csv");
   parser.Option("RUN", references, kRunOrNewestLive);
   parser.Switch("--csv", csv, "All steps as CSV: loss, time, epoch, rate, speed, GPU");
   const FlagSet::Flag plots =

@@ -69,9 +69,13 @@ void PrintTables(const CommandContext& context, const NodePrograms& programs,
   context.Hint(FetchHint(missing));
 }
 
-int List(const CommandContext& context) {
+int List(const CommandContext& context, bool quiet) {
   const NodePrograms programs = NodePrograms::Find();
   const std::vector<ListedPrograms> list = ListNodePrograms(programs);
+  if (quiet) {
+    for (const ListedPrograms& listed : list) context.PrintLine(PlatformName(listed.platform));
+    return kExitOk;
+  }
   if (!context.json()) {
     PrintTables(context, programs, list);
     return kExitOk;
@@ -162,6 +166,7 @@ absl::StatusOr<int> Fetch(CommandContext& context, const std::vector<std::string
 
 absl::StatusOr<int> CmdNode(CommandContext& context, std::vector<std::string> args) {
   std::string what, from;
+  bool quiet = false;
   std::vector<std::string> names;
   VerbParser parser(
       context, "node [fetch [PLATFORM...] [--from ARCHIVE]] [FLAGS]",
@@ -176,6 +181,7 @@ absl::StatusOr<int> CmdNode(CommandContext& context, std::vector<std::string> ar
   parser.Option("WHAT", what, "fetch; default: list");
   parser.Option("PLATFORM", names, "Platforms to fetch");
   parser.Option("--from", from, "Archive: a file, a folder, or an address (https)");
+  parser.Quiet(quiet, "the platforms");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (what == "fetch") return Fetch(context, names, from);
@@ -187,7 +193,7 @@ absl::StatusOr<int> CmdNode(CommandContext& context, std::vector<std::string> ar
   if (!from.empty()) {
     return UsageError("node: --from goes with fetch", "gpuctl node fetch --from ARCHIVE");
   }
-  return List(context);
+  return List(context, quiet);
 }
 
 }  // namespace gpuctl

@@ -155,17 +155,19 @@ void PrintFailures(const CommandContext& context, const OfferPlan& plan) {
 
 absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> args) {
   ResourceFlags flags;
-  bool explain = false, retry_places = false;
+  bool explain = false, retry_places = false, quiet = false;
   VerbParser parser(context, "offers [FLAGS]",
                     "Lists what you could rent now, at all providers you have a key for, cheapest\n"
                     "first. Prices are for the whole machine with the disk asked for. Disk by the\n"
                     "month and traffic cost extra and have columns of their own.",
                     "  gpuctl offers --gpu H100 --max-price 3\n"
-                    "  gpuctl offers --gpu 24GB..48GB:2 --region EU --provider vast --explain");
+                    "  gpuctl offers --gpu 24GB..48GB:2 --region EU --provider vast --explain\n"
+                    "  gpuctl offers --gpu H100 -q | head -n 1     the cheapest");
   AddResourceFlags(parser, "Wishes", /*image=*/false, flags);
   parser.Switch("--explain", explain, "Show also what was left out, and why");
   parser.Switch("--retry-places", retry_places,
                 "Forget where machines were bad; launches try those places again");
+  parser.Quiet(quiet, "PROVIDER/OFFER");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   Holdings holdings(context);
@@ -202,7 +204,13 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
     PrintJson(context, plan, explain);
     return status.ok() ? kExitOk : ExitCodeOf(status);
   }
-  PrintTables(context, plan, explain);
+  if (quiet) {
+    for (const Offer& offer : plan.offers) {
+      context.PrintLine(absl::StrCat(offer.provider, "/", offer.ref));
+    }
+  } else {
+    PrintTables(context, plan, explain);
+  }
   RETURN_IF_ERROR(status);
   PrintFailures(context, plan);
   return kExitOk;

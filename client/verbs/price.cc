@@ -25,20 +25,24 @@ struct PriceFlags {
   bool accept = false;
   bool refuse = false;
   bool yes = false;
+  bool quiet = false;
   std::optional<double> max_usd_per_hour;
 };
 
-absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings, RunStore* store) {
+absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings, RunStore* store,
+                              bool quiet) {
   ASSIGN_OR_RETURN(const Reconciliation found,
                    Reconcile(holdings.ledger(), holdings.markets(), context.clock));
   const int64_t now_ms = context.NowMs();
   std::vector<nlohmann::ordered_json> objects;
+  std::vector<std::string> names;
   std::vector<TableRow> table = {{"PROVIDER", "INSTANCE", "RUN", "NOW", "THEN", "MAX", "IN"}};
   for (const SeenInstance& seen : found.instances) {
     if (!seen.rise.has_value()) continue;
     const PriceRise& rise = *seen.rise;
     const std::optional<double> max = MaxPriceOf(store, *seen.lease);
     objects.push_back(PriceRiseToJson(*seen.lease, rise, max));
+    names.push_back(rise.instance_id);
     table.push_back(
         {seen.provider, rise.instance_id, RunOf(seen.lease),
          FormatUsdPerHour(rise.before_usd_per_hour), FormatUsdPerHour(rise.after_usd_per_hour),
@@ -49,6 +53,8 @@ absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings, RunSt
   }
   if (context.json()) {
     context.PrintJsonList("price_rises", objects);
+  } else if (quiet) {
+    context.PrintLines(names);
   } else if (objects.empty()) {
     const bool all_asked = found.unknown.empty() && found.rises_unknown.empty();
     context.Say(all_asked ? "no price rise waits for an answer"
@@ -145,12 +151,15 @@ absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> a
       context, "price [RUN|INSTANCE --accept|--refuse] [FLAGS]",
       "Lists higher prices that the owners of rented machines have announced, or answers\n"
       "one. The old price holds until the current contract ends, whatever the answer.\n"
-      "gpuctl accepts none by itself.");
+      "gpuctl accepts none by itself.",
+      "  gpuctl price\n"
+      "  gpuctl price amber-fox-3 --refuse");
   parser.Option("RUN", flags.reference, "A run on the machine, or the provider's id");
   parser.Switch("--accept", flags.accept, "Agree to the new price");
   parser.Switch("--refuse", flags.refuse,
                 "Refuse the new price; the contract is then not extended");
   parser.Switch("-y,--yes", flags.yes, "Do not ask");
+  parser.Quiet(flags.quiet, "the instances");
   parser.Option("--max-price", max_price,
                 "With --accept: the most to agree to an hour, instead of the run's own");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
@@ -168,8 +177,9 @@ absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> a
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
   // Show prices even when the list of runs cannot be read.
   const absl::StatusOr<RunStore*> store = context.Store();
-  return flags.reference.empty() ? ListRises(context, holdings, store.value_or(nullptr))
-                                 : AnswerRise(context, holdings, store, flags);
+  return flags.reference.empty()
+             ? ListRises(context, holdings, store.value_or(nullptr), flags.quiet)
+             : AnswerRise(context, holdings, store, flags);
 }
 
 }  // namespace gpuctl

@@ -179,7 +179,9 @@ absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> a
       context, "prune [FLAGS]",
       "Removes what ended runs left on this machine and on those reached by ssh, as rm does.\n"
       "Keeps and names runs that are not completely at home. Leaves jobs alone that are in\n"
-      "another laptop's list. Rented machines go as a whole.");
+      "another laptop's list. Rented machines go as a whole.",
+      "  gpuctl prune --dry-run\n"
+      "  gpuctl prune --host ada@gpu.example --older-than 14d -y");
   parser.Option("--host", flags.target.host,
                 "Only on this machine: an ssh alias or USER@HOST[:PORT]");
   parser.Option("-p,--port", flags.target.port, "Its ssh port").Range(1, 65535);

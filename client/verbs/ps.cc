@@ -356,7 +356,10 @@ absl::StatusOr<bool> ReadPsFlags(CommandContext& context, const std::vector<std:
   VerbParser parser(
       context, "ps [-a] [FLAGS]",
       "Lists the runs that have not ended. Asks their machines first, for a second at "
-      "most;\nwhat is stored on this laptop is shown for those that do not answer.");
+      "most;\nwhat is stored on this laptop is shown for those that do not answer.",
+      "  gpuctl ps\n"
+      "  gpuctl ps -a --since 1d --tag baseline\n"
+      "  gpuctl ps -q | xargs gpuctl stop     all that live");
   parser.Switch("-a,--all", which.all, "Also those that ended");
   std::string tag, since;
   const FlagSet::Flag tagged =
@@ -366,7 +369,7 @@ absl::StatusOr<bool> ReadPsFlags(CommandContext& context, const std::vector<std:
   parser.Option("--limit", which.limit, "Only the newest N; ended ones too")
       .Range(1, std::numeric_limits<int>::max());
   parser.Switch("--live", which.live, "Of these only those that have not ended");
-  parser.Switch("-q,--quiet", flags.quiet, "Print the names alone, one on each line");
+  parser.Quiet(flags.quiet, "the names");
   parser.Switch("--offline", flags.offline, "Ask no machine");
   parser.Switch("-u,--update", flags.update,
                 "Ask for 3 s, also about runs that were taken for lost, and for prices");
@@ -374,9 +377,6 @@ absl::StatusOr<bool> ReadPsFlags(CommandContext& context, const std::vector<std:
   if (!go_on) return false;
   if (flags.update && flags.offline) {
     return UsageError("-u asks, and --offline does not", "leave out one");
-  }
-  if (flags.quiet && context.json()) {
-    return UsageError("-q prints names, --json whole runs", "leave out one");
   }
   // "" is a mistake, and not the same as no flag: a script may remove what is listed.
   if (tagged.given()) which.tag = tag;

@@ -113,6 +113,9 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   VerbParser parser(
       context, "pull [RUN [PATTERN...]] [FLAGS]",
       "Brings a run's newest checkpoint and its artifacts home, each file verified.",
+      "  gpuctl pull amber-fox-3\n"
+      "  gpuctl pull amber-fox-3 'outputs/*.json' --to results\n"
+      "  gpuctl pull amber-fox-3 --checkpoint best\n\n"
       "Patterns are relative to the job's work directory: 'outputs/*.json', '**/*.csv'.\n"
       "A checkpoint appears under its name only when all of it is here and matches.");
   const FlagSet::Flag run = parser.Option("RUN", flags.reference, kRunOrNewestLive);

@@ -32,7 +32,7 @@ struct QueueFlags {
   bool all = false, offline = false, results = false, quiet = false;
   ResultFlags result;
   // Of gpuctl's own calls.
-  std::string start_entry, on;
+  std::string start_entry, on, join;
   bool pass = false;
   int patience_s = kPatienceS;
 };
@@ -54,18 +54,16 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   parser.Option("--goal", flags.result.goal,
                 "min or max: which values of it are best (default: as its name says)");
   parser.Switch("--csv", flags.result.csv, "With --results: print CSV");
-  parser.Switch("-q,--quiet", flags.quiet, "Print the names alone, one on each line");
+  parser.Quiet(flags.quiet, "the names");
   parser.Option("--start-entry", flags.start_entry, "").Hidden();
   parser.Option("--on", flags.on, "").Hidden();
+  parser.Option("--join", flags.join, "").Hidden();
   parser.Switch("--pass", flags.pass, "").Hidden();
   parser.Option("--patience", flags.patience_s, "").Range(0, 86'400).Hidden();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return false;
   if (flags.results && flags.batches.empty()) {
     return UsageError("--results needs a batch", "gpuctl queue lists them");
-  }
-  if (flags.quiet && context.json()) {
-    return UsageError("-q prints names, --json whole objects", "leave out one");
   }
   return true;
 }
@@ -151,9 +149,9 @@ absl::Status Print(CommandContext& context, Holdings& holdings, BatchStore& batc
 }
 
 // Fills in why the waiting entries wait.
-absl::Status AddReasons(CommandContext& context, RunStore& runs, BatchStore& batches,
-                        std::vector<BatchView>& views) {
-  ASSIGN_OR_RETURN(const auto why, WhyTheyWait(context, runs, batches));
+absl::Status AddReasons(CommandContext& context, Holdings& holdings, RunStore& runs,
+                        BatchStore& batches, std::vector<BatchView>& views) {
+  ASSIGN_OR_RETURN(const auto why, WhyTheyWait(context, holdings, runs, batches));
   for (BatchView& view : views) {
     for (EntryView& entry : view.entries) {
       const auto found = why.find(entry.entry.entry_id);
@@ -173,7 +171,8 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
   Holdings holdings(context);
   if (!flags.start_entry.empty()) {
-    RETURN_IF_ERROR(StartEntry(context, holdings, *runs, *batches, flags.start_entry, flags.on));
+    RETURN_IF_ERROR(
+        StartEntry(context, holdings, *runs, *batches, flags.start_entry, flags.on, flags.join));
     return kExitOk;
   }
   RETURN_IF_ERROR(FindViews(*runs, *batches, flags).status());
@@ -184,7 +183,8 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
       ASSIGN_OR_RETURN(before, OpenEntries(*runs, *batches));
     }
     ASSIGN_OR_RETURN(stuck, AskMachines(context, *runs, *batches, kAskFor));
-    RETURN_IF_ERROR(StartEntries(context, *runs, *batches, absl::Seconds(flags.patience_s)));
+    RETURN_IF_ERROR(
+        StartEntries(context, holdings, *runs, *batches, absl::Seconds(flags.patience_s)));
   }
   if (flags.pass) {
     ASSIGN_OR_RETURN(const nlohmann::ordered_json json, PassJson(*runs, *batches, before));
@@ -192,7 +192,7 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
   } else {
     ASSIGN_OR_RETURN(std::vector<BatchView> views, FindViews(*runs, *batches, flags));
     MarkQueued(context, views);
-    RETURN_IF_ERROR(AddReasons(context, *runs, *batches, views));
+    RETURN_IF_ERROR(AddReasons(context, holdings, *runs, *batches, views));
     RETURN_IF_ERROR(flags.results ? PrintResults(context, holdings, flags.result, views)
                                   : Print(context, holdings, *batches, flags, views));
   }

@@ -258,7 +258,8 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
       "others. Asks a machine that cannot end itself about its limits, and ends it when they\n"
       "are over. Exits with 117 when a leak is left, 124 when a requested instance that got\n"
       "no answer may still appear.",
-      "gpuctl keep --install    do it, and more, every 5 minutes from now on");
+      "  gpuctl reap --dry-run\n"
+      "  gpuctl keep --install    do it, and more, every 5 minutes from now on");
   parser.Switch("--dry-run", flags.dry_run, "Only say what it would end");
   parser.Switch("-y,--yes", flags.yes, "Do not ask");
   parser.Switch("--no-wait", no_wait, "Do not wait for what may not be listed yet");

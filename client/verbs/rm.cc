@@ -124,8 +124,8 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
       "The copy of their output and metrics stays here, and ps -a still lists them, unless\n"
       "you say --forget. Refuses\n"
       "a run that has not ended, and one that is not completely at home.",
-      "gpuctl rm --dry-run RUN    only say what it would free\n"
-      "gpuctl prune               all runs that have ended");
+      "  gpuctl rm --dry-run amber-fox-3    only say what it would free\n"
+      "  gpuctl prune                       all runs that have ended");
   parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
   parser.Switch("-f,--force", force, "Remove also what is not at home");
   parser.Switch("--forget", forget, "Take it out of ps -a too, with the copy of its output here");

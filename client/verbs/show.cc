@@ -335,7 +335,8 @@ absl::StatusOr<int> CmdShow(CommandContext& context, std::vector<std::string> ar
       "no machine without --packages. Values of secrets are not recorded; those of variables whose "
       "names look\n"
       "like a secret's are not shown.",
-      "gpuctl show amber-fox-3 --diff | git apply    the changes of that run");
+      "  gpuctl show amber-fox-3\n"
+      "  gpuctl show amber-fox-3 --diff | git apply    the changes of that run");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
   parser.Switch("--diff", diff, "Print how the work directory differed from its commit");
   parser.Switch("--packages", packages,

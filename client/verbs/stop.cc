@@ -26,6 +26,8 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
       context, "stop [RUN...] [FLAGS]",
       "Ends a run's job: SIGTERM, its grace to save a checkpoint, then SIGKILL. Waits\n"
       "until it has ended.",
+      "  gpuctl stop amber-fox-3\n"
+      "  gpuctl stop amber-fox-3 -o json\n\n"
       "To leave a run without ending it, press Ctrl-C in attach.");
   parser.Option("RUN", references, kRunOrNewestLive);
   parser.Switch("--no-wait", no_wait, "Return once the job was told");

@@ -83,7 +83,8 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   const FlagSet::Flag seed = parser.Option("--seed", flags.seed, "Draw others (default 0)");
   parser
       .Option("--max-parallel", flags.max_parallel,
-              "Most runs at once (default: one a machine, all with --gpus;\n1 when renting)")
+              "Most runs at once (default: one a machine, all with --gpus; when\nrenting one, with "
+              "--gpus as many as one machine has GPUs for)")
       .Range(1, kMostEntries);
   parser.Option("--max-cost", flags.max_cost, "Most that the batch may cost in all, in USD");
   parser.Option("--priority", flags.priority, "Higher ones start first (default 0)")
@@ -179,8 +180,9 @@ class Submission {
     for (const std::string& file : flags_.files) RETURN_IF_ERROR(AddSource(file));
     RETURN_IF_ERROR(MakeBatch());
     RETURN_IF_ERROR(MakeEntries(parameters));
-    RETURN_IF_ERROR(SetMoney());
-    return SetParallel();
+    RETURN_IF_ERROR(CheckShared());
+    batch_.max_parallel = Parallel();
+    return SetMoney();
   }
 
   bool rents() const { return batch_.rents; }
@@ -204,8 +206,12 @@ class Submission {
   absl::Status AddSource(const std::string& file);
   absl::Status MakeBatch();
   absl::Status MakeEntries(const std::vector<Parameters>& parameters);
+  absl::Status CheckShared() const;
   absl::Status SetMoney();
-  absl::Status SetParallel();
+  // Returns how many runs of the batch fit on one machine that is rented for it.
+  int RunsOnOne() const;
+  // Returns how many may run at once.
+  int Parallel() const;
   absl::StatusOr<std::vector<std::string>> Resolve(const std::vector<std::string>& names);
 
   CommandContext& context_;
@@ -372,6 +378,18 @@ absl::Status Submission::MakeEntries(const std::vector<Parameters>& parameters) 
   return absl::OkStatus();
 }
 
+// Each run that was preempted would be resumed on a whole machine of its own.
+absl::Status Submission::CheckShared() const {
+  if (!batch_.rents || RunsOnOne() == 1) return absl::OkStatus();
+  for (const Source& source : sources_) {
+    if (ResumesWhenPreempted(source.record.spec)) {
+      return UsageError("retry.on: preempted does not go with runs that share a rented machine",
+                        "leave it out, or gpus, so that each run has a machine of its own");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Submission::SetMoney() {
   if (!flags_.max_cost.empty()) {
     const absl::StatusOr<double> cost = ParsePrice(flags_.max_cost);
@@ -386,13 +404,19 @@ absl::Status Submission::SetMoney() {
     batch_.max_cost_usd = *cost;
   }
   if (!batch_.rents) return absl::OkStatus();
+  // Runs that share machines share what those cost.
+  const int on_one = RunsOnOne(), parallel = Parallel();
   for (const Source& source : sources_) {
     const LaunchPlan& plan = source.plan;
     const double price = plan.spec.max_price_usd_per_hour.value_or(PriceOf(plan) * kDearer);
     batch_.agreed_usd_per_hour = std::max(batch_.agreed_usd_per_hour, price);
     const double one = AgreeLimits(plan.spec, price).cost_usd;
     one_usd_ = std::max(one_usd_, one);
-    bound_usd_ += one * static_cast<double>(entries_.size() / sources_.size());
+    const int runs = static_cast<int>(entries_.size() / sources_.size());
+    // With m machines of k places n runs take at most ⌈n/k⌉ + m - 1 times what one may cost: none
+    // starts while a place is free.
+    const int machines = (std::min(parallel, runs) + on_one - 1) / on_one;
+    bound_usd_ += one * std::min(runs, (runs + on_one - 1) / on_one + machines - 1);
   }
   if (!batch_.max_cost_usd.has_value() || one_usd_ <= *batch_.max_cost_usd) {
     return absl::OkStatus();
@@ -402,13 +426,22 @@ absl::Status Submission::SetMoney() {
                     "--cost or --time limits what one run may cost");
 }
 
-absl::Status Submission::SetParallel() {
-  const bool shares = !batch_.rents && std::all_of(entries_.begin(), entries_.end(),
-                                                   [](const Entry& one) { return one.gpus >= 0; });
-  batch_.max_parallel = flags_.max_parallel > 0 ? flags_.max_parallel
-                        : shares                ? static_cast<int>(entries_.size())
-                                                : std::max<int>(1, static_cast<int>(hosts_.size()));
-  return absl::OkStatus();
+int Submission::RunsOnOne() const {
+  int least = 0;
+  for (const Source& source : sources_) {
+    const RunSpec& spec = source.record.spec;
+    const int runs = spec.gpus.has_value() ? RentedGpus(spec) / ShareOfMachine(*spec.gpus) : 1;
+    least = least == 0 ? runs : std::min(least, runs);
+  }
+  return std::max(1, least);
+}
+
+int Submission::Parallel() const {
+  if (flags_.max_parallel > 0) return flags_.max_parallel;
+  const bool shares =
+      std::all_of(entries_.begin(), entries_.end(), [](const Entry& one) { return one.gpus >= 0; });
+  if (shares && !batch_.rents) return static_cast<int>(entries_.size());
+  return std::max({1, static_cast<int>(hosts_.size()), batch_.rents ? RunsOnOne() : 1});
 }
 
 std::vector<std::string> Submission::Text() const {

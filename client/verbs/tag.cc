@@ -19,8 +19,8 @@ absl::StatusOr<int> CmdTag(CommandContext& context, std::vector<std::string> arg
       context, "tag RUN [WORD...] [FLAGS]",
       "Adds tags to a run, removes some, or writes its note; prints the tags that it\n"
       "has then. gpuctl ps --tag WORD lists the runs with a tag.",
-      "gpuctl tag amber-fox-3 baseline lr=3e-4 --note \"the best so far\"\n"
-      "gpuctl tag amber-fox-3 --remove baseline");
+      "  gpuctl tag amber-fox-3 baseline lr=3e-4 --note \"the best so far\"\n"
+      "  gpuctl tag amber-fox-3 --remove baseline");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
   parser.Option("WORD", words, "Tag to add: letters, digits and . _ - : / = @ +");
   parser.Option("--remove", remove, "Tag to take away").OneValueEach();
@@ -30,7 +30,7 @@ absl::StatusOr<int> CmdTag(CommandContext& context, std::vector<std::string> arg
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
   const auto usage = [](const absl::Status& status) {
-    return absl::IsInvalidArgument(status) ? UsageError(status.message(), "gpuctl tag --help")
+    return absl::IsInvalidArgument(status) ? UsageError(status.message(), "  gpuctl tag --help")
                                            : status;
   };
   if (noted.given()) RETURN_IF_ERROR(usage(CheckNote(note)));

@@ -13,6 +13,7 @@ absl::StatusOr<int> CmdTop(CommandContext& context, std::vector<std::string> arg
   VerbParser parser(
       context, "top [FLAGS]",
       "Shows all live runs on one screen: step, loss with its curve, speed, GPU, cost.",
+      "  gpuctl top\n\n"
       "Runs that begin meanwhile come onto it, and those that end stay. What comes is\n"
       "stored here, as attach stores it. q or Ctrl-C leaves; the runs go on.");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));

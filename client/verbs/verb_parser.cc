@@ -21,6 +21,12 @@ VerbParser::VerbParser(Console& console, const std::string& usage, const std::st
   Switch("--no-color", no_color_, "No colours and no animation").Group("Common");
 }
 
+FlagSet::Flag VerbParser::Quiet(bool& quiet, const std::string& what) {
+  quiet_ = &quiet;
+  quiet_prints_ = what;
+  return Switch("-q,--quiet", quiet, absl::StrCat("Print ", what, " alone, one on each line"));
+}
+
 absl::StatusOr<bool> VerbParser::Parse(const std::vector<std::string>& args) {
   if (console_.describe != nullptr) {
     *console_.describe = Describe();
@@ -44,6 +50,10 @@ absl::StatusOr<bool> VerbParser::Parse(const std::vector<std::string>& args) {
   }
   console_.format = json_ ? OutputFormat::kJson : found->second;
   console_.terminal = DetectTerminal(no_color_);
+  if (quiet_ != nullptr && *quiet_ && console_.json()) {
+    return UsageError(absl::StrCat("-q prints ", quiet_prints_, ", JSON whole objects"),
+                      "leave out one");
+  }
   return true;
 }
 

@@ -17,6 +17,10 @@ class VerbParser : public FlagSet {
   VerbParser(Console& console, const std::string& usage, const std::string& description,
              const std::string& footer = "");
 
+  // Declares -q, which makes a verb print `what` alone, one on each line: "the names". Parse
+  // refuses it together with JSON.
+  Flag Quiet(bool& quiet, const std::string& what);
+
   // Parses the arguments and sets the common flags on the console. Returns false when help was
   // asked for and printed, or when console.describe asked for it. INVALID_ARGUMENT when something
   // cannot be parsed; it names the nearest right flag.
@@ -24,6 +28,8 @@ class VerbParser : public FlagSet {
 
  private:
   Console& console_;
+  const bool* quiet_ = nullptr;  // of -q, where the verb has it
+  std::string quiet_prints_;
   std::string output_ = "table";
   bool json_ = false;
   bool no_color_ = false;

@@ -29,7 +29,7 @@ std::string TopLevelHelp() {
       group = verb.group;
       absl::StrAppend(&help, "\n", group, "\n");
     }
-    absl::StrAppend(&help, absl::StrFormat("  %-12s%s\n", verb.name, verb.summary));
+    absl::StrAppend(&help, absl::StrFormat("  %-13s%s\n", verb.name, verb.summary));
   }
   absl::StrAppend(&help,
                   "\nEverywhere: -o table|wide|json|jsonl, --json, --trace, --no-color, -h\n"
@@ -169,6 +169,7 @@ const std::vector<Verb>& Verbs() {
       {"init", "Help", "a run file guessed from a directory", CmdInit},
       {"config", "Help", "the defaults for launches, and where each comes from", CmdConfig},
       {"run-schema", "Help", "the JSON Schema of the run file, for editors", CmdRunSchema},
+      {"json-schema", "Help", "the JSON Schemas of what -o json prints", CmdJsonSchema},
       {"completion", "Help", "let the shell complete verbs, flags and names", CmdCompletion},
       {"debug", "Help", "look inside: debug job, debug replay", CmdDebug},
   };

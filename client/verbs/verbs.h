@@ -29,6 +29,7 @@ absl::StatusOr<int> CmdGenerate(CommandContext& context, std::vector<std::string
 absl::StatusOr<int> CmdInit(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdInspect(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdJsonSchema(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> args);

@@ -82,6 +82,8 @@ absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> 
       "Checks the files of a run on this laptop: the copy of its output, and that\n"
       "every file that pull brought is still there. Asks no node. Exits with 118\n"
       "when something is missing or damaged.",
+      "  gpuctl verify amber-fox-3\n"
+      "  gpuctl verify amber-fox-3 --read-data\n\n"
       "By sizes, or with --read-data by content. The output has no hash to compare with:\n"
       "it is checked by its size alone.");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();

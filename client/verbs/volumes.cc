@@ -20,16 +20,15 @@ absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string>
       context, "volumes [FLAGS]",
       "Lists the network volumes and file systems of your accounts: where they lie,\n"
       "what they cost a month, with or without a machine. gpuctl launch --volume NAME\n"
-      "mounts one; the providers' own pages and tools make and delete them.");
+      "mounts one; the providers' own pages and tools make and delete them.",
+      "  gpuctl volumes\n"
+      "  gpuctl launch --volume models run.yaml");
   parser.Option("--provider", names, "Where to look (default: every provider with a key)")
       .Commas()
       .OneValueEach();
-  parser.Switch("-q,--quiet", quiet, "Print the ids alone, one on each line");
+  parser.Quiet(quiet, "the ids");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
-  if (quiet && context.json()) {
-    return UsageError("-q prints ids, --json whole volumes", "leave out one");
-  }
   ASSIGN_OR_RETURN(const std::vector<Market> markets, OpenMarkets(context, names));
   std::vector<Provider*> providers;
   for (const Market& market : markets) providers.push_back(market.provider.get());

@@ -127,7 +127,10 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
   std::string what_text = "done", timeout_text, batch;
   VerbParser parser(context, "wait [RUN...] [--batch BATCH] [FLAGS]",
                     "Waits until the runs have ended. Exits with the first code that is not 0, in\n"
-                    "the order of the arguments; 124 when --timeout came first.");
+                    "the order of the arguments; 124 when --timeout came first.",
+                    "  gpuctl wait amber-fox-3 --timeout 2h\n"
+                    "  gpuctl wait amber-fox-3 --for checkpoint\n"
+                    "  gpuctl wait --batch sweep");
   parser.Option("RUN", references, kRunOrNewestLive);
   parser.Option("--for", what_text, "done, running, or checkpoint (seen in its metrics)");
   parser.Option("--timeout", timeout_text, "Give up after, e.g. 30m");

@@ -67,6 +67,85 @@ def test_one_warm_machine_serves_a_batch(w):
     w.run("down", "--all", "-y", "--force")
 
 
+EIGHT = ["--gpu", "H100:8", "--time", "1h", "--salvage", "10m", "--idle", "5m"]
+
+
+def test_runs_share_a_rented_machine(w):
+    """Four of six runs fit on a machine of eight GPUs: the others follow there."""
+    sweep = ["--gpus", "2", "--sweep", "v=" + ",".join(values(6))]
+    plan = json_plan(w, *EIGHT, *sweep, "--", "true")
+    assert plan["max_parallel"] == 4, plan
+    # Two rounds on one machine, not six machines.
+    assert abs(plan["cost_usd"] - 2 * plan["each_cost_usd"]) < CENT, plan
+    cap = round(plan["cost_usd"], 2)
+    w.run("submit", "-y", "--name", "shared", "--max-cost", str(cap), *EIGHT, *sweep,
+          *gated(w, "shared.ran", "shared.go"))
+
+    def four_run():
+        w.run("queue", "shared")
+        return is_settled(w, "shared") and batch(w, "shared", "--offline")["running"] == 4
+
+    eventually(four_run, "four run")
+    found = batch(w, "shared")
+    assert len(w.alive()) == 1, w.books()
+    running = [entry for entry in found["entries"] if entry["state"] == "running"]
+    assert len({entry["node"] for entry in running}) == 1, found
+    gpus = [gpu for run in w.json("ps")["runs"] for gpu in run["gpu_ids"]]
+    assert len(gpus) == 8 and len(set(gpus)) == 8, gpus
+    assert found["spent_usd"] + found["promised_usd"] <= cap, found
+    open_gate(w, "shared.go")
+    w.run("wait", "--batch", "shared", "--timeout", "3m")
+    check_ran_once(w, "shared.ran", values(6))
+    assert most_at_once(w, "shared.ran") == 4, notes(w, "shared.ran")
+    assert len([r for r in w.creates() if r["instance"]]) == 1, w.creates()
+    w.run("down", "--all", "-y", "--force")
+    spent = batch(w, "shared")["spent_usd"]
+    assert billed(w) - CENT <= spent <= cap, (billed(w), spent, cap)
+
+
+def test_more_at_once_than_one_machine_has_gpus_for(w):
+    w.run("submit", "-y", "--name", "two", "--max-parallel", "3", *EIGHT, "--gpus", "4",
+          "--max-price", "30", "--sweep", "v=" + ",".join(values(5)), *gated(w, "two.ran", "two.go"))
+
+    def three_run():
+        w.run("queue", "two")
+        return is_settled(w, "two") and batch(w, "two", "--offline")["running"] == 3
+
+    eventually(three_run, "three run")
+    assert len(w.alive()) == 2, w.books()
+    open_gate(w, "two.go")
+    w.run("wait", "--batch", "two", "--timeout", "3m")
+    check_ran_once(w, "two.ran", values(5))
+    assert len([r for r in w.creates() if r["instance"]]) == 2, w.creates()
+    w.run("down", "--all", "-y", "--force")
+
+
+def test_a_shared_machine_that_ends_is_replaced(w):
+    w.run("submit", "-y", "--name", "cut-shared", *EIGHT, "--gpus", "4", "--sweep", "v=0,1,2",
+          *gated(w, "cut.ran", "cut.go"))
+
+    def two_run():
+        w.run("queue", "cut-shared")
+        return is_settled(w, "cut-shared") and \
+            batch(w, "cut-shared", "--offline")["running"] == 2
+
+    eventually(two_run, "two run")
+    w.run("down", "--all", "-y", "--force")
+    open_gate(w, "cut.go")
+    w.run("wait", "--batch", "cut-shared", "--timeout", "3m", code=None)
+    states = sorted(entry["state"] for entry in batch(w, "cut-shared")["entries"])
+    assert states == ["cancelled", "cancelled", "done"], states
+    w.run("down", "--all", "-y", "--force")
+
+
+def test_sharing_and_preemption(w):
+    done = w.run("submit", "-y", *EIGHT, "--gpus", "4", "--retry-on", "preempted", "--retry-max",
+                 "1", "--sweep", "v=0,1",
+                 "--", "true", code=2)
+    assert b"retry.on: preempted does not go with runs that share" in done.stderr, done
+    assert w.creates() == [], w.creates()
+
+
 def test_the_plan_says_what_all_may_cost_and_asks(w):
     args = ["--name", "asked", *VAST, "--max-parallel", "2", "--sweep", "v=1,2,3", "--", "true"]
     done = w.run("submit", *args, code=2)

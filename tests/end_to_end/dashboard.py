@@ -16,6 +16,7 @@ import subprocess
 import time
 import urllib.parse
 
+import json_check
 from runs import DEADLINE_S, Terminal, is_locked, lock_of, cmdline, open_gate, run_tests, wait_until
 
 STEP = "echo '{\"type\":\"step\",\"step\":%d,\"total_steps\":9,\"loss\":%s,\"lr\":0.001,\"tokens_per_s\":1000}' > $GPUCTL_METRICS; "
@@ -82,9 +83,9 @@ class Board:
 
     def __init__(self, l, *args):
         self.process = l.start("dashboard", "-o", "json", *args)
-        line = self.process.stdout.readline()
-        assert line, self.process.stderr.read()
-        self.url = json.loads(line)["url"]
+        self.line = self.process.stdout.readline()
+        assert self.line, self.process.stderr.read()
+        self.url = json.loads(self.line)["url"]
         parts = urllib.parse.urlsplit(self.url)
         self.port = parts.port
         assert parts.hostname == "127.0.0.1", self.url
@@ -110,9 +111,12 @@ class Board:
         """Ends it, and returns how long that took."""
         begun = time.monotonic()
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=DEADLINE_S)
+        self.process.wait(timeout=DEADLINE_S)
+        took = time.monotonic() - begun
+        out, err = self.line + self.process.stdout.read(), self.process.stderr.read()
         assert self.process.returncode == 0, (out, err)
-        return time.monotonic() - begun
+        json_check.check_output(self.process.args, 0, out, err)
+        return took
 
 
 @contextlib.contextmanager
@@ -441,6 +445,8 @@ def test_a_port_that_is_taken(l):
         out = subprocess.run([l.gpuctl, "dashboard", "--no-open", "--port", str(board.port)], cwd=l.work, env=l.env,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
         assert out.returncode == 1 and b"HINT: without --port" in out.stderr, out
+        error = l.json("dashboard", "--port", str(board.port), code=1)["error"]
+        assert error["code"] == "FAILED_PRECONDITION", error
 
 
 def test_ten_thousand_runs(l):

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 
+import json_check
 from runs import DEADLINE_S, held_job, open_gate, run_tests
 from sync import write
 
@@ -203,7 +204,8 @@ notify: {command: 'cat > %s.json; env | grep ^GPUCTL_ > %s.env'}
     done = l.run("launch", "run.yaml")
     assert b"at the run's end this computer runs: cat" in done.stderr, done
     with open(out + ".json", encoding="utf-8") as file:
-        facts = json.load(file)
+        facts = json_check.read_strictly(file.read().encode())
+    json_check.check_document("notify", facts)
     assert (facts["outcome"], facts["exit_code"], facts["cost_usd"]) == ("succeeded", 0, None), facts
     assert facts["best"] == {"metric": "loss", "value": 0.2, "step": 3}, facts
     with open(out + ".env", encoding="utf-8") as file:

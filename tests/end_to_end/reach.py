@@ -21,6 +21,7 @@ import threading
 import time
 import urllib.request
 
+import json_check
 from held_proxy import HeldProxy
 from runs import (DEADLINE_S, Terminal, held_job, open_gate, processes_with, run_tests, ssh_server,
                   wait_for_file)
@@ -665,7 +666,8 @@ def test_json_of_a_run_with_ports(l):
     assert child.returncode == 0 and json.loads(out)["name"] == "jports-1" and not err, (out, err)
     there = echo_run(l, "jports-2")
     child = l.start("forward", "jports-2", str(there), "--json")
-    line = json.loads(child.stdout.readline())
+    line = json_check.read_strictly(child.stdout.readline())
+    json_check.check_document("forward", line)
     assert line["port"] == there and line["url"].endswith(":%d" % line["local_port"]), line
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=DEADLINE_S)

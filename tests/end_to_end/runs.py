@@ -27,6 +27,8 @@ import termios
 import time
 import traceback
 
+import json_check  # noqa: F401, from now on every JSON output is held to docs/schemas
+
 DEADLINE_S = 60
 
 

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Checks the man pages and completions that deploy/pages.py writes.
+"""Checks the man pages and completions that deploy/pages.sh writes for packages.
 
-  pages_test.py GPUCTL PAGES     PAGES: what pages.py wrote
+  pages_test.py GPUCTL PAGES     PAGES: what pages.sh wrote
 """
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
-GPUCTL, PAGES = sys.argv[1], sys.argv[2]
+GPUCTL, PAGES = os.path.abspath(sys.argv[1]), sys.argv[2]
 
 
 def ask(*arguments):
@@ -30,18 +31,20 @@ def read(*parts):
         return file.read()
 
 
-def complete(*words, runs=""):
-    """What bash offers for a line of words; `runs` is what gpuctl ps prints meanwhile."""
+def complete(*words):
+    """What bash offers for a line of words, in an empty home, by the packaged file."""
     script = """
-      gpuctl() { printf '%s' "$FAKE_RUNS"; }
       source "$1"; shift
       COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
       _gpuctl
       printf '%s\\n' "${COMPREPLY[@]}"
     """
-    listing = subprocess.run(["bash", "-c", script, "-", os.path.join(PAGES, "bash/gpuctl"), *words],
-                             check=True, capture_output=True, text=True,
-                             env={**os.environ, "FAKE_RUNS": runs})
+    with tempfile.TemporaryDirectory() as home:
+        path = os.path.dirname(GPUCTL) + ":" + os.environ["PATH"]
+        listing = subprocess.run(
+            ["bash", "-c", script, "-", os.path.join(os.path.abspath(PAGES), "bash/gpuctl"), *words],
+            check=True, capture_output=True, text=True, cwd=home,
+            env={"PATH": path, "HOME": home, "LANG": "C"})
     assert not listing.stderr, listing.stderr
     return set(listing.stdout.split())
 
@@ -49,50 +52,42 @@ def complete(*words, runs=""):
 class PagesTest(unittest.TestCase):
     def test_every_verb_has_a_page_with_all_its_flags(self):
         self.assertGreater(len(verbs()), 20)
+        self.assertEqual(sorted(os.listdir(os.path.join(PAGES, "man1"))),
+                         sorted(["gpuctl.1"] + [f"gpuctl-{verb}.1" for verb in verbs()]))
         for verb in verbs():
             page = read("man1", f"gpuctl-{verb}.1").replace("\\-", "-").replace("\\fB", "")
             for flag in flags(verb):
                 self.assertIn(flag + "\\fR", page, verb)
             name = verb.replace("-", "\\-")
             self.assertIn(f".BR gpuctl\\-{name}", read("man1/gpuctl.1"))
+            self.assertIn("\n.SH EXAMPLES\n", page, verb)
 
     def test_a_page_has_its_sections_in_order(self):
         page = read("man1/gpuctl-launch.1")
         titles = re.findall(r"^\.SH (.*)", page, re.MULTILINE)
         self.assertEqual(titles[:5], ["NAME", "SYNOPSIS", "DESCRIPTION", "ARGUMENTS", "OPTIONS"])
-        self.assertEqual(titles[-2:], ["NOTES", "SEE ALSO"])
+        self.assertEqual(titles[-3:], ["NOTES", "EXAMPLES", "SEE ALSO"])
         self.assertNotRegex(page, r"(?m)^['.](?!TH|SH|SS|TP|PP|BR?|I|nf|fi|R[SE]\b)")
 
     def test_a_flag_that_goes_on_in_the_next_line_keeps_all_its_words(self):
         self.assertRegex(read("man1/gpuctl-launch.1"),
                          r"\\-\\-pull=N keeps the newest N\. With \\-d, gpuctl keep brings them")
 
-    def test_bash_offers_verbs_and_flags(self):
-        self.assertEqual(complete("gpuctl", ""), set(verbs()) | {"help", "--help", "--version"})
+    def test_every_help_has_examples_above_its_flags(self):
+        for verb in verbs():
+            text = ask(verb, "--help")
+            self.assertIn("\nExamples:\n  ", text, verb)
+            self.assertLess(text.index("\nExamples:"), text.index("\nUsage: "), verb)
+
+    def test_the_completions_are_those_of_gpuctl_itself(self):
+        for shell, name in (("bash", "gpuctl"), ("zsh", "_gpuctl"), ("fish", "gpuctl.fish")):
+            self.assertEqual(read(shell, name), ask("completion", shell))
+
+    def test_the_packaged_file_completes(self):
+        self.assertLessEqual(set(verbs()), complete("gpuctl", ""))
         self.assertEqual(complete("gpuctl", "la"), {"launch"})
         self.assertEqual(complete("gpuctl", "launch", "--na"), {"--name"})
-        self.assertEqual(complete("gpuctl", "-o", "json", "ps", "--off"), {"--offline"})
-        for verb in verbs():
-            self.assertLessEqual(flags(verb), complete("gpuctl", verb, "-"), verb)
-
-    def test_bash_offers_values_and_runs(self):
-        self.assertEqual(complete("gpuctl", "ps", "-o", ""), {"table", "wide", "json", "jsonl"})
-        self.assertEqual(complete("gpuctl", "login", ""), {"runpod", "lambda", "vast"})
-        line = '{"id":"01","name":"amber-fox-3","state":"running"}\n{"id":"02","name":"olive-1"}\n'
-        self.assertEqual(complete("gpuctl", "pull", "", runs=line), {"amber-fox-3", "olive-1"})
-        self.assertEqual(complete("gpuctl", "pull", "am", runs=line), {"amber-fox-3"})
-        # A value of its own, and a command of the user's: bash offers files.
-        self.assertEqual(complete("gpuctl", "launch", "--name", ""), set())
-        self.assertEqual(complete("gpuctl", "launch", "--", "py"), set())
-
-    def test_zsh_and_fish_have_every_verb_and_flag(self):
-        zsh, fish = read("zsh/_gpuctl"), read("fish/gpuctl.fish")
-        for verb in verbs():
-            self.assertIn(f"    {verb}) _arguments", zsh)
-            self.assertRegex(fish, rf"-f -a {verb} -d ")
-            for flag in flags(verb):
-                self.assertIn(f"'*{flag}[", zsh)
-                self.assertRegex(fish, rf"__fish_seen_subcommand_from {verb}'.* -l {flag[2:]}\b")
+        self.assertEqual(complete("gpuctl", "login", "ru"), {"runpod"})
 
 
 if __name__ == "__main__":
