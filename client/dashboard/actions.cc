@@ -53,7 +53,8 @@ std::string PullText(const nlohmann::json& json) {
   std::string text;
   for (const nlohmann::json& checkpoint : checkpoints) {
     const std::string path = TextOf(checkpoint, "path");
-    const bool was_here = checkpoint.is_object() && checkpoint.value("already_here", false);
+    const bool was_here = checkpoint.is_object() && checkpoint.contains("already_here") &&
+                          checkpoint["already_here"] == true;
     absl::StrAppend(&text, text.empty() ? "" : "; ", was_here ? "was here already: " : "brought ",
                     path);
   }

@@ -80,8 +80,12 @@ absl::StatusOr<bool> RunSeries::Read(int64_t heard_ms, bool over) {
 }
 
 void RunSeries::AddLine(absl::string_view line) {
-  if (std::exchange(log_is_torn_, false)) return;
-  if (std::exchange(skipping_line_, false)) return;
+  if (std::exchange(log_is_torn_, false)) {
+    // What a bar drew later in that line is whole. The assembler ends a line that is very long.
+    const size_t drawn = line.find('\r');
+    if (drawn == absl::string_view::npos || drawn + 1 == line.size()) return;
+    line.remove_prefix(drawn);
+  }
   log_.push_back(PlainLine(line));
   ++new_lines_;
   if (log_.size() > kMostLines) log_.pop_front();
@@ -105,21 +109,10 @@ absl::Status RunSeries::ReadLog() {
     if (bytes.empty()) break;
     log_offset_ += static_cast<int64_t>(bytes.size());
     log_lines_.Add(bytes, [this](absl::string_view line) { AddLine(line); });
-    if (log_lines_.partial().size() > 16 * kMostLineBytes) {
-      // A bar that is drawn for hours in one line: only its newest drawing counts.
-      const std::string whole = log_lines_.TakePartial();
-      const size_t drawn = whole.rfind('\r', whole.size() - 2);
-      if (drawn != std::string::npos && whole.size() - drawn < 16 * kMostLineBytes) {
-        log_lines_.Add(whole.substr(drawn), [](absl::string_view) {});
-      } else if (!skipping_line_) {
-        AddLine(whole);
-        skipping_line_ = true;
-      }
-    }
   }
-  partial_ = log_is_torn_ || skipping_line_ || log_lines_.partial().empty()
-                 ? ""
-                 : PlainLine(log_lines_.partial());
+  absl::string_view partial = log_lines_.partial();
+  if (log_is_torn_) partial.remove_prefix(std::min(partial.size(), partial.find('\r')));
+  partial_ = partial.empty() ? "" : PlainLine(partial);
   return absl::OkStatus();
 }
 

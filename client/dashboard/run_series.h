@@ -57,7 +57,6 @@ class RunSeries {
   LineAssembler log_lines_;
   int64_t log_offset_ = -1;
   bool log_is_torn_ = false;     // its first line began before
-  bool skipping_line_ = false;   // it is too long
   std::deque<std::string> log_;  // the newest lines, safe
   size_t new_lines_ = 0;
   bool log_restarted_ = false;
