@@ -20,7 +20,7 @@ constexpr size_t kMostLineBytes = 4 << 10;
 
 // Returns a line of a job without colours, made safe; "" as the text of an empty one.
 std::string PlainLine(absl::string_view raw) {
-  const std::string safe = SanitizeLine(AfterCarriageReturns(raw.substr(0, 16 * kMostLineBytes)));
+  const std::string safe = SanitizeLine(AfterCarriageReturns(raw).substr(0, 16 * kMostLineBytes));
   std::string plain;
   for (size_t i = 0; i < safe.size(); ++i) {
     if (safe[i] == '\x1b') {
