@@ -306,6 +306,50 @@ def test_a_lost_node_and_a_lost_dashboard(l):
         assert port
 
 
+SMI = """#!/bin/sh
+# Stands in for nvidia-smi: two busy GPUs, once a second, as long as the agent reads.
+n=0
+while :; do
+  echo "index, name, uuid, memory.total [MiB], memory.used [MiB], utilization.gpu [%], power.draw [W], temperature.gpu"
+  n=$((n + 1))
+  for i in 0 1; do
+    echo "$i, NVIDIA H100 80GB HBM3, GPU-0000-$i, 81559, 61000, $((90 + n % 8)), $((600 + n % 9 * 8)).50, $((60 + n % 5 + i * 3))"
+  done
+  sleep 1 || exit
+done
+"""
+
+
+def test_gpus(l):
+    path = os.path.join(l.dir, "nvidia-smi")
+    with open(path, "w") as file:
+        file.write(SMI)
+    os.chmod(path, 0o700)
+    world = dict(l.env, GPUCTL_NVIDIA_SMI=path, GPUCTL_NODE_ROOT=l.root + "-gpus")
+    old, l.env = l.env, world
+    try:
+        agent = os.path.join(os.path.dirname(l.gpuctl), "gpuctl-agent")
+        subprocess.run([agent, "guard", "--root", world["GPUCTL_NODE_ROOT"], "--detach"], env=world, check=True, timeout=60)
+        curve_job(l, "busy-1", 1.5)
+        with board_of(l) as board:
+            BROWSER.do("open", url=board.url, height=1300)
+            BROWSER.wait_row("busy-1", "2× 9")
+            BROWSER.open_run("busy-1")
+            BROWSER.wait_text(".detail", "GPU power", "GPUs now", "0: NVIDIA H100 80GB HBM3", "1: NVIDIA H100")
+            BROWSER.wait("document.querySelectorAll('.chart:not([hidden]) canvas').length === 6")
+            said = BROWSER.do("eval", script="[...document.querySelectorAll('.chart-place')].map((e) => e.getAttribute('aria-label')).join('; ')")
+            assert re.search(r"GPU over time\. Newest: use 9\d %, memory 75 %", said), said
+            assert re.search(r"GPU power over time\. Newest: power 1\d\d\d W", said), said
+            assert re.search(r"GPU temperature over time\. Newest: temperature 6\d °C", said), said
+            BROWSER.wait_text("table tbody", "60 GB / 80 GB", "W", "°C")
+            BROWSER.shot("gpus")
+            check_contrast()
+            check_page(board)
+        l.run("stop", "busy-1")
+    finally:
+        l.env = old
+
+
 def test_nothing_yet(l):
     with tempfile.TemporaryDirectory(dir=l.dir) as state:
         fresh = dict(l.env, GPUCTL_STATE_DIR=state)
