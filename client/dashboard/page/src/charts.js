@@ -19,6 +19,12 @@ export const CHARTS = [
 // Lines differ by colour and by dashes.
 const DASHES = [[], [8, 4], [2, 3], [12, 4, 2, 4], [5, 5], [14, 4], [2, 6], [8, 3, 2, 3, 2, 3]];
 const HEIGHT = 190;
+// How far apart the marks of the x axis may be: whole steps, and times that people count in.
+const APART = {
+  [STEPS]: Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat(),
+  [TIME]: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
+    ...Array.from({ length: 10 }, (_, power) => 86400 * 2 ** power)],
+};
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colourOf = (index) => style(`--line-${(index % 8) + 1}`);
@@ -137,7 +143,7 @@ export class Chart {
         y: { range: bounds },
       },
       axes: [
-        { ...axis, size: 26, values: (plot, values) =>
+        { ...axis, size: 26, incrs: APART[chart.from], space: chart.from === TIME ? 64 : 50, values: (plot, values) =>
           values.map((value) => (chart.from === STEPS ? (Number.isInteger(value) ? number(value) : '') : duration(value))) },
         { ...axis, size: 56, values: (plot, values) => values.map((value) => chart.text(value)) },
       ],
