@@ -16,6 +16,7 @@
 namespace gpuctl {
 namespace {
 
+constexpr absl::Duration kAcceptAgainAfter = absl::Milliseconds(200);
 constexpr size_t kReadBytes = 8 << 10;
 constexpr size_t kMostInBytes = kMostHeadBytes + 4 + kMostBodyBytes;
 
@@ -49,7 +50,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(int port, Clock& 
 }
 
 void HttpServer::AddPolled(std::vector<pollfd>& polled) const {
-  polled.push_back({listener_.get(), POLLIN, 0});
+  if (clock_.SinceBoot() >= accept_at_) polled.push_back({listener_.get(), POLLIN, 0});
   for (const auto& [number, connection] : connections_) {
     const bool writes = connection.written < connection.out.size();
     polled.push_back(
@@ -58,9 +59,14 @@ void HttpServer::AddPolled(std::vector<pollfd>& polled) const {
 }
 
 void HttpServer::Accept() {
-  while (true) {
+  if (clock_.SinceBoot() < accept_at_) return;
+  for (size_t taken = 0; taken < kMostConnections; ++taken) {
     UniqueFd fd(accept(listener_.get(), nullptr, nullptr));
-    if (!fd.valid()) return;
+    if (!fd.valid()) {
+      // The next one waits in the system's queue: to ask for it at once would be a busy loop.
+      if (!WouldBlock()) accept_at_ = clock_.SinceBoot() + kAcceptAgainAfter;
+      return;
+    }
     if (!MakeOwn(fd.get())) continue;
 #ifdef SO_NOSIGPIPE
     const int on = 1;

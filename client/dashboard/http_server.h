@@ -76,6 +76,7 @@ class HttpServer {
   UniqueFd listener_;
   const int port_;
   Clock& clock_;
+  absl::Duration accept_at_ = absl::ZeroDuration();  // since boot: no descriptor was free before
   int64_t next_ = 1;
   std::map<int64_t, Connection> connections_;
 };

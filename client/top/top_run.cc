@@ -90,6 +90,8 @@ std::string TopRunFollower::Remark() const {
     return absl::StrCat("last heard ", HumanDuration(*silence), " ago");
   }
   if (work_ == nullptr && !error_.ok()) return std::string(error_.message());
+  if (work_ != nullptr && work_->no_room())
+    return "this disk is nearly full: its output is not stored";
   return "";
 }
 
