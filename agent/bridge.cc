@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -137,10 +138,30 @@ void Copy(int socket_fd) {
   }
 }
 
+absl::Status Greet(const RootPaths& paths, const BridgeOptions& options) {
+  ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
+  return WriteAll(1,
+                  absl::StrCat("\nGPUCTL-BRIDGE 1 ", BundleVersion(options.bundle_dir), " ",
+                               node_id, " ", BootId(), "\n"),
+                  "to the client");
+}
+
+// Waits for the first byte. Returns false when the input ends without any.
+bool WaitForClient() {
+  pollfd input{0, POLLIN, 0};
+  while (poll(&input, 1, -1) < 0 && errno == EINTR) {
+  }
+  int bytes = 0;
+  return ioctl(0, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
 absl::Status Bridge(const BridgeOptions& options) {
   ASSIGN_OR_RETURN(const RootPaths paths, PrepareNodeRoot(options.root));
+  if (options.wait) {
+    RETURN_IF_ERROR(Greet(paths, options));
+    if (!WaitForClient()) return absl::OkStatus();
+  }
   const Contact contact(paths, Clock::Real());
-  ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
   NoteBundleUse(options.bundle_dir);
   ASSIGN_OR_RETURN(const bool upgraded, AdoptBundle(paths, options.bundle_dir));
   RETURN_IF_ERROR(EnsureGuard(paths, options.bundle_dir));
@@ -150,10 +171,7 @@ absl::Status Bridge(const BridgeOptions& options) {
     if (!sent.ok() && !absl::IsFailedPrecondition(sent)) return sent;
   }
   ASSIGN_OR_RETURN(const UniqueFd server, ConnectToServer(paths, options.bundle_dir));
-  RETURN_IF_ERROR(WriteAll(1,
-                           absl::StrCat("\nGPUCTL-BRIDGE 1 ", BundleVersion(options.bundle_dir),
-                                        " ", node_id, " ", BootId(), "\n"),
-                           "to the client"));
+  if (!options.wait) RETURN_IF_ERROR(Greet(paths, options));
   Copy(server.get());
   return absl::OkStatus();
 }

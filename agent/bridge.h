@@ -10,6 +10,9 @@ namespace gpuctl {
 struct BridgeOptions {
   std::string root;
   std::string bundle_dir;
+  // True: does nothing after the magic line until the first byte comes, and so is no contact until
+  // then. Errors of the server then end the connection only.
+  bool wait = false;
 };
 
 // Makes sure that a guard runs and that a newer bundle takes over, and connects to the server.

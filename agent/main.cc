@@ -92,6 +92,7 @@ int Run(int argc, char** argv) {
   std::string root = DefaultRoot();
   gpuctl::GuardOptions guard;
   bool dry_run = false;
+  bool wait = false;
   pid_t pid = 0;
   for (int i = 2; i < argc; ++i) {
     const std::string flag = argv[i];
@@ -101,6 +102,8 @@ int Run(int argc, char** argv) {
       guard.lock_fd = atoi(argv[++i]);
     } else if (flag == "--detach") {
       guard.detach = true;
+    } else if (flag == "--wait") {
+      wait = true;
     } else if (flag == "--dry-run") {
       dry_run = true;
     } else if (flag == "--pid" && i + 1 < argc) {
@@ -112,7 +115,7 @@ int Run(int argc, char** argv) {
   }
   guard.root = root;
   guard.bundle_dir = gpuctl::DirName(gpuctl::SelfPath(argv[0]));
-  if (command == "bridge") return gpuctl::RunBridge({root, guard.bundle_dir});
+  if (command == "bridge") return gpuctl::RunBridge({root, guard.bundle_dir, wait});
   if (command == "guard") return gpuctl::RunGuard(guard);
   if (command == "server") return gpuctl::RunServer({root, guard.bundle_dir});
   if (command == "receive" || command == "send") {

@@ -18,6 +18,7 @@
 #include "agent/base/node_root.h"
 #include "agent/bundle/bundle.h"
 #include "agent/bundle/bundle_sweep.h"
+#include "agent/envs/env_store.h"
 #include "agent/jobs/job_table.h"
 #include "agent/jobs/shim_launcher.h"
 #include "agent/server_note.h"
@@ -68,6 +69,17 @@ void SweepOldBundles(const RootPaths& paths) {
   }
 }
 
+void SweepOldEnvironments(const RootPaths& paths) {
+  const absl::StatusOr<std::vector<std::string>> swept =
+      SweepEnvs(paths, WantFreeBytes(paths), Clock::Real());
+  if (!swept.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("server: ", swept.status().message()));
+  } else if (!swept->empty()) {
+    Log(LogLevel::kInfo,
+        absl::StrCat("server: unused environments removed: ", absl::StrJoin(*swept, " ")));
+  }
+}
+
 // Tends jobs, telemetry, the guard and upgrades once a second until told to stop.
 void Maintain(const ServerOptions& options, const RootPaths& paths, const UniqueFd& lock,
               JobTable& jobs, Telemetry& telemetry, const SignalPipe& signals) {
@@ -83,6 +95,7 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, const Unique
     if (const absl::Duration now = Clock::Real().SinceBoot(); now >= next_sweep) {
       next_sweep = now + kSweepEvery;
       SweepOldBundles(paths);
+      SweepOldEnvironments(paths);
     }
     if (absl::Status status = telemetry.Tick(); !status.ok()) {
       Log(LogLevel::kWarning, absl::StrCat("telemetry: ", status.message()));

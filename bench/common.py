@@ -246,7 +246,8 @@ class Laptop:
         self.env = clean_environment(
             HOME=self.dir, GPUCTL_STATE_DIR=self.state,
             GPUCTL_CACHE_DIR=os.path.join(self.dir, "cache"),
-            GPUCTL_CONFIG_DIR=os.path.join(self.dir, "config"), GPUCTL_NODE_ROOT=self.root)
+            GPUCTL_CONFIG_DIR=os.path.join(self.dir, "config"), GPUCTL_NODE_ROOT=self.root,
+            GPUCTL_WARM_LINK="off")  # each command as if it were the first
 
     def __enter__(self):
         return self

@@ -59,7 +59,7 @@ debian_packages() {
       echo debootstrap lintian mandoc ruby zsh fish zstd openssh-client openssh-server qemu-user
       ;;
     test)
-      echo python3 python3-torch python3-numpy python3-jsonschema python3-yaml python3-jinja2 zsh fish \
+      echo python3 python3-torch python3-numpy python3-jsonschema jq python3-yaml python3-jinja2 zsh fish \
         openssh-client openssh-server tmux librsvg2-bin libnss-wrapper strace rsync git curl zstd debootstrap clang-format-14 clang \
         libclang-rt-dev llvm cron chromium nodejs npm
       ;;
@@ -84,7 +84,7 @@ homebrew_packages() {
       ;;
     page) echo node ;;
     trainer) echo pytorch ;;
-    test) echo python3 rsync ;;
+    test) echo python3 rsync jq ;;
     *) return 1 ;;
   esac
 }

@@ -38,6 +38,23 @@ std::string HomeDirectory() {
   return getuid() == 0 ? "/root" : "/";
 }
 
+// Gives the caches of package managers a place that jobs share. A cache that the user has on the
+// machine, at its usual place, stays in use.
+void ShareCaches(const JobPaths& paths, Environment& environment) {
+  const RootPaths root(DirName(DirName(paths.dir)));
+  const auto own = environment.find("XDG_CACHE_HOME");
+  const std::string home = own != environment.end() && !own->second.empty()
+                               ? own->second
+                               : JoinPath(environment["HOME"], ".cache");
+  for (const auto& [variable, name] : {std::pair("UV_CACHE_DIR", "uv"), {"PIP_CACHE_DIR", "pip"}}) {
+    if (IsDirectory(JoinPath(home, name))) continue;
+    environment.emplace(variable, JoinPath(root.caches, name));
+  }
+  // An installed conda has one beside its own packages.
+  if (environment.contains("CONDA_EXE") || environment.contains("MAMBA_ROOT_PREFIX")) return;
+  environment.emplace("CONDA_PKGS_DIRS", JoinPath(root.caches, "conda"));
+}
+
 }  // namespace
 
 Environment ParseEnvironmentBlock(absl::string_view block) {
@@ -81,6 +98,7 @@ Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, in
   environment.emplace("PATH", kDefaultPath);
   environment.emplace("PYTHONUNBUFFERED", "1");
   if (!environment.contains("HOME")) environment["HOME"] = HomeDirectory();
+  ShareCaches(paths, environment);
   environment["GPUCTL_RUN_ID"] = spec.run_id();
   environment["GPUCTL_JOB_ID"] = spec.job_id();
   environment["GPUCTL_ATTEMPT"] = absl::StrCat(attempt);

@@ -28,6 +28,8 @@ bool IsProviderKey(absl::string_view name);
 // LD_LIBRARY_PATH; our own where that cannot be read) without provider keys and GPUCTL_*; the
 // spec's variables; defaults for PATH, HOME and PYTHONUNBUFFERED; and the variables that a job may
 // rely on:
+//   UV_CACHE_DIR PIP_CACHE_DIR CONDA_PKGS_DIRS   below the root's caches/, unless they are set or
+//                           the machine has such a cache at its usual place
 //   GPUCTL_RUN_ID GPUCTL_JOB_ID GPUCTL_ATTEMPT
 //   GPUCTL_CHECKPOINT_DIR   where checkpoints are published
 //   GPUCTL_METRICS          a FIFO for lines of JSON

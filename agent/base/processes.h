@@ -37,6 +37,15 @@ std::vector<ProcessId> MarkedProcesses(absl::string_view job_id);
 // variables and GPUCTL_EXEC=1, and outlive it.
 std::vector<ProcessId> JobProcesses(absl::string_view job_id);
 
+// Returns the living processes that were started with `assignment` (NAME=value) in their
+// environment, without this one.
+std::vector<ProcessId> ProcessesWith(absl::string_view assignment);
+
+// Kills those processes until none is left. DEADLINE_EXCEEDED when some are still there after
+// `patience`.
+absl::Status SweepProcessesWith(absl::string_view assignment, absl::Duration patience,
+                                Clock& clock);
+
 // True while it is the same process and not a zombie. A signal still reaches a zombie.
 bool IsAlive(const ProcessId& process);
 

@@ -71,8 +71,7 @@ bool HasMarker(pid_t pid, absl::string_view marker, absl::string_view but_not) {
   return marked;
 }
 
-std::vector<ProcessId> Marked(absl::string_view job_id, absl::string_view but_not) {
-  const std::string marker = absl::StrCat("GPUCTL_JOB_ID=", job_id);
+std::vector<ProcessId> Marked(absl::string_view marker, absl::string_view but_not) {
   std::vector<ProcessId> found;
   for (const pid_t pid : AllPids()) {
     if (pid == getpid() || !HasMarker(pid, marker, but_not)) continue;
@@ -108,10 +107,16 @@ std::vector<ProcessId> Descendants(pid_t ancestor) {
   return found;
 }
 
-std::vector<ProcessId> MarkedProcesses(absl::string_view job_id) { return Marked(job_id, ""); }
+std::vector<ProcessId> MarkedProcesses(absl::string_view job_id) {
+  return Marked(absl::StrCat("GPUCTL_JOB_ID=", job_id), "");
+}
 
 std::vector<ProcessId> JobProcesses(absl::string_view job_id) {
-  return Marked(job_id, "GPUCTL_EXEC=1");
+  return Marked(absl::StrCat("GPUCTL_JOB_ID=", job_id), "GPUCTL_EXEC=1");
+}
+
+std::vector<ProcessId> ProcessesWith(absl::string_view assignment) {
+  return Marked(assignment, "");
 }
 
 bool IsAlive(const ProcessId& process) {

@@ -89,8 +89,7 @@ std::vector<std::string> EnvironmentOf(pid_t pid) {
   return entries;
 }
 
-std::vector<ProcessId> Marked(absl::string_view job_id, absl::string_view but_not) {
-  const std::string marker = absl::StrCat("GPUCTL_JOB_ID=", job_id);
+std::vector<ProcessId> Marked(absl::string_view marker, absl::string_view but_not) {
   std::vector<ProcessId> found;
   for (const kinfo_proc& process : AllProcesses()) {
     const pid_t pid = process.kp_proc.p_pid;
@@ -129,10 +128,16 @@ std::vector<ProcessId> Descendants(pid_t ancestor) {
   return found;
 }
 
-std::vector<ProcessId> MarkedProcesses(absl::string_view job_id) { return Marked(job_id, ""); }
+std::vector<ProcessId> MarkedProcesses(absl::string_view job_id) {
+  return Marked(absl::StrCat("GPUCTL_JOB_ID=", job_id), "");
+}
 
 std::vector<ProcessId> JobProcesses(absl::string_view job_id) {
-  return Marked(job_id, "GPUCTL_EXEC=1");
+  return Marked(absl::StrCat("GPUCTL_JOB_ID=", job_id), "GPUCTL_EXEC=1");
+}
+
+std::vector<ProcessId> ProcessesWith(absl::string_view assignment) {
+  return Marked(assignment, "");
 }
 
 bool IsAlive(const ProcessId& process) {

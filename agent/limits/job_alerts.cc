@@ -62,7 +62,17 @@ JobAlerts::JobAlerts(const JobPaths& job, const gpuctl::v1::JobSpec& spec)
 std::optional<std::string> JobAlerts::Look(const Lifecycle& lifecycle) {
   const LifecycleEvent* const last = LastStateEvent(lifecycle);
   if (last == nullptr || last->type != LifecycleEvent::Type::kStarted) return std::nullopt;
-  if (last->attempt != attempt_) BeginAttempt(*last);
+  const LifecycleEvent* begin = last;
+  if (const std::optional<SetupState> setup = SetupOf(lifecycle);
+      setup.has_value() && setup->attempt == last->attempt) {
+    // What a setup prints are no numbers of the job.
+    if (setup->running || setup->failed) return std::nullopt;
+    begin = &*std::find_if(lifecycle.events.rbegin(), lifecycle.events.rend(),
+                           [](const LifecycleEvent& event) {
+                             return event.type == LifecycleEvent::Type::kSetupEnded;
+                           });
+  }
+  if (begin->attempt != attempt_) BeginAttempt(*begin);
   ReadMetrics();
   if (!has_metrics_ && !why_.has_value()) ReadOutput();
   return why_;

@@ -14,8 +14,10 @@
 #include "agent/base/job_cgroup.h"
 #include "agent/base/platform.h"
 #include "agent/base/processes.h"
+#include "agent/envs/env_store.h"
 #include "agent/shim/say.h"
 #include "agent/shim/secret_block.h"
+#include "agent/shim/setup.h"
 #include "agent/shim/supervisor.h"
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
@@ -134,6 +136,16 @@ absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, i
   options.lock_fd = lock.get();
   options.core_limit = core_limit;
   options.oom_score = ShieldFromOom();
+  SetupOptions setup{spec, paths, attempt, options.environment, &secrets};
+  UniqueFd environment_in_use;
+  if (!spec.setup().empty()) {
+    options.prepare = [&setup](int news, int go) { return RunSetup(setup, news, go); };
+    files.use_environment = [&](const std::string& name) {
+      absl::StatusOr<UniqueFd> used =
+          UseEnv(EnvPaths(RootPaths(DirName(DirName(paths.dir))), BaseName(name)));
+      if (used.ok()) environment_in_use = *std::move(used);
+    };
+  }
   RETURN_IF_ERROR(Supervisor::CatchSignals());
   ASSIGN_OR_RETURN(Child child, Child::Hold(options));
   secrets.Wipe();

@@ -52,57 +52,48 @@ struct ExecPlan {
   std::vector<char*> env;
 };
 
-void PlanPrograms(const ChildOptions& options, ExecPlan& plan) {
-  const std::string& name = options.argv[0];
+void PlanPrograms(const std::string& name, const Environment& environment, ExecPlan& plan) {
   if (absl::StrContains(name, '/')) {
     plan.programs.push_back(name);
     return;
   }
-  const auto path = options.environment.find("PATH");
-  if (name.empty() || path == options.environment.end()) return;
+  const auto path = environment.find("PATH");
+  if (name.empty() || path == environment.end()) return;
   for (const absl::string_view dir : absl::StrSplit(path->second, ':')) {
     plan.programs.push_back(absl::StrCat(dir.empty() ? "." : dir, "/", name));
   }
 }
 
-ExecPlan MakeExecPlan(const ChildOptions& options) {
+ExecPlan MakeExecPlan(const std::vector<std::string>& argv, const Environment& environment,
+                      const SecretBlock* secrets) {
   ExecPlan plan;
-  PlanPrograms(options, plan);
+  PlanPrograms(argv[0], environment, plan);
   static char shell[] = "/bin/sh";
   plan.shell_argv = {shell, nullptr};
-  for (const std::string& argument : options.argv) {
+  for (const std::string& argument : argv) {
     plan.argv.push_back(const_cast<char*>(argument.c_str()));
     if (plan.argv.size() > 1) plan.shell_argv.push_back(plan.argv.back());
   }
   plan.argv.push_back(nullptr);
   plan.shell_argv.push_back(nullptr);
   const auto shadowed = [&](const std::string& name) {
-    if (options.secrets == nullptr || absl::StartsWith(name, "GPUCTL_")) return false;
-    for (const char* entry : options.secrets->entries()) {
+    if (secrets == nullptr || absl::StartsWith(name, "GPUCTL_")) return false;
+    for (const char* entry : secrets->entries()) {
       if (SecretBlock::NameOf(entry) == name) return true;
     }
     return false;
   };
-  for (const auto& [name, value] : options.environment) {
+  for (const auto& [name, value] : environment) {
     if (!shadowed(name)) plan.env_strings.push_back(absl::StrCat(name, "=", value));
   }
   for (std::string& entry : plan.env_strings) plan.env.push_back(entry.data());
-  if (options.secrets != nullptr) {
-    for (char* entry : options.secrets->entries()) {
+  if (secrets != nullptr) {
+    for (char* entry : secrets->entries()) {
       if (!absl::StartsWith(entry, "GPUCTL_")) plan.env.push_back(entry);
     }
   }
   plan.env.push_back(nullptr);
   return plan;
-}
-
-void ResetSignals() {
-  for (int number = 1; number < NSIG; ++number) {
-    if (number != SIGKILL && number != SIGSTOP) signal(number, SIG_DFL);
-  }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 // Tries each place. Returns the most useful errno: that of a program that exists but cannot be
@@ -128,8 +119,10 @@ std::string Describe(const ExecError& failure, absl::string_view program) {
 
 // Runs the child from fork to exec.
 [[noreturn]] void RunChild(const ChildOptions& options, ExecPlan& plan, pid_t parent, Pipe& hold,
-                           Pipe& output, Pipe& error) {
+                           Pipe& output, Pipe& error, Pipe& news) {
   close(options.lock_fd);
+  news.read_end.reset();
+  output.read_end.reset();
   hold.write_end.reset();  // so that the parent's death ends the pipe
   if (!DieWithParent(parent)) _exit(kExitNotExecutable);
   setsid();
@@ -150,6 +143,11 @@ std::string Describe(const ExecError& failure, absl::string_view program) {
   if (got != 1) _exit(kExitNotExecutable);
   ExecError failure{ExecError::kChangeDirectory, 0};
   if (chdir(options.work_dir.c_str()) == 0) {
+    if (options.prepare) {
+      const Environment environment = options.prepare(news.write_end.get(), hold.read_end.get());
+      plan = MakeExecPlan(options.argv, environment, options.secrets);
+      ResetSignals();
+    }
     setrlimit(RLIMIT_CORE, &options.core_limit);
     failure = {ExecError::kExecute, Execute(plan)};
   } else {
@@ -166,25 +164,49 @@ std::string Describe(const ExecError& failure, absl::string_view program) {
 
 }  // namespace
 
+void ResetSignals() {
+  for (int number = 1; number < NSIG; ++number) {
+    if (number != SIGKILL && number != SIGSTOP) signal(number, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+int ExecuteProgram(const std::vector<std::string>& argv, const Environment& environment,
+                   const SecretBlock* secrets) {
+  ExecPlan plan = MakeExecPlan(argv, environment, secrets);
+  return Execute(plan);
+}
+
 absl::StatusOr<Child> Child::Hold(const ChildOptions& options) {
   if (options.argv.empty())
     return absl::InvalidArgumentError("start the job: the command is empty");
   ASSIGN_OR_RETURN(Pipe hold, MakePipe());
   ASSIGN_OR_RETURN(Pipe output, MakePipe());
   ASSIGN_OR_RETURN(Pipe error, MakePipe());
+  Pipe news;
+  if (options.prepare) {
+    ASSIGN_OR_RETURN(news, MakePipe());
+    if (fcntl(news.read_end.get(), F_SETFL, O_NONBLOCK) != 0) {
+      return ErrnoStatus(errno, "make a pipe");
+    }
+  }
   for (const UniqueFd* end : {&output.read_end, &error.read_end}) {
     if (fcntl(end->get(), F_SETFL, O_NONBLOCK) != 0) return ErrnoStatus(errno, "make a pipe");
   }
   GrowPipe(output.read_end.get(), kOutputPipeBytes);
-  ExecPlan plan = MakeExecPlan(options);
+  ExecPlan plan = MakeExecPlan(options.argv, options.environment, options.secrets);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return ErrnoStatus(errno, "start the job: fork");
-  if (pid == 0) RunChild(options, plan, parent, hold, output, error);
+  if (pid == 0) RunChild(options, plan, parent, hold, output, error, news);
   Child child;
   child.pid_ = pid;
   child.program_ = options.argv[0];
   child.output_ = std::move(output.read_end);
+  child.prepares_ = static_cast<bool>(options.prepare);
+  child.news_ = std::move(news.read_end);
   child.hold_ = std::move(hold.write_end);
   child.exec_error_ = std::move(error.read_end);
   return child;
@@ -196,10 +218,16 @@ absl::Status Child::Release() {
     written = write(hold_.get(), "g", 1);
   } while (written < 0 && errno == EINTR);
   const int error = errno;
-  hold_.reset();
+  if (!prepares_) hold_.reset();
   // A child that was killed meanwhile does not read. It is reaped like any other.
   if (written == 1 || error == EPIPE) return absl::OkStatus();
   return ErrnoStatus(error, "release the job");
+}
+
+void Child::Continue() {
+  while (hold_.valid() && write(hold_.get(), "g", 1) < 0 && errno == EINTR) {
+  }
+  hold_.reset();
 }
 
 std::string Child::TakeExecError() {

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,17 @@ struct ChildOptions {
   int lock_fd = -1;     // closed first: the job must not hold the lock
   rlimit core_limit{};  // for the job
   int oom_score = 0;
+  // Runs in the child, in work_dir, after Release and before the job is executed. Returns the
+  // environment of the job, or ends the process. It writes lifecycle lines to `news`, and waits for
+  // Continue at `go`, one byte.
+  std::function<Environment(int news, int go)> prepare;
 };
+
+// Executes argv[0] in this process, as the job's child does. Returns errno when it cannot.
+int ExecuteProgram(const std::vector<std::string>& argv, const Environment& environment,
+                   const SecretBlock* secrets);
+// Restores the default dispositions of all signals, and blocks none.
+void ResetSignals();
 
 class Child {
  public:
@@ -33,8 +44,13 @@ class Child {
   pid_t pid() const { return pid_; }
   // Returns the non-blocking read end of its stdout and stderr.
   UniqueFd TakeOutput() { return std::move(output_); }
-  // Lets the child execute its program. After an error the child exits without executing it.
+  // Returns the non-blocking read end of what `prepare` writes; invalid without `prepare`.
+  UniqueFd TakeNews() { return std::move(news_); }
+  // Lets the child execute its program, or run `prepare`. After an error the child exits without
+  // executing anything.
   absl::Status Release();
+  // Lets the child go on behind its `prepare`.
+  void Continue();
   // Lets the child exit without executing anything. The caller reaps it.
   void Abandon() { hold_.reset(); }
   // Returns "exec NAME: cause" when the program could not be executed, else "". Call it once, after
@@ -45,7 +61,9 @@ class Child {
   Child() = default;
   pid_t pid_ = -1;
   std::string program_;
+  bool prepares_ = false;
   UniqueFd output_;
+  UniqueFd news_;
   UniqueFd hold_;
   UniqueFd exec_error_;
 };

@@ -163,11 +163,30 @@ TEST(EnvironmentTest, BaseLessKeysPlusSpecPlusOurs) {
                               {"OPENAI_API_KEY", "mine"},
                               {"HOME", "/h"},
                               {"PYTHONUNBUFFERED", "1"},
+                              {"UV_CACHE_DIR", "/caches/uv"},
+                              {"PIP_CACHE_DIR", "/caches/pip"},
+                              {"CONDA_PKGS_DIRS", "/caches/conda"},
                               {"GPUCTL_RUN_ID", "r-1"},
                               {"GPUCTL_JOB_ID", "j-1"},
                               {"GPUCTL_ATTEMPT", "2"},
                               {"GPUCTL_CHECKPOINT_DIR", "/jobs/j-1/ckpt"},
                               {"GPUCTL_METRICS", "/jobs/j-1/metrics"}}));
+}
+
+TEST(EnvironmentTest, CachesThatAreThereStayInUse) {
+  TempDir home;
+  ASSERT_OK(MakeDirectories(home.Sub(".cache/uv")));
+  const gpuctl::v1::JobSpec spec;
+  const JobPaths paths("/root/jobs/j-1");
+  const Environment own =
+      JobEnvironment({{"HOME", home.path()}, {"CONDA_EXE", "/c"}}, spec, 1, paths, "");
+  EXPECT_FALSE(own.contains("UV_CACHE_DIR"));
+  EXPECT_FALSE(own.contains("CONDA_PKGS_DIRS"));
+  EXPECT_EQ(own.at("PIP_CACHE_DIR"), "/root/caches/pip");
+  const Environment given =
+      JobEnvironment({{"HOME", "/h"}, {"PIP_CACHE_DIR", "/mine"}}, spec, 1, paths, "");
+  EXPECT_EQ(given.at("PIP_CACHE_DIR"), "/mine");
+  EXPECT_EQ(given.at("UV_CACHE_DIR"), "/root/caches/uv");
 }
 
 TEST(EnvironmentTest, DefaultsAndTheSpecsOwnChoices) {

@@ -90,8 +90,11 @@ Supervisor::Supervisor(const gpuctl::v1::JobSpec& spec, int attempt, AttemptFile
       control_(std::move(files.control_fifo)),
       stop_file_(std::move(files.stop_file)),
       gpus_(std::move(files.gpus)),
+      use_environment_(std::move(files.use_environment)),
       child_(std::move(child)),
-      adopts_orphans_(adopts_orphans) {}
+      news_(child_.TakeNews()),
+      adopts_orphans_(adopts_orphans),
+      setting_up_(!spec.setup().empty()) {}
 
 absl::Status Supervisor::Start() {
   LifecycleEvent started = NewEvent(LifecycleEvent::Type::kStarted);
@@ -99,7 +102,10 @@ absl::Status Supervisor::Start() {
   started.start_time_ticks = IdentityOf(child_.pid()).start_time_ticks;
   started.boot_id = BootId();
   started.gpus = gpus_;
-  const absl::Status status = journal_.Append(started);
+  // Together, so that no reader takes the job itself for begun.
+  const absl::Status status =
+      setting_up_ ? journal_.AppendTogether(started, NewEvent(LifecycleEvent::Type::kSetupStarted))
+                  : journal_.Append(started);
   if (status.ok()) {
     if (absl::Status released = child_.Release(); !released.ok()) {
       start_error_ = std::string(released.message());
@@ -129,6 +135,7 @@ void Supervisor::Run(const std::function<void()>& tend_guard) {
     if (ready[kMetrics].revents != 0) metrics_.Pump(output_.size());
     TellGaps(false);
     CutOutput();
+    if (ready[kNews].revents != 0) ReadNews();
     if (ready[kControl].revents != 0) ReadControl();
     ReadSignals(ready[kSignals].revents != 0);
     RetryWrites();
@@ -151,6 +158,7 @@ std::array<pollfd, Supervisor::kDescriptors> Supervisor::Wait() {
   fds[kMetrics] = {metrics_.fd(), POLLIN, 0};
   fds[kControl] = {control_.fd(), POLLIN, 0};
   fds[kSignals] = {signal_pipe[0], POLLIN, 0};
+  fds[kNews] = {news_.valid() ? news_.get() : -1, POLLIN, 0};
   if (poll(fds.data(), fds.size(), TimeoutMs()) < 0) {
     for (pollfd& fd : fds) fd.revents = 0;
   }
@@ -189,6 +197,44 @@ void Supervisor::ReadControl() {
     if (stop_reason_.empty()) stop_reason_ = std::move(command.reason);
     Handle(command.type == ControlCommand::Type::kStopNow ? Input::kStopNow : Input::kStop);
   }
+}
+
+// Reads what the child tells before it executes the job.
+void Supervisor::ReadNews() {
+  char buffer[4096];
+  while (news_.valid()) {
+    const ssize_t got = read(news_.get(), buffer, sizeof(buffer));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) return news_.reset();
+    news_line_.append(buffer, static_cast<size_t>(got));
+    size_t end = 0;
+    while ((end = news_line_.find('\n')) != std::string::npos) {
+      const std::string line = news_line_.substr(0, end);
+      news_line_.erase(0, end + 1);
+      TakeNews(line);
+    }
+  }
+}
+
+void Supervisor::TakeNews(absl::string_view line) {
+  absl::StatusOr<LifecycleEvent> told = ParseLifecycleEvent(line);
+  if (!told.ok()) return Say(told.status().message());
+  // The line stands behind all that was printed before it, and the job waits for Continue.
+  Drain();
+  TellGaps(false);
+  const LifecycleEvent now = NewEvent(told->type);
+  told->attempt = now.attempt;
+  told->output_size = now.output_size;
+  told->metrics_size = now.metrics_size;
+  told->time_ms = now.time_ms;
+  Append(*told);
+  if (told->type != LifecycleEvent::Type::kSetupEnded) return;
+  setup_error_ = told->error;
+  if (told->exit_code != 0) return;
+  setting_up_ = false;
+  if (use_environment_) use_environment_(told->environment);
+  child_.Continue();
 }
 
 void Supervisor::Reap() {
@@ -383,6 +429,7 @@ void Supervisor::RecordEnd() {
       return SetDeadline(kKillInterval);
     }
     TellGaps(true);
+    ReadNews();
     // A late stop still forbids a retry.
     ReadControl();
     if (stop_reason_.empty()) stop_reason_ = StopReason(stop_file_);
@@ -393,6 +440,8 @@ void Supervisor::RecordEnd() {
       exited.exit_code = WEXITSTATUS(wait_status_);
     }
     exited.error = start_error_.empty() ? child_.TakeExecError() : start_error_;
+    if (setting_up_) exited.phase = kSetupPhase;
+    if (setting_up_ && exited.error.empty()) exited.error = setup_error_;
     exited.reason = stop_reason_;
     end_queued_ = true;
     if (WantsRetry(spec_.retry(), exited)) {

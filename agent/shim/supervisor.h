@@ -33,6 +33,8 @@ struct AttemptFiles {
   std::string stop_file;  // JobPaths::stop
   // The GPUs that are the attempt's own; absent: it sees all.
   std::optional<std::vector<std::string>> gpus = std::nullopt;
+  // Called with the environment that the attempt uses, before the job begins.
+  std::function<void(const std::string& environment)> use_environment = nullptr;
 };
 
 // Runs one attempt. Single-threaded; a process has only one, because signals belong to the process.
@@ -58,13 +60,15 @@ class Supervisor {
   void Run(const std::function<void()>& tend_guard = nullptr);
 
  private:
-  enum Descriptor { kOutput, kMetrics, kControl, kSignals, kDescriptors };
+  enum Descriptor { kOutput, kMetrics, kControl, kSignals, kNews, kDescriptors };
 
   // Waiting.
   std::array<pollfd, kDescriptors> Wait();
   int TimeoutMs() const;
   void ReadSignals(bool pipe_readable);
   void ReadControl();
+  void ReadNews();
+  void TakeNews(absl::string_view line);
   void Reap();
   void LookForOrphans();
 
@@ -100,7 +104,10 @@ class Supervisor {
   ControlReader control_;
   const std::string stop_file_;
   const std::optional<std::vector<std::string>> gpus_;
+  const std::function<void(const std::string& environment)> use_environment_;
   Child child_;
+  UniqueFd news_;
+  std::string news_line_;  // its beginning
   const bool adopts_orphans_;
 
   State state_ = State::kRunning;
@@ -114,6 +121,8 @@ class Supervisor {
   int pending_signal_ = 0;
   std::string stop_reason_;
   std::string start_error_;
+  bool setting_up_ = false;  // the job itself has not begun
+  std::string setup_error_;
   int sync_tries_ = 0;
   bool end_queued_ = false;
   bool told_trouble_ = false;

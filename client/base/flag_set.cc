@@ -67,7 +67,9 @@ absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::Pa
                      const std::vector<std::string>& args) {
   const std::string hint = absl::StrCat("gpuctl ", verb, " --help lists what it takes");
   std::string message = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+  const bool extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  // A wrong flag says more than the argument that is missing too.
+  if (extra || dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
     std::vector<std::string> names;
     for (const CLI::Option* option : app.get_options()) {
       if (option->get_group().empty()) continue;  // hidden
@@ -76,13 +78,15 @@ absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::Pa
     }
     for (const std::string& arg : args) {
       const std::string flag = arg.substr(0, arg.find('='));
-      if (absl::StartsWith(flag, "-") &&
+      if (absl::StartsWith(flag, extra ? "-" : "--") &&
           std::find(names.begin(), names.end(), flag) == names.end()) {
         if (app.get_option_no_throw(flag) != nullptr) continue;
         return UsageError(absl::StrCat(verb, ": unknown flag ", flag, DidYouMean(flag, names)),
                           hint);
       }
     }
+  }
+  if (extra) {
     message = absl::StrCat("too many arguments: ", absl::StrJoin(app.remaining(), " "));
     if (verb == "launch" || verb == "exec") {
       return UsageError(absl::StrCat(verb, ": ", message),

@@ -35,6 +35,7 @@ absl::StatusOr<LaunchRecord> WithParameters(LaunchRecord record, const std::stri
   RunSpec& spec = record.spec;
   spec.name = name;
   spec.run = FillIn(spec.run, parameters);
+  spec.setup = FillIn(spec.setup, parameters);
   for (std::string& word : spec.command) word = FillIn(word, parameters);
   for (auto& [variable, value] : spec.env) value = FillIn(value, parameters);
   for (std::string& pattern : spec.checkpoints) pattern = FillIn(pattern, parameters);

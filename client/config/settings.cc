@@ -34,6 +34,26 @@ constexpr char kProjectFile[] = "gpuctl.toml";
 // The keys of a table whose own name a run file can have alone: "notify".
 bool IsNotify(absl::string_view key) { return absl::StartsWith(key, "notify."); }
 
+// The one key of this computer's own ways, which no run has.
+bool IsWarmLink(absl::string_view key) { return key == "warm_link"; }
+// True for a key that is no field of a run file.
+bool IsOfNoRun(absl::string_view key) { return IsNotify(key) || IsWarmLink(key); }
+
+constexpr absl::Duration kLongestWarmLink = absl::Hours(1);
+
+// Returns how long a connection is kept; zero for not at all.
+absl::StatusOr<absl::Duration> WarmLinkOf(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>() ? kUsualWarmLink : absl::ZeroDuration();
+  if (value.is_string()) {
+    const auto text = value.get<std::string>();
+    if (text == "off") return absl::ZeroDuration();
+    if (text == "on") return kUsualWarmLink;
+    const absl::StatusOr<absl::Duration> time = ParseDuration(text);
+    if (time.ok() && *time >= absl::ZeroDuration() && *time <= kLongestWarmLink) return time;
+  }
+  return absl::InvalidArgumentError("must be a time of at most 1h, like \"10m\", or off");
+}
+
 // The message of a setting must not show an address that is a key.
 bool IsPrivate(absl::string_view key) { return key == "notify.webhook"; }
 
@@ -181,6 +201,7 @@ const std::vector<SettingKey>& SettingKeys() {
       {"notify.desktop", false, false, P::kNot, "a message on this screen at a run's end"},
       {"notify.command", false, false, P::kNot, "a script for sh at a run's end"},
       {"notify.webhook", false, false, P::kNot, "an address, or a secret with one"},
+      {"warm_link", false, false, P::kNot, "how long a connection is kept for the next command"},
   };
   return *keys;
 }
@@ -228,6 +249,11 @@ Json SettingValue(const SettingKey& key, absl::string_view text) {
 
 absl::Status CheckSetting(const SettingKey& key, const Json& value, absl::string_view where) {
   if (IsNotify(key.key)) return CheckNotify(key, value, where);
+  if (IsWarmLink(key.key)) {
+    const absl::Status status = WarmLinkOf(value).status();
+    if (status.ok()) return status;
+    return absl::InvalidArgumentError(absl::StrCat(where, ": warm_link: ", status.message()));
+  }
   RunSpec scratch;
   return SetRunField(key.key, value, where, scratch);
 }
@@ -299,7 +325,7 @@ absl::StatusOr<Settings> Settings::Read(const std::string& config_dir, const std
 absl::Status Settings::Apply(bool rented, RunSpec& spec) {
   for (const Setting& setting : effective_) {
     const std::string key = setting.key.key;
-    if (IsNotify(key) || setting.key.rented != rented || spec.flagged.count(key) != 0) continue;
+    if (IsOfNoRun(key) || setting.key.rented != rented || spec.flagged.count(key) != 0) continue;
     if (setting.origin != Origin::kEnvironment && spec.given.count(key) != 0) continue;
     RETURN_IF_ERROR(SetRunField(key, setting.value, setting.where, spec));
     used_.push_back(setting);
@@ -318,6 +344,21 @@ absl::StatusOr<NotifyRequest> ReadUsersNotify(const std::string& config_dir) {
     if (key == "notify.webhook") notify.webhook = setting.value.get<std::string>();
   }
   return notify;
+}
+
+absl::StatusOr<absl::Duration> ReadWarmLink(const std::string& config_dir) {
+  if (const char* text = std::getenv("GPUCTL_WARM_LINK"); text != nullptr && *text != '\0') {
+    const absl::StatusOr<absl::Duration> time = WarmLinkOf(text);
+    if (time.ok()) return time;
+    return WithExitCode(WithHint(absl::InvalidArgumentError(
+                                     absl::StrCat("GPUCTL_WARM_LINK: ", time.status().message())),
+                                 "unset GPUCTL_WARM_LINK, or correct it"),
+                        kExitUsage);
+  }
+  ASSIGN_OR_RETURN(const std::vector<Setting> settings,
+                   ReadFile(UserConfigFile(config_dir), Origin::kUser));
+  const Setting* const own = FindIn(settings, "warm_link");
+  return own == nullptr ? kUsualWarmLink : WarmLinkOf(own->value);
 }
 
 std::vector<std::string> Settings::UsedLines() const {

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "client/spec/notify_request.h"
 #include "client/spec/run_spec.h"
 
@@ -33,7 +34,7 @@ struct SettingKey {
   ProjectMay project;
   const char* about;
 };
-// All keys, in the order of the run file.
+// All keys, in the order of the run file; then those that no run file has.
 const std::vector<SettingKey>& SettingKeys();
 // Finds a key by its name or, where that is clear, by its last word. INVALID_ARGUMENT names the
 // nearest one.
@@ -93,6 +94,12 @@ std::string ShownSetting(const Setting& setting);
 
 // Returns whom the user's own file wants to be told of a run that says nothing of it.
 absl::StatusOr<NotifyRequest> ReadUsersNotify(const std::string& config_dir);
+
+// How long a connection is kept for the next command when nothing is set.
+constexpr absl::Duration kUsualWarmLink = absl::Minutes(10);
+// Returns how long a connection is kept, from the user's own file or GPUCTL_WARM_LINK; zero when
+// none is kept.
+absl::StatusOr<absl::Duration> ReadWarmLink(const std::string& config_dir);
 
 // Returns the path of the user's file; it need not be there.
 std::string UserConfigFile(const std::string& config_dir);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/base/exit_codes.h"
+#include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "tests/support/matchers.h"
 #include "tests/support/temp_dir.h"
@@ -162,8 +163,31 @@ TEST(FindSettingKey, TakesTheLastWord) {
   EXPECT_THAT(FindSettingKey("max_prize").status().message(), HasSubstr("did you mean"));
 }
 
+TEST(WarmLink, IsATimeOrOff) {
+  TempDir dir;
+  const auto read = [&dir](const std::string& text) -> absl::StatusOr<absl::Duration> {
+    RETURN_IF_ERROR(WriteFileAtomic(dir.path() + "/config.toml", text));
+    return ReadWarmLink(dir.path());
+  };
+  EXPECT_EQ(*read(""), absl::Minutes(10));
+  EXPECT_EQ(*read("warm_link = false\n"), absl::ZeroDuration());
+  EXPECT_EQ(*read("warm_link = \"off\"\n"), absl::ZeroDuration());
+  EXPECT_EQ(*read("warm_link = true\n"), absl::Minutes(10));
+  EXPECT_EQ(*read("warm_link = \"90s\"\n"), absl::Seconds(90));
+  for (const char* wrong : {"warm_link = \"2h\"\n", "warm_link = \"-1s\"\n", "warm_link = 5\n",
+                            "warm_link = \"soon\"\n", "warm_link = [\"1m\"]\n"}) {
+    EXPECT_THAT(read(wrong).status().message(), HasSubstr("warm_link: must be a time")) << wrong;
+  }
+  setenv("GPUCTL_WARM_LINK", "off", 1);
+  EXPECT_EQ(*read("warm_link = \"90s\"\n"), absl::ZeroDuration());
+  setenv("GPUCTL_WARM_LINK", "sometimes", 1);
+  EXPECT_THAT(read("").status().message(), HasSubstr("GPUCTL_WARM_LINK: must be a time"));
+  unsetenv("GPUCTL_WARM_LINK");
+}
+
 TEST(SettingKeys, AreFieldsOfRunFiles) {
   for (const SettingKey& key : SettingKeys()) {
+    if (std::string_view(key.key) == "warm_link") continue;
     RunSpec spec;
     EXPECT_FALSE(absl::IsNotFound(SetRunField(key.key, true, "", spec))) << key.key;
   }

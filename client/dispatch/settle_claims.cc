@@ -39,7 +39,7 @@ absl::Status EndRun(CommandContext& context, RunStore& runs, const RunRow& row) 
 // Asks the node that was asked to start the run. True when it has it. After false it never will.
 absl::StatusOr<bool> NodeHasRun(CommandContext& context, RunStore& runs, const RunRow& row) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
-  absl::StatusOr<std::unique_ptr<Link>> link = links->Connect();
+  absl::StatusOr<std::unique_ptr<Link>> link = links->ConnectForCalls();
   const LinkFault fault = FaultOf(link.status());
   // A machine that is gone starts nothing.
   if (fault == LinkFault::kReleased || fault == LinkFault::kPreempted) return false;

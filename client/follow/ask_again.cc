@@ -59,7 +59,7 @@ absl::Status AskAgain(CommandContext& context, RunStore& store, RunRow& row) {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
-  const absl::StatusOr<std::unique_ptr<Link>> connected = links->Connect();
+  const absl::StatusOr<std::unique_ptr<Link>> connected = links->ConnectForCalls();
   // A machine that was given back has no job of ours any more.
   if (FaultOf(connected.status()) == LinkFault::kReleased) return absl::OkStatus();
   RETURN_IF_ERROR(connected.status());

@@ -174,6 +174,8 @@ absl::StatusOr<std::optional<Caught>> CatchUpWork::Prepare(absl::Duration give_u
   parts_->links = *std::move(made);
   ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context_, store_, row_));
   options.give_up_after = give_up_after;
+  // A follow without an end would keep one of the few channels of a shared connection.
+  options.shares_connection = give_up_after < absl::InfiniteDuration();
   options.ask_beside_after = absl::ZeroDuration();
   parts_->goal =
       std::make_unique<CatchUpGoal>(mirror_dir, row_.output_segment_bytes, context_.clock);

@@ -109,7 +109,7 @@ constexpr char kPython[] = "python3";
 
 // How the environment of a script is made, and what stands before its command.
 struct Environment {
-  std::string before;  // lines, each with its end
+  std::string setup;   // lines, each with its end
   std::string prefix;  // "uv run "
   std::string python = "python";
   std::string why;
@@ -121,12 +121,13 @@ Environment EnvironmentOf(const Directory& dir, const PythonScript& script) {
   }
   if (dir.Has("uv.lock")) return {"", "uv run ", "python", "there is uv.lock"};
   if (dir.Has("poetry.lock")) {
-    return {"poetry install\n", "poetry run ", "python", "there is poetry.lock"};
+    return {absl::StrCat(kPython, " -m venv \"$GPUCTL_ENV_DIR\"\npoetry install\n"), "poetry run ",
+            "python", "there is poetry.lock"};
   }
   for (const char* name : {"environment.yml", "environment.yaml"}) {
     if (!dir.Has(name)) continue;
-    return {absl::StrCat("[ -d .conda ] || conda env create -y -f ", name, " -p ./.conda\n"),
-            "conda run --no-capture-output -p ./.conda ", "python",
+    return {absl::StrCat("conda env create -y -f ", name, " -p \"$GPUCTL_ENV_DIR\"\n"),
+            "conda run --no-capture-output -p \"$GPUCTL_ENV_DIR\" ", "python",
             absl::StrCat("there is ", name)};
   }
   std::vector<std::string> files;
@@ -140,8 +141,11 @@ Environment EnvironmentOf(const Directory& dir, const PythonScript& script) {
   if (!files.empty()) {
     // One that is not named otherwise has all.
     if (dir.Has("requirements.txt")) files = {"requirements.txt"};
-    return {absl::StrCat(kPython, " -m pip install -r ", ShellQuote(files.front()), "\n"), "",
-            kPython, absl::StrCat("there is ", files.front())};
+    // With the system's packages: images for training bring torch.
+    return {
+        absl::StrCat(kPython, " -m venv --system-site-packages \"$GPUCTL_ENV_DIR\"\n",
+                     "\"$GPUCTL_ENV_DIR/bin/pip\" install -r ", ShellQuote(files.front()), "\n"),
+        "", "python", absl::StrCat("there is ", files.front())};
   }
   if (dir.Has("pyproject.toml") && absl::StrContains(dir.Read("pyproject.toml"), "[project]")) {
     return {"", "uv run ", "python", "there is pyproject.toml"};
@@ -179,7 +183,9 @@ void GuessCommand(const Directory& dir, GuessedRun& run) {
   if (const std::optional<Script> script = FindScript(dir); script.has_value()) {
     const Environment env = EnvironmentOf(dir, script->text);
     std::string why;
-    run.run = absl::StrCat(env.before, CommandFor(*script, env, why));
+    run.setup = env.setup;
+    run.run = CommandFor(*script, env, why);
+    if (!run.setup.empty()) run.guesses.push_back({"setup", run.setup, env.why});
     run.guesses.push_back({"run", run.run, why});
     run.checkpoints = script->text.checkpoints;
     if (!run.checkpoints.empty()) {
@@ -227,10 +233,10 @@ std::string Yaml(const std::string& text) {
              : nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::string Block(absl::string_view script) {
+std::string Block(absl::string_view field, absl::string_view script) {
   const std::vector<std::string> lines = absl::StrSplit(script, '\n', absl::SkipEmpty());
-  if (lines.size() == 1) return absl::StrCat("run: ", Yaml(lines[0]), "\n");
-  return absl::StrCat("run: |\n  ", absl::StrJoin(lines, "\n  "), "\n");
+  if (lines.size() == 1) return absl::StrCat(field, ": ", Yaml(lines[0]), "\n");
+  return absl::StrCat(field, ": |\n  ", absl::StrJoin(lines, "\n  "), "\n");
 }
 
 // Returns the path as editors take it: they split the line at spaces.
@@ -275,7 +281,8 @@ std::string FormatRunFile(const GuessedRun& run, const std::string& schema_path)
     absl::StrAppend(&text, "# What shall run? gpuctl found no script that trains.\n",
                     "run: echo \"write the command here, such as python3 train.py\"\n");
   } else {
-    absl::StrAppend(&text, Block(run.run));
+    if (!run.setup.empty()) absl::StrAppend(&text, Block("setup", run.setup));
+    absl::StrAppend(&text, Block("run", run.run));
   }
   if (run.checkpoints.empty()) {
     absl::StrAppend(

@@ -18,7 +18,8 @@ struct Guess {
 
 struct GuessedRun {
   std::string name;
-  std::string run;  // a script for bash; empty: nothing to run was found
+  std::string setup;  // a script for bash that makes the environment; empty: none is needed
+  std::string run;    // a script for bash; empty: nothing to run was found
   std::vector<std::string> checkpoints;
   std::vector<Guess> guesses;  // what was guessed, and from what
 };

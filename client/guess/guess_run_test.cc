@@ -39,6 +39,7 @@ GuessedRun GuessFor(const std::map<std::string, std::string>& files) {
   if (!spec.ok()) return *run;
   EXPECT_OK(CheckRunSpec(*spec));
   EXPECT_EQ(spec->checkpoints, run->checkpoints);
+  EXPECT_EQ(spec->setup, run->setup);
   return *run;
 }
 
@@ -49,15 +50,20 @@ TEST(GuessRun, TakesTheEnvironmentThatIsThere) {
             "uv run python train.py");
   EXPECT_EQ(GuessFor({{"train.py", kPlain}, {"pyproject.toml", "[tool.black]\n"}}).run,
             "python3 train.py");
-  EXPECT_EQ(GuessFor({{"train.py", kPlain}, {"requirements.txt", "torch\n"}}).run,
-            "python3 -m pip install -r requirements.txt\npython3 train.py");
-  EXPECT_EQ(GuessFor({{"train.py", kPlain},
-                      {"requirements-gpu.txt", "torch\n"},
-                      {"requirements-dev.txt", "pytest\n"}})
-                .run,
-            "python3 -m pip install -r requirements-gpu.txt\npython3 train.py");
-  EXPECT_THAT(GuessFor({{"train.py", kPlain}, {"environment.yml", ""}}).run,
-              HasSubstr("conda run --no-capture-output -p ./.conda python train.py"));
+  const GuessedRun pip = GuessFor({{"train.py", kPlain}, {"requirements.txt", "torch\n"}});
+  EXPECT_EQ(pip.setup,
+            "python3 -m venv --system-site-packages \"$GPUCTL_ENV_DIR\"\n"
+            "\"$GPUCTL_ENV_DIR/bin/pip\" install -r requirements.txt\n");
+  EXPECT_EQ(pip.run, "python train.py");
+  EXPECT_THAT(GuessFor({{"train.py", kPlain},
+                        {"requirements-gpu.txt", "torch\n"},
+                        {"requirements-dev.txt", "pytest\n"}})
+                  .setup,
+              HasSubstr("install -r requirements-gpu.txt\n"));
+  const GuessedRun conda = GuessFor({{"train.py", kPlain}, {"environment.yml", ""}});
+  EXPECT_EQ(conda.setup, "conda env create -y -f environment.yml -p \"$GPUCTL_ENV_DIR\"\n");
+  EXPECT_EQ(conda.run, "conda run --no-capture-output -p \"$GPUCTL_ENV_DIR\" python train.py");
+  EXPECT_EQ(GuessFor({{"train.py", kPlain}, {"uv.lock", ""}}).setup, "");
   EXPECT_EQ(GuessFor({{"train.py",
                        std::string("# /// script\n# dependencies = ['torch']\n# ///\n") + kPlain},
                       {"uv.lock", ""}})

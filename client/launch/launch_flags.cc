@@ -32,6 +32,7 @@ absl::Status Override(const char* flag, const std::string& text, Parse parse, T&
 
 absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
   if (!flags.name.empty()) spec.name = flags.name;
+  if (!flags.setup.empty()) spec.setup = flags.setup;
   if (!flags.workdir.empty()) spec.workdir = flags.workdir;
   if (!flags.checkpoints.empty()) spec.checkpoints = flags.checkpoints;
   if (!flags.artifacts.empty()) spec.artifacts = flags.artifacts;
@@ -151,6 +152,9 @@ void AddJobFlags(FlagSet& set, LaunchFlags& flags) {
   set.Option("--data", flags.data, "DIR=PATH: a tree that runs share, read-only at PATH")
       .Group("Job");
   set.Option("--run", flags.run, "Bash script to run, instead of -- CMD").Group("Job");
+  set.Option("--setup", flags.setup,
+             "Bash script that makes the environment, once for each machine and its inputs")
+      .Group("Job");
   set.Option("--trainer", flags.trainer, "Setting of the built-in trainer, section.key=value")
       .Group("Job");
   set.Option("-e,--env", flags.env, "NAME=VALUE for the job").Group("Job");

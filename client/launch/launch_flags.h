@@ -19,7 +19,7 @@ namespace gpuctl {
 struct LaunchFlags {
   std::string pull;  // "true", or the number to keep
   std::string run_file;
-  std::string name, run, workdir, time, grace, output_limit, retry_backoff;
+  std::string name, run, setup, workdir, time, grace, output_limit, retry_backoff;
   std::string cost, idle, salvage, lease;
   std::vector<std::string> data, env, secrets, checkpoints, artifacts, forward, retry_on, trainer,
       include;

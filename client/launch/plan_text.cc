@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
@@ -84,6 +85,18 @@ void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
   }
 }
 
+// Returns the first line of the setup, with what it means; "" when there is none.
+std::string SetupLine(const RunSpec& spec) {
+  constexpr size_t kLongest = 120;
+  const absl::string_view script = absl::StripAsciiWhitespace(spec.setup);
+  if (script.empty()) return "";
+  std::string line(script.substr(0, script.find('\n')));
+  const bool cut = line.size() != script.size() || line.size() > kLongest;
+  line.resize(std::min(line.size(), kLongest));
+  return absl::StrCat(line, cut ? " …" : "",
+                      " (once for each machine and content of what it reads)");
+}
+
 std::vector<std::string> NamesIn(const std::map<std::string, std::string>& env) {
   std::vector<std::string> names;
   for (const auto& [name, value] : env) names.push_back(name);
@@ -123,6 +136,7 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns) {
   const auto add = [&lines](const auto&... parts) { lines.push_back(absl::StrCat(parts...)); };
   add("run       ", plan.row.name);
   add("command   ", plan.row.command);
+  if (const std::string setup = SetupLine(spec); !setup.empty()) add("setup     ", setup);
   if (plan.rents) {
     AddMachine(plan, lines);
   } else {
@@ -200,6 +214,8 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {
     json["offer"] = {{"ref", offer.ref}, {"description", offer.description}};
   }
   json["command"] = plan.row.command;
+  json["setup"] =
+      plan.spec.setup.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(plan.spec.setup);
   json["workdir"] = plan.row.workdir.empty() ? nlohmann::ordered_json()
                                              : nlohmann::ordered_json(plan.row.workdir);
   json["files"] = plan.workdir.has_value() ? plan.workdir->files : 0;

@@ -33,8 +33,6 @@
 namespace gpuctl {
 namespace {
 
-constexpr char kBridgeMagic[] = "GPUCTL-BRIDGE 1 ";
-constexpr char kExecMagic[] = "GPUCTL-EXEC 1";
 // The type of the host keys that rented machines get.
 constexpr char kGivenKeyAlgorithm[] = "ssh-ed25519";
 constexpr int kShellNotFound = 127;
@@ -52,7 +50,7 @@ bool ShellFoundNone(std::optional<int> exit_code) {
 }
 
 // Returns the node's message for an error: the end of stderr, else of the text before the magic.
-std::string LastWords(Pump& pump) {
+std::string LastWords(RemoteEnd& pump) {
   std::string text = pump.stderr_text();
   if (absl::StripAsciiWhitespace(text).empty()) text = pump.preamble();
   absl::string_view words = absl::StripAsciiWhitespace(text);
@@ -62,8 +60,13 @@ std::string LastWords(Pump& pump) {
 
 class SshLink : public Link {
  public:
-  SshLink(std::unique_ptr<Pump> pump, UniqueFd fd)
-      : pump_(std::move(pump)), agent_{gpuctl::v1::Agent::NewStub(NodeChannel(std::move(fd)))} {}
+  SshLink(std::unique_ptr<RemoteEnd> pump, UniqueFd fd, std::function<void()> on_no_agent)
+      : pump_(std::move(pump)),
+        agent_{gpuctl::v1::Agent::NewStub(NodeChannel(std::move(fd)))},
+        on_no_agent_(std::move(on_no_agent)) {}
+  ~SshLink() override {
+    if (BundleMissing() && on_no_agent_) on_no_agent_();
+  }
 
   const AgentCalls& agent() override { return agent_; }
 
@@ -96,23 +99,23 @@ class SshLink : public Link {
 
   absl::Duration Silence() override { return pump_->Silence(); }
   void Break() override { pump_->Stop(); }
-  Pump& pump() { return *pump_; }
 
  private:
-  std::unique_ptr<Pump> pump_;
+  std::unique_ptr<RemoteEnd> pump_;
   const AgentCalls agent_;
+  const std::function<void()> on_no_agent_;
 };
 
 class SshCommand : public RemoteCommand {
  public:
-  SshCommand(std::unique_ptr<Pump> pump, UniqueFd fd)
+  SshCommand(std::unique_ptr<RemoteEnd> pump, UniqueFd fd)
       : pump_(std::move(pump)), fd_(std::move(fd)) {}
   int fd() override { return fd_.get(); }
   absl::StatusOr<int> Wait() override { return pump_->WaitForExit(); }
   std::string Stderr() override { return pump_->stderr_text(); }
 
  private:
-  std::unique_ptr<Pump> pump_;
+  std::unique_ptr<RemoteEnd> pump_;
   UniqueFd fd_;
 };
 
@@ -181,8 +184,7 @@ class SshLinkFactory : public LinkFactory {
     ASSIGN_OR_RETURN(std::unique_ptr<SocketSide> side, SocketSide::Make());
     UniqueFd fd = side->TakeFd();
     ASSIGN_OR_RETURN(std::unique_ptr<Pump> pump,
-                     Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; ", command)),
-                           std::move(side), std::move(on_stderr)));
+                     Start(ExecLine(command), std::move(side), std::move(on_stderr)));
     return std::make_unique<SshCommand>(std::move(pump), std::move(fd));
   }
 
@@ -196,11 +198,23 @@ class SshLinkFactory : public LinkFactory {
     ASSIGN_OR_RETURN(std::unique_ptr<StreamSide> side, StreamSide::Make());
     StreamSide& local = *side;
     absl::Duration round_trip;
-    const std::string script = absl::StrCat("echo; echo ", kExecMagic, "; ",
-                                            AgentScript(options_.target.root, bundle, arguments));
     ASSIGN_OR_RETURN(std::unique_ptr<Pump> pump,
-                     Start(ShellCommand(script), std::move(side), nullptr, &round_trip));
+                     Start(ExecLine(AgentScript(options_.target.root, bundle, arguments)),
+                           std::move(side), nullptr, &round_trip));
     return std::make_unique<SshAgentStream>(std::move(pump), local, round_trip, DeliveredFile());
+  }
+
+  std::optional<std::string> WaitingBridge() override {
+    MutexLock lock(mutex_);
+    const absl::StatusOr<Bundle> bundle = NotedBundle();
+    if (!bundle.ok()) return std::nullopt;
+    platform_ = bundle->platform;
+    return ShellCommand(AgentScript(options_.target.root, *bundle, "bridge --wait"));
+  }
+
+  void ForgetPrograms() override {
+    MutexLock lock(mutex_);
+    last_ = std::make_shared<LinkEnd>(LinkEnd{LinkEnd::kBundleMissing});
   }
 
   std::optional<NodePlatform> platform() override {
@@ -350,19 +364,6 @@ class SshLinkFactory : public LinkFactory {
     enum Status { kUnknown, kBundleMissing } status = kUnknown;
   };
 
-  // A link that tells the factory, on its destruction, that the bundle was missing.
-  class ReportingLink : public SshLink {
-   public:
-    ReportingLink(std::unique_ptr<Pump> pump, UniqueFd fd, std::shared_ptr<LinkEnd> end)
-        : SshLink(std::move(pump), std::move(fd)), end_(std::move(end)) {}
-    ~ReportingLink() override {
-      if (BundleMissing()) end_->status = LinkEnd::kBundleMissing;
-    }
-
-   private:
-    std::shared_ptr<LinkEnd> end_;
-  };
-
   absl::StatusOr<std::unique_ptr<Link>> ConnectOnce() {
     const auto end = std::make_shared<LinkEnd>();
     Bundle bundle;
@@ -380,9 +381,9 @@ class SshLinkFactory : public LinkFactory {
     pump.magic = kBridgeMagic;
     ASSIGN_OR_RETURN(std::unique_ptr<SocketSide> side, SocketSide::Make());
     UniqueFd fd = side->TakeFd();
-    return std::make_unique<ReportingLink>(
+    return MakeLinkOver(
         std::make_unique<Pump>(std::move(session), channel, std::move(side), std::move(pump)),
-        std::move(fd), end);
+        std::move(fd), [end] { end->status = LinkEnd::kBundleMissing; });
   }
 
   absl::StatusOr<std::unique_ptr<Pump>> Start(const std::string& command,
@@ -414,6 +415,19 @@ class SshLinkFactory : public LinkFactory {
 };
 
 }  // namespace
+
+std::string ExecLine(const std::string& script) {
+  return ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; ", script));
+}
+
+std::unique_ptr<Link> MakeLinkOver(std::unique_ptr<RemoteEnd> end, UniqueFd fd,
+                                   std::function<void()> on_no_agent) {
+  return std::make_unique<SshLink>(std::move(end), std::move(fd), std::move(on_no_agent));
+}
+
+std::unique_ptr<RemoteCommand> MakeCommandOver(std::unique_ptr<RemoteEnd> end, UniqueFd fd) {
+  return std::make_unique<SshCommand>(std::move(end), std::move(fd));
+}
 
 std::unique_ptr<LinkFactory> MakeSshLinkFactory(SshLinkOptions options) {
   // A write to a broken link must return an error code, not raise a signal.

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/base/node_target.h"
+#include "client/link/remote_end.h"
 #include "client/link/ssh_session.h"
 #include "client/programs/node_programs.h"
 #include "common/base/unique_fd.h"
@@ -21,6 +22,13 @@
 namespace gpuctl {
 
 struct AgentCalls;
+
+// The magic of a bridge's first line, and of the line that ExecLine writes before the command's
+// output.
+inline constexpr char kBridgeMagic[] = "GPUCTL-BRIDGE 1 ";
+inline constexpr char kExecMagic[] = "GPUCTL-EXEC 1";
+// Returns the line that a node's login shell gets for a script of ours.
+std::string ExecLine(const std::string& script);
 
 class Link {
  public:
@@ -56,6 +64,12 @@ class AgentStream : public ByteStream {
   virtual absl::Duration RoundTrip() = 0;
 };
 
+// Make a link of a bridge, and a command of a shell line, of which `fd` has the bytes.
+// `on_no_agent` is called when the link is destroyed, if the node turned out to have no agent.
+std::unique_ptr<Link> MakeLinkOver(std::unique_ptr<RemoteEnd> end, UniqueFd fd,
+                                   std::function<void()> on_no_agent);
+std::unique_ptr<RemoteCommand> MakeCommandOver(std::unique_ptr<RemoteEnd> end, UniqueFd fd);
+
 class LinkFactory {
  public:
   virtual ~LinkFactory() = default;
@@ -64,6 +78,8 @@ class LinkFactory {
   // FAILED_PRECONDITION (the node cannot run the agent, or there are no programs for its platform),
   // UNIMPLEMENTED (gpuctl has programs for no such machine).
   virtual absl::StatusOr<std::unique_ptr<Link>> Connect() = 0;
+  // Does the same for a few short calls: the link may share a connection with other processes.
+  virtual absl::StatusOr<std::unique_ptr<Link>> ConnectForCalls() { return Connect(); }
   // Runs a shell command line on the node.
   virtual absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) = 0;
   // Does the same, and passes the command's stderr to `on_stderr` as it comes, on the session's
@@ -76,6 +92,11 @@ class LinkFactory {
   // Runs `gpuctl-agent <arguments>` of the delivered bundle against the node's root. If the node
   // turns out to have no bundle, the command ends at once, and the next call delivers it.
   virtual absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) = 0;
+  // Returns the line that starts a bridge which waits for its first byte; nothing when this laptop
+  // does not know that the node has the programs.
+  virtual std::optional<std::string> WaitingBridge() { return std::nullopt; }
+  // Tells that the node lacks the programs that this laptop noted.
+  virtual void ForgetPrograms() {}
   // Returns the node's platform; nothing before the first link, and where it is not known.
   virtual std::optional<NodePlatform> platform() { return std::nullopt; }
   // Returns a connection to the node's ssh server, before any word of ssh: for another program's

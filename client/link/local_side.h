@@ -55,6 +55,8 @@ class LocalSide {
 class SocketSide : public LocalSide {
  public:
   static absl::StatusOr<std::unique_ptr<SocketSide>> Make();
+  // Takes over one end of a socket pair whose other end a user has.
+  static std::unique_ptr<SocketSide> Over(UniqueFd ours);
   // Returns the user's end; call it once.
   UniqueFd TakeFd() { return std::move(theirs_); }
 

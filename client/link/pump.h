@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/link/local_side.h"
+#include "client/link/remote_end.h"
 #include "client/link/ssh_session.h"
 #include "common/base/mutex.h"
 #include "common/base/unique_fd.h"
@@ -42,34 +43,34 @@ struct PumpOptions {
   std::function<void(absl::string_view)> on_stderr;
 };
 
-class Pump {
+class Pump : public RemoteEnd {
  public:
   // Takes over the session and starts the thread.
   Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel,
        std::unique_ptr<LocalSide> local, PumpOptions options);
   // Stops; the command on the other side sees its stdin end.
-  ~Pump();
+  ~Pump() override;
 
   // Ends the pump from any thread, at once, also when the network is dead.
-  void Stop();
+  void Stop() override;
 
   // Returns OK while the pump runs; afterwards the reason of its end. Safe from any thread.
-  absl::Status status();
+  absl::Status status() override;
   // Blocks until the pump has ended. Returns the command's exit code (128+n for a signal), or the
   // reason why there is none.
-  absl::StatusOr<int> WaitForExit();
+  absl::StatusOr<int> WaitForExit() override;
   // Returns the text after the magic on its line, once it came. Safe from any thread.
-  std::optional<std::string> magic_line();
+  std::optional<std::string> magic_line() override;
   // Blocks until the magic line came (returns its text), the pump ended (returns its status), or
   // `timeout` is over (UNAVAILABLE).
   absl::StatusOr<std::string> WaitForMagic(absl::Duration timeout);
   // Return the text before the magic, and stderr; at most 64 KiB each. Safe from any thread.
-  std::string preamble();
-  std::string stderr_text();
+  std::string preamble() override;
+  std::string stderr_text() override;
   // Returns the exit code if the command has ended. Safe from any thread.
-  std::optional<int> exit_code();
+  std::optional<int> exit_code() override;
   // Returns the time since the last byte from the server. Safe from any thread.
-  absl::Duration Silence();
+  absl::Duration Silence() override;
 
  private:
   static int OnData(ssh_session_struct*, ssh_channel_struct*, void* data, uint32_t size,

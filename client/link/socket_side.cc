@@ -30,13 +30,19 @@ bool IsForNow(int error_number) {
 
 absl::StatusOr<std::unique_ptr<SocketSide>> SocketSide::Make() {
   ASSIGN_OR_RETURN(FdPair ends, MakeSocketPair("start pump"));
-  const int ours = ends.second.get();
+  std::unique_ptr<SocketSide> side = Over(std::move(ends.second));
+  side->theirs_ = std::move(ends.first);
+  return side;
+}
+
+std::unique_ptr<SocketSide> SocketSide::Over(UniqueFd fd) {
+  const int ours = fd.get();
   fcntl(ours, F_SETFL, fcntl(ours, F_GETFL) | O_NONBLOCK);
 #if defined(SO_NOSIGPIPE)
   const int on = 1;
   setsockopt(ours, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof(on));
 #endif
-  return std::unique_ptr<SocketSide>(new SocketSide(std::move(ends.first), std::move(ends.second)));
+  return std::unique_ptr<SocketSide>(new SocketSide(UniqueFd(), std::move(fd)));
 }
 
 size_t SocketSide::Give(absl::string_view bytes) {

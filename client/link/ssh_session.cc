@@ -226,8 +226,6 @@ absl::Status SshSession::Authenticate(const SshOptions& options) {
                                                  tried.empty() ? "none, there are none" : tried));
 }
 
-namespace {
-
 int SignalNumber(const char* name) {
   static constexpr struct {
     const char* name;
@@ -241,8 +239,6 @@ int SignalNumber(const char* name) {
   }
   return SIGKILL;
 }
-
-}  // namespace
 
 void SshSession::OnExitSignal(ssh_session_struct*, ssh_channel_struct* channel, const char* signal,
                               int, const char*, const char*, void* newest) {

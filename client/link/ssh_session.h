@@ -26,6 +26,9 @@ struct ExitStatus {
 };
 // Handles packets until it is known, without waiting for more.
 ExitStatus ExitStatusOf(ssh_channel_struct* channel);
+// Returns the number of a signal that a server names without SIG; SIGKILL for one that this system
+// does not know.
+int SignalNumber(const char* name);
 
 struct SshOptions {
   std::string user;

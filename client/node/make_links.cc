@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/base/exit_codes.h"
+#include "client/config/settings.h"
 #include "client/node/rented_links.h"
+#include "client/warm/warm_links.h"
 #include "common/base/status_macros.h"
 #include "provisioning/markets.h"
 
@@ -45,15 +47,23 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
     context.Say(absl::StrCat("first contact with ", name, ": its host key is ", fingerprint,
                              ", and no other is accepted from now on"));
   };
-  const std::vector<std::string> markets = MarketNames();
-  if (std::find(markets.begin(), markets.end(), target.provider) == markets.end()) {
-    return MakeSshLinkFactory(std::move(options));
+  // There is nothing to gain on this computer, and nobody waits for what has no terminal.
+  absl::Duration kept = absl::ZeroDuration();
+  if (target.provider != "local" && context.keeps_links) {
+    ASSIGN_OR_RETURN(kept, ReadWarmLink(paths.config_dir));
   }
-  return MakeRentedLinks(context, target, [options](const NodeTarget& at) {
+  const auto make = [options, kept](const NodeTarget& at) -> std::unique_ptr<LinkFactory> {
     SshLinkOptions moved = options;
     moved.target = at;
-    return MakeSshLinkFactory(std::move(moved));
-  });
+    std::unique_ptr<LinkFactory> links = MakeSshLinkFactory(std::move(moved));
+    if (kept == absl::ZeroDuration()) return links;
+    return MakeWarmLinks({at, options.state_dir, kept}, std::move(links));
+  };
+  const std::vector<std::string> markets = MarketNames();
+  if (std::find(markets.begin(), markets.end(), target.provider) == markets.end()) {
+    return make(target);
+  }
+  return MakeRentedLinks(context, target, make);
 }
 
 }  // namespace gpuctl

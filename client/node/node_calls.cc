@@ -32,7 +32,7 @@ constexpr absl::Duration kLinkEndPatience = absl::Seconds(1);
 absl::StatusOr<NodeCalls> NodeCalls::Connect(CommandContext& context, LinkFactory& links,
                                              const NodeTarget& target) {
   const absl::Duration begin = context.clock.SinceBoot();
-  absl::StatusOr<std::unique_ptr<Link>> link = links.Connect();
+  absl::StatusOr<std::unique_ptr<Link>> link = links.ConnectForCalls();
   if (context.trace) {
     context.Trace(absl::StrFormat("link to %s: %s in %.1f ms", target.name,
                                   absl::StatusCodeToString(link.status().code()),
@@ -74,7 +74,7 @@ absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, 
   if (absl::IsUnavailable(status)) {
     // Its destruction tells the factory what the next link has to repair first.
     link_.reset();
-    absl::StatusOr<std::unique_ptr<Link>> link = links_.Connect();
+    absl::StatusOr<std::unique_ptr<Link>> link = links_.ConnectForCalls();
     if (!link.ok()) return ExplainLinkError(link.status(), target_);
     link_ = *std::move(link);
     status = Try(name, request, method, reply);

@@ -38,6 +38,9 @@ class RentedLinks : public LinkFactory {
   absl::StatusOr<std::unique_ptr<Link>> Connect() override {
     return Try<std::unique_ptr<Link>>([](LinkFactory& links) { return links.Connect(); });
   }
+  absl::StatusOr<std::unique_ptr<Link>> ConnectForCalls() override {
+    return Try<std::unique_ptr<Link>>([](LinkFactory& links) { return links.ConnectForCalls(); });
+  }
   absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) override {
     return Try<std::unique_ptr<RemoteCommand>>(
         [&](LinkFactory& links) { return links.Run(command); });

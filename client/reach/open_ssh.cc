@@ -68,9 +68,11 @@ absl::Status Become(const std::vector<std::string>& argv) {
   for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   signal(SIGPIPE, SIG_DFL);  // as programs expect it
+  signal(SIGXFSZ, SIG_DFL);
   execv(words[0], words.data());
   const int error = errno;
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   return ErrnoStatus(error, absl::StrCat("start ", argv[0]));
 }
 

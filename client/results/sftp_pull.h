@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/link/link.h"
-#include "client/link/sftp_files.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
+#include "client/sftp/sftp_files.h"
 #include "client/transfer/sftp_tree.h"
 #include "gpuctl/v1/agent.pb.h"
 

@@ -38,6 +38,9 @@ class CommandContext : public Console {
   Clock& clock;
   // The arguments after "--"; absent when there was none.
   std::optional<std::vector<std::string>> after_dashes;
+  // False: no connection is kept for commands that follow, and none of theirs is used. For what
+  // runs by itself, again and again.
+  bool keeps_links = true;
   // Makes the links to a node in place of ssh and asks for no node bundle; empty: ssh. For tests.
   std::function<std::unique_ptr<LinkFactory>(const NodeTarget&)> make_links;
 

@@ -15,6 +15,7 @@ constexpr std::pair<EndCause, const char*> kCauseWords[] = {
     {EndCause::kNone, "none"},           {EndCause::kUser, "user"},
     {EndCause::kLimit, "limit"},         {EndCause::kCannotRun, "cannot_run"},
     {EndCause::kPreempted, "preempted"}, {EndCause::kAlert, "alert"},
+    {EndCause::kSetup, "setup"},
 };
 
 }  // namespace

@@ -21,6 +21,7 @@ enum class EndCause {
   kAlert,      // a condition of its own: stop_if, plateau
   kCannotRun,  // its command could not be executed
   kPreempted,  // the market took its machine away
+  kSetup,      // its setup failed
 };
 
 // A run's end, recorded once, when it is known.

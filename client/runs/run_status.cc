@@ -1,5 +1,6 @@
 #include "client/runs/run_status.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -37,6 +38,22 @@ const char* SignalName(int signal) {
   }
 }
 
+constexpr size_t kEnvironmentDigits = 12;
+
+// Returns the JSON of a run's setup; null for a run without one.
+nlohmann::ordered_json SetupToJson(const std::optional<SetupState>& setup) {
+  if (!setup.has_value()) return {};
+  using Json = nlohmann::ordered_json;
+  const char* state = setup->running  ? "running"
+                      : setup->failed ? "failed"
+                      : setup->reused ? "reused"
+                                      : "made";
+  const double took_s = static_cast<double>(setup->ended_ms - setup->started_ms) / 1000;
+  return {{"state", state},
+          {"environment", setup->environment.empty() ? Json() : Json(setup->environment)},
+          {"took_s", setup->running ? Json() : Json(took_s)}};
+}
+
 RunPhase PhaseOf(const RunEnd& end) {
   if (end.state == gpuctl::v1::JOB_STATE_LOST) return RunPhase::kLost;
   if (end.cause == EndCause::kLimit) return RunPhase::kLimit;
@@ -70,6 +87,8 @@ const char* WordOf(RunPhase phase) {
       return "pending";
     case RunPhase::kQueued:
       return "queued";
+    case RunPhase::kSettingUp:
+      return "setting up";
     case RunPhase::kRunning:
       return "running";
     case RunPhase::kStopping:
@@ -113,6 +132,10 @@ RunEnd EndOf(const LifecycleEvent& event) {
     return end;
   }
   end.cause = CauseOfExit(event.reason);
+  if (event.phase == kSetupPhase && event.reason.empty()) {
+    end.cause = EndCause::kSetup;
+    end.reason = kSetupPhase;
+  }
   if (end.cause == EndCause::kLimit) {
     end.exit_code = kExitLimit;
     end.source = EndSource::kGpuctl;
@@ -135,6 +158,7 @@ RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle) {
   status.started_ms = FirstStartMs(lifecycle);
   const LifecycleEvent* last = LastStateEvent(lifecycle);
   if (last != nullptr) status.attempt = last->attempt;
+  status.setup = SetupOf(lifecycle);
   if (row.end.has_value()) {
     status.over = true;
     status.end = *row.end;
@@ -167,7 +191,9 @@ RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle) {
       return status;
     case Type::kStarted:
       status.state = gpuctl::v1::JOB_STATE_RUNNING;
-      status.phase = IsStopping(lifecycle) ? RunPhase::kStopping : RunPhase::kRunning;
+      status.phase = IsStopping(lifecycle)                               ? RunPhase::kStopping
+                     : status.setup.has_value() && status.setup->running ? RunPhase::kSettingUp
+                                                                         : RunPhase::kRunning;
       return status;
     default:
       status.over = IsOver(lifecycle);
@@ -201,6 +227,7 @@ std::string DescribeEnd(const RunEnd& end) {
   if (end.job_code > 128 && *SignalName(end.job_code - 128) != '\0') {
     how = absl::StrCat("ended by ", SignalName(end.job_code - 128), " (code ", end.job_code, ")");
   }
+  if (end.cause == EndCause::kSetup) return absl::StrCat("its setup failed: ", how);
   if (end.cause == EndCause::kLimit) {
     return absl::StrCat("reached its ", LimitOf(end.reason), " limit; ", how);
   }
@@ -209,6 +236,18 @@ std::string DescribeEnd(const RunEnd& end) {
     return absl::StrCat("stopped because ", AlertOf(end.reason), "; ", how);
   }
   return end.reason.empty() ? how : absl::StrCat(how, " (", end.reason, ")");
+}
+
+std::string DescribeSetup(const SetupState& setup, int64_t now_ms) {
+  const std::string time = HumanDuration(absl::Milliseconds(
+      std::max<int64_t>(0, (setup.running ? now_ms : setup.ended_ms) - setup.started_ms)));
+  const std::string name =
+      setup.environment.empty()
+          ? ""
+          : absl::StrCat("environment ", setup.environment.substr(0, kEnvironmentDigits), ", ");
+  if (setup.running) return absl::StrCat("for ", time);
+  if (setup.failed) return absl::StrCat(name, "failed after ", time);
+  return absl::StrCat(name, setup.reused ? "there already" : absl::StrCat("made in ", time));
 }
 
 nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status) {
@@ -226,6 +265,7 @@ nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status) {
   json["attempt"] = status.attempt;
   json["queue"] = QueueToJson(status.queue);
   json["gpu_ids"] = status.gpu_ids;
+  json["setup"] = SetupToJson(status.setup);
   const auto time = [](int64_t ms) -> nlohmann::ordered_json {
     return ms > 0 ? nlohmann::ordered_json(FormatRfc3339(ms)) : nlohmann::ordered_json();
   };

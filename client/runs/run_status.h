@@ -19,7 +19,8 @@ namespace gpuctl {
 enum class RunPhase {
   kLaunching,
   kPending,
-  kQueued,  // waits for GPUs of its machine
+  kQueued,     // waits for GPUs of its machine
+  kSettingUp,  // its environment is being made
   kRunning,
   kStopping,
   kRetrying,
@@ -41,6 +42,7 @@ struct RunStatus {
   std::optional<QueueState> queue;  // while it waits for GPUs
   // The GPUs that are its newest attempt's own; empty when it sees all.
   std::vector<std::string> gpu_ids;
+  std::optional<SetupState> setup;  // of the newest attempt that has one
   bool over = false;
   RunEnd end;  // when over
 };
@@ -59,6 +61,9 @@ RunEnd EndOf(const LifecycleEvent& event);
 // Returns "exited with code 3", "killed by signal 9 (SIGKILL)", "stopped by you (code 143)", "lost:
 // …".
 std::string DescribeEnd(const RunEnd& end);
+
+// Returns "for 1m 5s" while it runs; "environment 3f2a…, made in 40s", "…, there already".
+std::string DescribeSetup(const SetupState& setup, int64_t now_ms);
 
 // Returns the JSON of a run, the same for every verb that prints one (docs/json.md).
 nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status);

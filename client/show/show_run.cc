@@ -213,6 +213,10 @@ PanelState Show::LinkState() {
   PanelState state;
   if (has_panel_) state.money = MoneyText();
   state.queue = queue_text_;
+  if (const std::optional<SetupState> setup = SetupOf(mirror_->lifecycle());
+      setup.has_value() && setup->running) {
+    state.queue = absl::StrCat("setting up ", DescribeSetup(*setup, context_.NowMs()));
+  }
   state.linked = news_.linked;
   state.ever_linked = news_.ever_linked || news_.accepted;
   state.by_other = news_.by_other;

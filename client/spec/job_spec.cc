@@ -87,6 +87,7 @@ absl::Status CheckCommand(const RunSpec& spec, const gpuctl::v1::JobSpec& job) {
     const std::string what = script ? "run:" : absl::StrCat("command: argument ", i + 1);
     RETURN_IF_ERROR(CheckText(what, job.argv(i), job.argv(i).size()));
   }
+  RETURN_IF_ERROR(CheckText("setup:", job.setup(), job.setup().size()));
   for (const auto& [name, value] : job.env()) {
     if (!IsUtf8(name)) return UsageError("env: a name is not UTF-8", "use letters and digits");
     RETURN_IF_ERROR(CheckText(absl::StrCat("env: ", name), value, name.size() + value.size() + 1));
@@ -124,6 +125,7 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
     for (const char* word : {"bash", "-eo", "pipefail", "-c"}) job.add_argv(word);
     job.add_argv(spec.run);
   }
+  if (!absl::StripAsciiWhitespace(spec.setup).empty()) job.set_setup(spec.setup);
   gpuctl::v1::RetryPolicy& retry = *job.mutable_retry();
   for (const std::string& condition : spec.retry_on) {
     // Then the node is gone, so the laptop does this retry.

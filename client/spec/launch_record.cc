@@ -152,6 +152,7 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
                         {"username", registry.username},
                         {"password", registry.password}};
   }
+  if (!record.spec.setup.empty()) spec["setup"] = record.spec.setup;
   if (!record.spec.stop_if.empty()) spec["stop_if"] = record.spec.stop_if;
   for (const Plateau& plateau : record.spec.plateaus) {
     spec["plateau"].push_back(
@@ -194,6 +195,7 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
     reader("volume_path", record.spec.volume.path);
   }
   bool parts_good = true;
+  if (whole["spec"].contains("setup")) reader("setup", record.spec.setup);
   if (whole["spec"].contains("stop_if")) reader("stop_if", record.spec.stop_if);
   if (const Json& plateaus = whole["spec"]["plateau"]; plateaus.is_array()) {
     for (const Json& one : plateaus) {

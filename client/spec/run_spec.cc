@@ -128,18 +128,6 @@ Schema MapSchema(const char* names) {
 }
 Schema VariableSchema() { return PatternSchema(kVariablePattern); }
 
-// Returns a type that refuses a field which no provider of this version supports.
-YamlType Unavailable(const char* why) {
-  return {[why](const YamlPlace& place, const YAML::Node& node) {
-            return YamlError(place, node,
-                             absl::StrCat(place.field,
-                                          " is not available for the providers local and ssh in "
-                                          "this version: ",
-                                          why));
-          },
-          false};
-}
-
 // The type of a text that `check` accepts.
 YamlType Text(std::string* out, std::function<absl::Status(const std::string&)> check,
               Schema schema) {
@@ -591,6 +579,10 @@ std::vector<YamlField> RunFields(RunSpec* spec) {
       {"env", Environment(spec), "the job's environment"},
       {"secrets", Texts(&spec->secrets, CheckSecretName, VariableSchema()),
        "names of variables; their values come from elsewhere"},
+      {"setup", String(&spec->setup),
+       "a script for bash that makes the environment in $GPUCTL_ENV_DIR; runs once for each "
+       "machine "
+       "and content of what it reads"},
       {"run", String(&spec->run), "the job: a script for bash -eo pipefail"},
       {"trainer", Trainer(spec), "instead of run: settings of the built-in trainer"},
       {"checkpoints", Strings(&spec->checkpoints), "patterns of a script's checkpoints"},
@@ -605,8 +597,7 @@ std::vector<YamlField> RunFields(RunSpec* spec) {
        "the node stops the job when one holds, like loss is nan or loss > 20"},
       {"plateau", Plateaus(spec), "the node stops the job when the loss no longer falls"},
       {"notify", Notify(spec), "whom the end of the run is told"},
-      {"data", Data(spec), "more directories: here -> path in the work directory"},
-      {"setup", Unavailable("put it at the beginning of run"), ""}};
+      {"data", Data(spec), "more directories: here -> path in the work directory"}};
 }
 
 absl::Status ReadRunSpec(const YamlPlace& place, const YAML::Node& root, RunSpec* spec) {

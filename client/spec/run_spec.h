@@ -70,6 +70,7 @@ struct RunSpec {
   std::map<std::string, std::string> data;  // trees on the laptop -> paths below the work directory
   std::map<std::string, std::string> env;
   std::vector<std::string> secrets;  // names; KeyStore::FindSecret has the values
+  std::string setup;                 // bash script that makes the environment; empty: none
   // Exactly one of the three is set in a complete spec.
   std::string run;                   // bash script
   std::vector<std::string> command;  // argv, from after "--"

@@ -96,6 +96,8 @@ struct FollowOptions {
   std::string node_id;
   int64_t display_tail_bytes = 0;
   bool brings_home = false;  // new checkpoints come home meanwhile
+  // True: the link may share a connection with other processes. For a follow that ends soon.
+  bool shares_connection = false;
   // Time after which an unreachable node is given up; infinite for attach on a terminal.
   absl::Duration give_up_after = absl::InfiniteDuration();
   // Time without a byte after which a link is dead; the server's heartbeats come every 5 s.

@@ -70,7 +70,10 @@ void Follower::RestWhileSuspended() {
 
 // Makes a link. Meanwhile Suspend can release the mirror.
 absl::StatusOr<std::unique_ptr<Link>> Follower::Connect() {
-  if (!accepted_) return links_.Connect();
+  const auto connect = [this] {
+    return options_.shares_connection ? links_.ConnectForCalls() : links_.Connect();
+  };
+  if (!accepted_) return connect();
   {
     MutexLock lock(live_->mutex);
     if (!live_->suspended) live_->parked = std::move(mirror_);
@@ -78,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Link>> Follower::Connect() {
     live_->released = true;
     live_->changed.NotifyAll();
   }
-  absl::StatusOr<std::unique_ptr<Link>> link = links_.Connect();
+  absl::StatusOr<std::unique_ptr<Link>> link = connect();
   MutexLock lock(live_->mutex);
   mirror_ = std::move(live_->parked);
   live_->released = false;

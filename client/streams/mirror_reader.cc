@@ -175,16 +175,17 @@ absl::Status MirrorReader::RefreshOutputMetrics(int64_t at_most) {
     ASSIGN_OR_RETURN(std::string bytes, ReadOn(output_, offset));
     if (bytes.empty()) break;
     // Bytes may be of two attempts: the second one's steps are not the next epoch's.
-    for (const LifecycleEvent& event : lifecycle_.events) {
-      if (event.type != LifecycleEvent::Type::kStarted) continue;
-      if (event.output_size <= offset) {
-        output_metrics_.BeginAttempt(event.attempt, take);
-      } else if (event.output_size < offset + static_cast<int64_t>(bytes.size())) {
-        bytes.resize(static_cast<size_t>(event.output_size - offset));
+    bool setup = false;
+    for (const OutputPart& part : OutputPartsOf(lifecycle_)) {
+      if (part.begin <= offset) {
+        output_metrics_.BeginAttempt(part.attempt, take);
+        setup = part.setup;
+      } else if (part.begin < offset + static_cast<int64_t>(bytes.size())) {
+        bytes.resize(static_cast<size_t>(part.begin - offset));
       }
     }
     scanned_output_ = offset + static_cast<int64_t>(bytes.size());
-    output_metrics_.Read(bytes, take);
+    if (!setup) output_metrics_.Read(bytes, take);
   }
   if (scanned_output_ - saved_output_ >= kSaveEveryBytes) SaveNumbers();
   // A progress bar is drawn for hours in one line, and its newest drawing has no end yet.
@@ -199,14 +200,16 @@ absl::Status MirrorReader::ReadNewest(int64_t size) {
   bool torn = true;  // the first line may have begun before
   OutputMetrics metrics;
   const auto take = [this](const MetricSample& sample) { newest_.Add(sample); };
-  for (const LifecycleEvent& event : lifecycle_.events) {
-    if (event.type != LifecycleEvent::Type::kStarted || event.output_size > size) continue;
-    metrics.BeginAttempt(event.attempt, take);
-    if (event.output_size < offset) continue;
-    offset = event.output_size;
+  bool setup = false;
+  for (const OutputPart& part : OutputPartsOf(lifecycle_)) {
+    if (part.begin > size) continue;
+    metrics.BeginAttempt(part.attempt, take);
+    setup = part.setup;
+    if (part.begin < offset) continue;
+    offset = part.begin;
     torn = false;
   }
-  while (offset < size) {
+  while (offset < size && !setup) {
     ASSIGN_OR_RETURN(const std::string bytes, ReadOn(output_, offset));
     if (bytes.empty()) break;
     offset += static_cast<int64_t>(bytes.size());

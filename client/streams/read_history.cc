@@ -115,8 +115,9 @@ absl::StatusOr<bool> HistoryReader::ReadPrinted(int64_t heard_ms, int64_t at_mos
   const int64_t begin = output_offset_;
   int64_t end = 0;
   const auto take = [&](const MetricSample& sample) { AddPrinted(sample, end); };
-  const std::vector<LifecycleEvent>& events = mirror_.lifecycle().events;
-  size_t next = 0;  // the first event that may be the start of an attempt further on
+  const std::vector<OutputPart> parts = OutputPartsOf(mirror_.lifecycle());
+  size_t next = 0;  // the first part further on
+  bool setup = false;
   while (output_offset_ < extent.size && output_offset_ - begin < at_most) {
     ASSIGN_OR_RETURN(const std::string bytes, mirror_.ReadOutput(output_offset_));
     if (bytes.empty()) break;
@@ -124,13 +125,13 @@ absl::StatusOr<bool> HistoryReader::ReadPrinted(int64_t heard_ms, int64_t at_mos
     for (size_t at = 0; at < all.size();) {
       int64_t size = std::min(kPieceBytes, static_cast<int64_t>(all.size() - at));
       const int64_t from = output_offset_ + static_cast<int64_t>(at);
-      for (; next < events.size() && events[next].output_size <= from; ++next) {
-        if (events[next].type != LifecycleEvent::Type::kStarted) continue;
-        output_metrics_.BeginAttempt(events[next].attempt, take);
+      for (; next < parts.size() && parts[next].begin <= from; ++next) {
+        output_metrics_.BeginAttempt(parts[next].attempt, take);
+        setup = parts[next].setup;
       }
-      if (next < events.size()) size = std::min(size, events[next].output_size - from);
+      if (next < parts.size()) size = std::min(size, parts[next].begin - from);
       end = from + size;
-      output_metrics_.Read(all.substr(at, static_cast<size_t>(size)), take);
+      if (!setup) output_metrics_.Read(all.substr(at, static_cast<size_t>(size)), take);
       at += static_cast<size_t>(size);
     }
     output_offset_ += static_cast<int64_t>(bytes.size());

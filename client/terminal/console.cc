@@ -34,7 +34,7 @@ constexpr absl::string_view kHintPrefix = "HINT: ";
 constexpr absl::string_view kTracePrefix = "trace: ";
 constexpr absl::string_view kEraseLine = "\r\x1b[K";
 
-// errno of a write to stdout that found no room; 0 for none.
+// errno of a write to stdout that found no room, or stdout closed; 0 for none.
 std::atomic<int> output_error{0};
 
 bool IsSet(const char* name) {
@@ -53,7 +53,8 @@ void WriteText(int fd, absl::string_view text) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       // Any other error means that nobody reads.
-      if (fd == STDOUT_FILENO && (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)) {
+      const bool lost = errno == ENOSPC || errno == EFBIG || errno == EDQUOT || errno == EBADF;
+      if (fd == STDOUT_FILENO && lost) {
         output_error = errno;
       }
       return;

@@ -107,7 +107,8 @@ std::vector<std::string> ExcerptLines(const Excerpt& excerpt);
 // Returns the line that Console::Say prints, made safe, without newline: for the log above a panel.
 std::string SaidLine(absl::string_view line);
 
-// Returns an error when stdout had no room for some output: a file that it goes to is incomplete.
+// Returns an error when stdout had no room for some output, or was closed from the beginning: what
+// it goes to is incomplete.
 absl::Status OutputStatus();
 
 // Ends the process now, with `result` as RunCommandLine would. For use when a thread is inside a

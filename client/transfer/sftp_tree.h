@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/link/sftp_files.h"
 #include "client/runs/context.h"
+#include "client/sftp/sftp_files.h"
 #include "common/transfer/pull.h"
 
 namespace gpuctl {

@@ -178,6 +178,8 @@ class LineCompleter {
         Runs();
       } else if (alternative == "BATCH") {
         Batches();
+      } else if (alternative == "VERB") {
+        for (const Completion& verb : source_.verbs) out_.Add(verb);
       } else if (alternative == "KEY") {
         for (const SettingKey& key : SettingKeys()) out_.Add({key.key, key.about});
       } else if (std::find(std::begin(kFreeWords), std::end(kFreeWords), alternative) ==

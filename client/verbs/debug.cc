@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
 #include "client/base/suggest.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
@@ -22,6 +23,7 @@
 #include "client/verbs/verb.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
+#include "client/warm/warm_socket.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 
@@ -123,30 +125,78 @@ absl::StatusOr<int> DebugManPages(CommandContext& context, const std::string& di
   return kExitOk;
 }
 
+// Lists the connections that are kept for the next commands, or ends them.
+absl::StatusOr<int> DebugLinks(CommandContext& context, bool close) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const std::vector<HolderState> holders = ListHolders(paths.state_dir);
+  if (close) {
+    const int closed = CloseHolders(paths.state_dir, "");
+    if (context.json()) context.PrintJson({{"closed", closed}});
+    context.Say(absl::StrCat("closed: ", closed));
+    return kExitOk;
+  }
+  std::vector<nlohmann::ordered_json> list;
+  std::vector<TableRow> rows = {{"MACHINE", "PROCESS", "COMMANDS", "SERVED", "ENDS IN"}};
+  for (const HolderState& holder : holders) {
+    if (!holder.answers) {
+      rows.push_back({"(does not answer)", "-", "-", "-", "-"});
+      list.push_back({{"socket", holder.socket}, {"answers", false}});
+      continue;
+    }
+    rows.push_back({holder.node, absl::StrCat(holder.pid), absl::StrCat(holder.commands),
+                    absl::StrCat(holder.served), HumanDuration(holder.ends_in)});
+    list.push_back({{"socket", holder.socket},
+                    {"answers", true},
+                    {"node", holder.node},
+                    {"pid", holder.pid},
+                    {"commands", holder.commands},
+                    {"served", holder.served},
+                    {"ends_in_s", absl::ToInt64Seconds(holder.ends_in)}});
+  }
+  if (context.json()) {
+    context.PrintJsonList("links", list);
+  } else {
+    context.PrintTable(rows);
+  }
+  return kExitOk;
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> args) {
   std::string what, reference;
   VerbParser parser(
-      context, "debug job|replay|trainer-kit|man-pages RUN|DIR [FLAGS]",
+      context, "debug job|replay|trainer-kit|man-pages|links [RUN|DIR] [FLAGS]",
       "job          the state of a run's job and what it is derived from, by the node and\n"
       "             by the copy here\n"
       "replay       shows the copy here as attach would, without any link\n"
       "trainer-kit  puts into the new directory DIR what trainer: sends to other machines\n"
-      "man-pages    puts into the directory DIR a manual page for each verb",
+      "man-pages    puts into the directory DIR a manual page for each verb\n"
+      "links        the connections that are kept for the next commands",
       "  gpuctl debug job amber-fox-3\n"
+      "  gpuctl debug links --close\n"
       "  gpuctl debug man-pages man1 && man -l man1/gpuctl-launch.1");
-  parser.Option("WHAT", what, "job, replay, trainer-kit or man-pages").Required();
-  parser.Option("RUN", reference, "Run: name, id, or the beginning of one; or DIR").Required();
+  bool close = false;
+  parser.Option("WHAT", what, "job, replay, trainer-kit, man-pages or links").Required();
+  const FlagSet::Flag run =
+      parser.Option("RUN", reference, "Run: name, id, or the beginning of one; or DIR");
+  parser.Switch("--close", close, "With links: end them");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  if (what == "links") return DebugLinks(context, close);
+  if (close) return UsageError("debug: --close is for links", "gpuctl debug links --close");
+  if (!run.given()) {
+    return UsageError(absl::StrCat("debug ", what, ": RUN or DIR is missing"),
+                      "gpuctl debug --help");
+  }
   if (what == "job") return DebugJob(context, reference);
   if (what == "replay") return DebugReplay(context, reference);
   if (what == "trainer-kit") return DebugTrainerKit(context, reference);
   if (what == "man-pages") return DebugManPages(context, reference);
-  return UsageError(absl::StrCat("debug: unknown view \"", what, "\"",
-                                 DidYouMean(what, {"job", "replay", "trainer-kit", "man-pages"})),
-                    "gpuctl debug job RUN, or gpuctl debug replay RUN");
+  return UsageError(
+      absl::StrCat("debug: unknown view \"", what, "\"",
+                   DidYouMean(what, {"job", "replay", "trainer-kit", "man-pages", "links"})),
+      "gpuctl debug job RUN, or gpuctl debug replay RUN");
 }
 
 }  // namespace gpuctl

@@ -171,7 +171,7 @@ absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> ar
   Holdings holdings(context);
   ASSIGN_OR_RETURN(Side first, ReadSide(context, holdings, *store, first_row));
   ASSIGN_OR_RETURN(Side second, ReadSide(context, holdings, *store, second_row));
-  if (!first_row.packages.empty() && !second_row.packages.empty()) {
+  if (!first.record.row.packages.empty() && !second.record.row.packages.empty()) {
     AddPackages(first);
     AddPackages(second);
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/config/settings.h"
 #include "client/keys/market_access.h"
 #include "client/launch/resolve_target.h"
 #include "client/link/local_sshd.h"
@@ -25,6 +26,7 @@
 #include "client/verbs/node_list.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
+#include "client/warm/warm_socket.h"
 #include "common/base/api_level.h"
 #include "common/base/ids.h"
 #include "common/base/link_fault.h"
@@ -62,6 +64,39 @@ Check CheckStateDirectory(CommandContext& context) {
   if (!status.ok()) {
     absl::StrAppend(&check.found, ": ", status.message());
     check.fix = "make it writable, or set GPUCTL_STATE_DIR";
+  }
+  return check;
+}
+
+// Tells of the connections that are kept for the next commands. None is no failure.
+Check CheckWarmLinks(CommandContext& context) {
+  Check check{"warm links", true, "", ""};
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok()) {
+    check.found = "none: there is no state directory";
+    return check;
+  }
+  const absl::StatusOr<absl::Duration> kept = ReadWarmLink(paths->config_dir);
+  if (!kept.ok()) {
+    check.ok = false;
+    check.found = std::string(kept.status().message());
+    check.fix = HintOf(kept.status());
+    return check;
+  }
+  if (*kept == absl::ZeroDuration()) {
+    check.found = "off; each command connects by itself";
+    return check;
+  }
+  const std::vector<HolderState> holders = ListHolders(paths->state_dir);
+  check.found = absl::StrCat(holders.size(), holders.size() == 1 ? " connection" : " connections",
+                             " kept for the next command");
+  for (const HolderState& holder : holders) {
+    absl::StrAppend(&check.found, "; ", holder.answers ? holder.node : "one does not answer");
+  }
+  if (const std::string socket = JoinPath(WarmDirectory(paths->state_dir), "012345678901.sock");
+      !FitsSocketPath(socket)) {
+    check.found = absl::StrCat("none: ", socket, " is too long for a socket; a shorter ",
+                               "GPUCTL_STATE_DIR has them");
   }
   return check;
 }
@@ -142,7 +177,8 @@ std::vector<Check> CheckNodePrograms() {
 
 std::vector<Check> CheckLaptop(CommandContext& context) {
   const BundlePaths bundle = BundlePaths::Find();
-  std::vector<Check> checks = {CheckStateDirectory(context), CheckDisk(context)};
+  std::vector<Check> checks = {CheckStateDirectory(context), CheckDisk(context),
+                               CheckWarmLinks(context)};
   for (Check& check : CheckNodePrograms()) checks.push_back(std::move(check));
   Check trainer = CheckProgram("gpuctl-trainer", bundle.trainer, "");
   // Only runs with `trainer:` need it.

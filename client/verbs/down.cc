@@ -32,6 +32,7 @@
 #include "client/verbs/remove_runs.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
+#include "client/warm/warm_socket.h"
 #include "common/base/status_macros.h"
 #include "provisioning/rental/account.h"
 
@@ -345,9 +346,12 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   ASSIGN_OR_RETURN(const Lease ended, Release(holdings_.ledger(), *provider, lease.lease_id,
                                               context_.clock, interrupt.hooks()));
   const int64_t now_ms = context_.NowMs();
+  const absl::StatusOr<ClientPaths> paths = context_.Paths();
   for (const LeaseUse& use : ended.uses) {
     absl::StatusOr<RunRow> row = store_.Get(use.run_id);
     if (!row.ok()) continue;
+    // Nothing of ours keeps a way to what somebody else may rent next.
+    if (paths.ok()) CloseHolders(paths->state_dir, row->target.name);
     GiveUp(*row);
     if (!row->end.has_value()) RETURN_IF_ERROR(RecordGivenBack(*row));
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, *row));

@@ -14,7 +14,6 @@
 #include "client/base/wake_pipe.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
-#include "client/node/node_calls.h"
 #include "client/programs/node_scripts.h"
 #include "client/reach/open_ssh.h"
 #include "client/reach/run_script.h"
@@ -139,7 +138,7 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const RunRow row, FindRun(context, *store, run, reference));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(RunPlace place, PlaceOf(paths, row));
+  ASSIGN_OR_RETURN(const RunPlace place, PlaceOf(paths, row));
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   if (terminal) {
     const std::string line = CommandScript(place, *context.after_dashes, CommandStyle::kTerminal);
@@ -147,11 +146,6 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
     ASSIGN_OR_RETURN(std::vector<std::string> argv, SshCommandFor(context, row, *links));
     argv.insert(argv.end(), {"-tt", "-o", "LogLevel=ERROR", SshHostOf(row), ShellCommand(line)});
     return Become(argv);
-  }
-  {
-    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
-    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls.Hello());
-    place.root = node.root();
   }
   const std::string line = CommandScript(place, *context.after_dashes, CommandStyle::kPipes);
   RETURN_IF_ERROR(CheckScriptSize("exec", line));

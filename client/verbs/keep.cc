@@ -33,7 +33,12 @@ absl::StatusOr<int> EndLeaks(CommandContext& context, Holdings& holdings, RunSto
                              const ReapFlags& flags) {
   const absl::StatusOr<Ledger*> ledger = holdings.FindLedger();
   // Nothing was ever rented, so that no market need be asked.
-  if (ledger.ok() && *ledger == nullptr) return kExitOk;
+  if (ledger.ok() && *ledger == nullptr) {
+    if (context.json() && (flags.dry_run || !flags.reaped)) {
+      PrintNothingReaped(context, flags.dry_run);
+    }
+    return kExitOk;
+  }
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
   return ReapLeaks(context, holdings, store, flags);
 }
@@ -224,6 +229,8 @@ absl::StatusOr<int> ScheduleKeep(CommandContext& context, bool install, const st
 }
 
 absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> args) {
+  // A pass of every few minutes would keep all connections for ever.
+  context.keeps_links = false;
   ReapFlags flags;
   bool install = false, uninstall = false, tell_status = false;
   std::string every = "5m";

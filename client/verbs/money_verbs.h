@@ -28,6 +28,9 @@ struct ReapFlags {
 absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunStore* store,
                               const ReapFlags& flags);
 
+// Prints as JSON what ReapLeaks prints where there is nothing.
+void PrintNothingReaped(const CommandContext& context, bool dry_run);
+
 // Lets this computer call gpuctl keep every so often, or ends that, and says so.
 absl::StatusOr<int> ScheduleKeep(CommandContext& context, bool install, const std::string& every);
 

@@ -96,6 +96,14 @@ void PrintJson(const CommandContext& context, const ReapReport& report, bool dry
                      {"unknown", UnknownToJson(report.last.unknown)}});
 }
 
+}  // namespace
+
+void PrintNothingReaped(const CommandContext& context, bool dry_run) {
+  PrintJson(context, ReapReport(), dry_run, /*now_ms=*/0);
+}
+
+namespace {
+
 // Prints for each instance whether it was ended. Returns true when one was not.
 bool TellReaped(CommandContext& context, const ReapReport& report, const ReapFlags& flags) {
   bool left = false;

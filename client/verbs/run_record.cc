@@ -107,6 +107,9 @@ absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdi
   // One stream that cannot be read hides nothing else.
   if (const absl::Status read = mirror.Refresh(); !read.ok()) context.Say(read.message());
   if (mirror.telemetry().has_value()) record.gpus = mirror.telemetry()->gpus;
+  if (record.row.packages.empty()) {
+    record.row.packages = absl::StrJoin(PackagesOf(mirror.lifecycle()), "\n");
+  }
   const TrainingProgress& progress = mirror.progress();
   record.checkpoint_step = progress.checkpoint_step();
   if (progress.step() > record.row.step) {

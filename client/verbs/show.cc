@@ -197,6 +197,9 @@ void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record
   if (const int64_t took_ms = TookMs(record, context.NowMs()); took_ms >= 0) {
     page.Add("took", HumanDuration(absl::Milliseconds(took_ms)));
   }
+  if (record.status.setup.has_value()) {
+    page.Add("setup", DescribeSetup(*record.status.setup, context.NowMs()));
+  }
   AddSource(record, page);
   AddMachine(context, record, page);
   AddLimits(record, page);
@@ -213,10 +216,13 @@ void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record
     context.Say(absl::StrCat("an older gpuctl launched ", row.name, ", and recorded less"));
     return;
   }
-  if (record.launch->spec.run.empty()) return;
-  context.PrintLine("script");
-  for (const absl::string_view line : absl::StrSplit(record.launch->spec.run, '\n')) {
-    context.PrintLine(absl::StrCat("  ", line));
+  for (const auto& [title, script] :
+       {std::pair("setup", record.launch->spec.setup), {"script", record.launch->spec.run}}) {
+    if (script.empty()) continue;
+    context.PrintLine(title);
+    for (const absl::string_view line : absl::StrSplit(script, '\n')) {
+      context.PrintLine(absl::StrCat("  ", line));
+    }
   }
 }
 

@@ -1,4 +1,6 @@
 // The table of verbs, the help that shows it, and the call of one of them from a command line.
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <exception>
@@ -13,6 +15,8 @@
 #include "client/verbs/describe_verbs.h"
 #include "client/verbs/verb.h"
 #include "client/verbs/verbs.h"
+#include "client/warm/holder.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {
@@ -47,6 +51,19 @@ std::vector<std::string> TakeLeadingFlags(std::vector<std::string>& args) {
     args.erase(args.begin(), args.begin() + static_cast<int64_t>(count));
   }
   return flags;
+}
+
+// The process of a warm link; nobody reads what it would say.
+absl::StatusOr<int> HoldLink() {
+  std::string text;
+  char some[4096];
+  for (ssize_t count = 0; (count = read(STDIN_FILENO, some, sizeof(some))) > 0;) {
+    text.append(some, static_cast<size_t>(count));
+    if (text.size() > (64 << 10)) break;
+  }
+  ASSIGN_OR_RETURN(const HolderRequest request, ParseHolderRequest(text));
+  RETURN_IF_ERROR(RunHolder(request));
+  return kExitOk;
 }
 
 bool Contains(const std::vector<std::string>& list, absl::string_view word) {
@@ -92,6 +109,7 @@ absl::StatusOr<int> Dispatch(CommandContext& context, std::vector<std::string> a
     }
     args = {args[1], "--help"};  // gpuctl help VERB
   }
+  if (args[0] == kHolderVerb) return HoldLink();
   std::vector<std::string> names;
   for (const Verb& verb : Verbs()) {
     names.push_back(verb.name);
@@ -187,8 +205,9 @@ VerbText DescribeVerb(CommandContext& context, const std::string& name) {
 }
 
 int RunCommandLine(int argc, char** argv) {
-  // A write to a reader that is gone returns an error instead.
+  // A write to a reader that is gone, or past a limit of size, returns an error instead.
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   CommandContext context(CommandClock());
   const absl::StatusOr<int> code =
       DispatchOrExplain(context, std::vector<std::string>(argv + 1, argv + std::max(argc, 1)));
@@ -201,6 +220,11 @@ int RunCommandLine(int argc, char** argv) {
     return *code == kExitOk ? kExitFailed : *code;
   }
   context.PrintError(code.status());
+  if (context.json() && !OutputStatus().ok()) {
+    // The document found no room.
+    context.format = OutputFormat::kTable;
+    context.PrintError(code.status());
+  }
   return ExitCodeOf(code.status());
 }
 

@@ -46,7 +46,9 @@ std::function<bool()> Condition(WaitFor what, const std::string& mirror_dir, con
   if (what == WaitFor::kRunning) {
     return [mirror_dir] {
       const absl::StatusOr<Lifecycle> lifecycle = ReadMirrorLifecycle(mirror_dir);
-      return lifecycle.ok() && LastStateEvent(*lifecycle) != nullptr;
+      if (!lifecycle.ok() || LastStateEvent(*lifecycle) == nullptr) return false;
+      const std::optional<SetupState> setup = SetupOf(*lifecycle);
+      return !setup.has_value() || !setup->running;
     };
   }
   if (what == WaitFor::kCheckpoint) {

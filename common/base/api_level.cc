@@ -2,7 +2,7 @@
 
 namespace gpuctl {
 
-// Level 2 added RemoveJob, level 3 JobSpec.gpus and JobSpec.alerts.
-const int32_t kApiLevel = 3;
+// Level 2 added RemoveJob, level 3 JobSpec.gpus and JobSpec.alerts, level 4 JobSpec.setup.
+const int32_t kApiLevel = 4;
 
 }  // namespace gpuctl

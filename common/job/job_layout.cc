@@ -34,6 +34,7 @@ JobPaths::JobPaths(std::string job_dir)
       shim_stderr(JoinPath(dir, "shim.stderr")),
       cgroup_note(JoinPath(dir, "cgroup")),
       gpus(JoinPath(dir, "gpus.json")),
+      environment(JoinPath(dir, "env.json")),
       stop(JoinPath(dir, "stop")) {}
 
 RootPaths::RootPaths(std::string root_dir)
@@ -46,6 +47,8 @@ RootPaths::RootPaths(std::string root_dir)
       bin_current(JoinPath(root, "bin/current")),
       trees(JoinPath(root, "blobs/trees")),
       jobs(JoinPath(root, "jobs")),
+      envs(JoinPath(root, "envs")),
+      caches(JoinPath(root, "caches")),
       tombstones(JoinPath(root, "tombstones")),
       node_id(JoinPath(root, "node_id")),
       clock(JoinPath(root, "clock.json")),

@@ -33,6 +33,7 @@ struct JobPaths {
   std::string shim_stderr;
   std::string cgroup_note;  // where the job's control group is, if it has one
   std::string gpus;         // gpus.json: which GPUs the server gave to which attempt
+  std::string environment;  // env.json: the environment that the job's setup made or found
   std::string stop;         // why the job must end; no attempt begins once it is there
 };
 
@@ -48,6 +49,8 @@ struct RootPaths {
   std::string bin_current;  // symlink to bin/<digest>
   std::string trees;        // blobs/trees/<manifest digest>
   std::string jobs;
+  std::string envs;        // envs/<digest>: what `setup` of jobs made
+  std::string caches;      // caches of package managers that jobs share
   std::string tombstones;  // one empty file for each swept job
   std::string node_id;
   std::string clock;         // clock.json

@@ -23,14 +23,22 @@ constexpr size_t kMaxLineBytes = 64 << 10;
 // overflow: sizes, offsets, times in milliseconds.
 constexpr int64_t kMaxNumber = int64_t{1} << 60;
 // The largest values of a process's end, so that a shell can report both as one byte.
-constexpr size_t kMostGpus = 1024;
+constexpr size_t kMostListed = 8192;  // GPUs or packages of a line
 constexpr int kMaxExitCode = 255;
 constexpr int kMaxSignal = 127;
 
 constexpr std::pair<Type, const char*> kNames[] = {
-    {Type::kStarted, "started"}, {Type::kStopping, "stopping"}, {Type::kExited, "exited"},
-    {Type::kLost, "lost"},       {Type::kRetry, "retry"},       {Type::kCut, "cut"},
-    {Type::kDropped, "dropped"}, {Type::kQueued, "queued"},
+    {Type::kStarted, "started"},
+    {Type::kStopping, "stopping"},
+    {Type::kExited, "exited"},
+    {Type::kLost, "lost"},
+    {Type::kRetry, "retry"},
+    {Type::kCut, "cut"},
+    {Type::kDropped, "dropped"},
+    {Type::kQueued, "queued"},
+    {Type::kSetupStarted, "setup_started"},
+    {Type::kSetupEnded, "setup_ended"},
+    {Type::kPackages, "packages"},
 };
 
 const char* NameOf(Type type) {
@@ -51,7 +59,15 @@ bool HasField(Type type, absl::string_view field) {
     case Type::kStopping:
       return field == "reason";
     case Type::kExited:
-      return field == "exit_code" || field == "signal" || field == "reason" || field == "error";
+      return field == "exit_code" || field == "signal" || field == "reason" || field == "error" ||
+             field == "phase";
+    case Type::kSetupStarted:
+      return false;
+    case Type::kSetupEnded:
+      return field == "environment" || field == "exit_code" || field == "signal" ||
+             field == "reason" || field == "error";
+    case Type::kPackages:
+      return field == "packages";
     case Type::kLost:
       return field == "boot_id" || field == "reason";
     case Type::kRetry:
@@ -77,6 +93,9 @@ void VisitFields(Event& event, Visitor&& visit) {
   visit("signal", event.signal);
   visit("reason", event.reason);
   visit("error", event.error);
+  visit("phase", event.phase);
+  visit("environment", event.environment);
+  visit("packages", event.packages);
   visit("not_before_ms", event.not_before_ms);
   visit("first_offset", event.first_offset);
   visit("dropped_bytes", event.dropped_bytes);
@@ -99,7 +118,7 @@ bool Assign(const OrderedJson& value, std::string& field) {
 }
 
 bool Assign(const OrderedJson& value, std::optional<std::vector<std::string>>& field) {
-  if (!value.is_array() || value.size() > kMostGpus) return false;
+  if (!value.is_array() || value.size() > kMostListed) return false;
   for (const OrderedJson& element : value) {
     if (!element.is_string()) return false;
   }
@@ -223,6 +242,57 @@ int64_t QueuedSinceMs(const Lifecycle& lifecycle) {
   return 0;
 }
 
+std::optional<SetupState> SetupOf(const Lifecycle& lifecycle) {
+  std::optional<SetupState> setup;
+  for (const LifecycleEvent& event : lifecycle.events) {
+    switch (event.type) {
+      case Type::kSetupStarted:
+        setup.emplace();
+        setup->attempt = event.attempt;
+        setup->running = true;
+        setup->started_ms = event.time_ms;
+        break;
+      case Type::kSetupEnded:
+      case Type::kExited:
+      case Type::kLost:
+        if (!setup.has_value() || !setup->running || setup->attempt != event.attempt) break;
+        setup->running = false;
+        setup->failed = event.type != Type::kSetupEnded || event.exit_code != 0;
+        setup->reused = event.reason == kReusedReason;
+        setup->environment = event.environment;
+        setup->ended_ms = event.time_ms;
+        setup->output_size = event.output_size;
+        break;
+      default:
+        break;
+    }
+  }
+  return setup;
+}
+
+std::vector<OutputPart> OutputPartsOf(const Lifecycle& lifecycle) {
+  std::vector<OutputPart> parts;
+  for (const LifecycleEvent& event : lifecycle.events) {
+    const bool setup = event.type == Type::kSetupStarted;
+    const bool job =
+        event.type == Type::kStarted || (event.type == Type::kSetupEnded && event.exit_code == 0);
+    if (setup || job) parts.push_back({event.output_size, event.attempt, setup});
+  }
+  return parts;
+}
+
+std::vector<std::string> PackagesOf(const Lifecycle& lifecycle) {
+  std::vector<std::string> packages;
+  int attempt = 0;
+  for (const LifecycleEvent& event : lifecycle.events) {
+    if (event.type != Type::kPackages || !event.packages.has_value()) continue;
+    if (event.attempt != attempt) packages.clear();
+    attempt = event.attempt;
+    packages.insert(packages.end(), event.packages->begin(), event.packages->end());
+  }
+  return packages;
+}
+
 StopCause StopCauseOf(absl::string_view reason) {
   if (reason.empty()) return StopCause::kNone;
   if (reason == kUserReason) return StopCause::kUser;
@@ -251,7 +321,7 @@ bool WantsRetry(const gpuctl::v1::RetryPolicy& policy, const LifecycleEvent& end
   const bool lost = end.type == Type::kLost || shut_down;
   if (cause != StopCause::kNone && !shut_down) return false;
   if (end.type != Type::kExited && end.type != Type::kLost) return false;
-  const bool failed = !lost && ShellExitCode(end) != 0;
+  const bool failed = !lost && ShellExitCode(end) != 0 && end.phase.empty();
   for (const std::string& on : policy.on()) {
     if (on == "lost" && lost) return true;
     if (on == "failed" && failed) return true;

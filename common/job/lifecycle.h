@@ -33,6 +33,10 @@ enum class StopCause {
   kOther,     // this build does not know the reason
 };
 StopCause StopCauseOf(absl::string_view reason);
+// The phase of an attempt that ended in its setup.
+constexpr char kSetupPhase[] = "setup";
+// The reason of a `setup_ended` line whose environment was there already.
+constexpr char kReusedReason[] = "reused";
 // Begins the reason of a stop by a condition of the job's own (JobSpec.alerts).
 constexpr char kAlertPrefix[] = "alert:";
 // Returns the condition; "" for a reason that is none.
@@ -51,8 +55,12 @@ struct LifecycleEvent {
     kLost,      // attempt, boot_id, reason: the shim is gone and nobody saw the end
     kRetry,     // attempt (the next one), not_before_ms
     kCut,       // first_offset: output before it was removed or soon will be
-    kDropped,   // dropped_bytes, dropped_metric_lines: losses since the last such line;
-                // output_size is the place of the missing output
+    kSetupStarted,  // attempt: `setup` of the spec looks for its environment, or makes it
+    kSetupEnded,    // attempt, environment, reason, exit_code | signal, error; with exit_code 0 the
+                    // job itself begins
+    kPackages,      // attempt, packages: what is installed for it; several lines add up
+    kDropped,       // dropped_bytes, dropped_metric_lines: losses since the last such line;
+                    // output_size is the place of the missing output
   };
   Type type = Type::kStarted;
   int attempt = 0;
@@ -66,9 +74,12 @@ struct LifecycleEvent {
   std::optional<std::vector<std::string>> gpus;
   int exit_code = -1;  // -1: ended by `signal`
   int signal = 0;
-  std::string reason;         // "user", "limit:time"; empty when the job ended by itself
-  std::string error;          // why the command could not be executed
-  int64_t not_before_ms = 0;  // wall time, Unix epoch
+  std::string reason;       // "user", "limit:time"; empty when the job ended by itself
+  std::string error;        // why the command could not be executed
+  std::string phase;        // "setup" when the attempt ended before the job itself began
+  std::string environment;  // the first digits of the environment's digest
+  std::optional<std::vector<std::string>> packages;  // "NAME==VERSION"
+  int64_t not_before_ms = 0;                         // wall time, Unix epoch
   int64_t first_offset = 0;
   int64_t dropped_bytes = 0;         // output lost to a full or broken disk
   int64_t dropped_metric_lines = 0;  // lines lost so, or longer than 64 KiB
@@ -108,12 +119,38 @@ const LifecycleEvent* QueuedEvent(const Lifecycle& lifecycle);
 // Returns the time of the first `queued` line of that attempt; 0 when there is none.
 int64_t QueuedSinceMs(const Lifecycle& lifecycle);
 
+// What is known of the setup of the newest attempt that has one.
+struct SetupState {
+  int attempt = 0;
+  bool running = false;     // it has begun, and neither it nor its attempt has ended
+  bool failed = false;      // it ended otherwise than with exit code 0
+  bool reused = false;      // the environment was there already
+  std::string environment;  // "" until it is known
+  int64_t started_ms = 0;   // wall time, Unix epoch
+  int64_t ended_ms = 0;     // 0 while it runs
+  int64_t output_size = 0;  // of the output when it ended: the job's own begins there
+};
+// Returns nothing for a lifecycle without a setup.
+std::optional<SetupState> SetupOf(const Lifecycle& lifecycle);
+
+// A part of the output: it ends where the next one begins.
+struct OutputPart {
+  int64_t begin = 0;
+  int attempt = 0;
+  bool setup = false;  // printed by a setup; its numbers say nothing of the job
+};
+// Returns the parts in their order. Two that begin at one place are both there.
+std::vector<OutputPart> OutputPartsOf(const Lifecycle& lifecycle);
+
+// Returns the packages of the newest attempt that told them, in the order of the lines.
+std::vector<std::string> PackagesOf(const Lifecycle& lifecycle);
+
 // Returns the exit code as a shell reports it, at most 255: the code, or 128 + signal.
 int ShellExitCode(const LifecycleEvent& exited);
 
 // True when `policy` wants another attempt after `end` (an exited or lost event), the end of
 // attempt number `end.attempt`. Stops by the user or by a limit are never retried. "exit:N"
-// compares with ShellExitCode.
+// compares with ShellExitCode; "failed" does not mean an end in the setup.
 bool WantsRetry(const gpuctl::v1::RetryPolicy& policy, const LifecycleEvent& end);
 
 // Returns the wait before attempt number `next_attempt` (2 is the first retry): backoff_ms, doubled

@@ -93,7 +93,7 @@ absl::StatusOr<pid_t> Spawn(const SpawnOptions& options) {
   argv.push_back(nullptr);
   std::vector<char*> env;
   for (const std::string& entry : options.env) env.push_back(const_cast<char*>(entry.c_str()));
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+  for (char** entry = environ; options.own_env && entry != nullptr && *entry != nullptr; ++entry) {
     env.push_back(*entry);
   }
   env.push_back(nullptr);

@@ -21,6 +21,8 @@ struct SpawnOptions {
   bool new_session = false;
   // "NAME=value" entries added to our own environment.
   std::vector<std::string> env;
+  // False: `env` is the whole environment.
+  bool own_env = true;
 };
 
 // Starts a program with posix_spawn. The child inherits only the three descriptors, because all of

@@ -13,6 +13,7 @@ import signal
 import time
 
 from batches import batch, check_ran_once, job, most_at_once, notes, starters
+from process_groups import ProcessGroup
 from rent_world import DEADLINE_S, eventually, run_tests
 
 VAST = ["--provider", "vast", "--gpu", "RTX-4090", "--time", "1h", "--salvage", "10m", "--idle", "5m"]
@@ -265,7 +266,29 @@ def kill_some(w, rng):
             os.kill(pid, signal.SIGKILL)
 
 
+@contextlib.contextmanager
+def measured(w):
+    """Says what gpuctl and the machines took, where the system lets us count it."""
+    if not ProcessGroup.available():
+        print("processor time and memory: not measured", flush=True)
+        yield
+        return
+    begin, own = time.monotonic(), time.process_time()
+    with ProcessGroup("machines", w.sim.pid) as machines, \
+            ProcessGroup("laptop", os.getpid()) as laptop:
+        yield
+        for group, less in ((laptop, time.process_time() - own), (machines, 0)):
+            print("%s: %.1f s of processor time in %.0f s, at most %.0f MB at once" % (
+                group.name, group.cpu_s() - less, time.monotonic() - begin, group.peak_bytes / 1e6),
+                flush=True)
+
+
 def test_random_kills(w):
+    with measured(w):
+        random_kills(w)
+
+
+def random_kills(w):
     runs, nodes = int(os.environ.get("BATCH_RUNS", "12")), int(os.environ.get("BATCH_NODES", "3"))
     seed = int(os.environ.get("BATCH_SEED", str(random.randrange(10_000))))
     print("BATCH_RUNS=%d BATCH_NODES=%d BATCH_SEED=%d" % (runs, nodes, seed), flush=True)

@@ -51,6 +51,7 @@ def test_words(l):
     assert words(l, "cp", "e") == ["elk-1:", ":files"]
     assert words(l, "launch", "--provider", "lo") == ["local"]
     assert "--tensorboard" in words(l, "metrics", "--")
+    assert words(l, "json-schema", "vol") == ["volumes"]
     assert words(l, "metr") == ["metrics"] and words(l) != []
     assert words(l, "exec", "elk-1", "--", "ls", "") == [":files"]
     found = json.loads(l.run("-o", "json", "completion", "words", "--", "cp", "e").stdout)

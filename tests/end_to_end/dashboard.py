@@ -449,26 +449,27 @@ def test_a_port_that_is_taken(l):
         assert error["code"] == "FAILED_PRECONDITION", error
 
 
+def fill(database, count):
+    """Adds copies of the run seed-1, launched before it."""
+    with contextlib.closing(sqlite3.connect(database)) as db:
+        newest = db.execute("SELECT run_id FROM runs WHERE name = 'seed-1'").fetchone()[0]
+        for table in ("runs", "specs"):
+            names = [row[1] for row in db.execute("PRAGMA table_info(%s)" % table)]
+            first = dict(zip(names, db.execute("SELECT * FROM %s WHERE run_id = ?" % table, [newest]).fetchone()))
+            for i in range(count):
+                row = {**first, "run_id": "%024x" % (i + 1)}
+                for name, value in (("name", "old-%d" % (i + 1)), ("job_id", "%024x" % (i + 20001)),
+                                    ("created_ms", first.get("created_ms", 0) - 1000 * (count - i))):
+                    if name in row:
+                        row[name] = value
+                db.execute("INSERT INTO %s (%s) VALUES (%s)" % (table, ",".join(row), ",".join("?" * len(row))), list(row.values()))
+        db.commit()
+
+
 def test_ten_thousand_runs(l):
     l.run("launch", "--no-workdir", "--name", "seed-1", "--", "true")
     database = os.path.join(l.env["GPUCTL_STATE_DIR"], "state.db")
-    with contextlib.closing(sqlite3.connect(database)) as db:
-        columns = [row[1] for row in db.execute("PRAGMA table_info(runs)")]
-        specs = [row[1] for row in db.execute("PRAGMA table_info(specs)")]
-        for table, names in (("runs", columns), ("specs", specs)):
-            rows = [dict(zip(names, row)) for row in db.execute("SELECT * FROM %s" % table)]
-            for i in range(10000):
-                row = dict(rows[-1])
-                row["run_id"] = "%024x" % (i + 1)
-                for name, value in (("name", "old-%d" % (i + 1)), ("job_id", "%024x" % (i + 20001))):
-                    if name in row:
-                        row[name] = value
-                for name in ("created_ms", "created"):
-                    if name in row:
-                        row[name] = row[name] - 1000 * (10000 - i)
-                db.execute("INSERT INTO %s (%s) VALUES (%s)" % (
-                    table, ",".join(names), ",".join("?" * len(names))), [row[name] for name in names])
-        db.commit()
+    fill(database, 10000)
     with board_of(l) as board:
         begun = time.monotonic()
         events = Events(board)

@@ -7,13 +7,11 @@ and a screen reader are enough for it.
 Puts playwright-core into NPM_DIR unless it is there. Without Chromium, npm or its network it exits
 with 77, or with 1 when GPUCTL_TRUTHS is "required". GPUCTL_SHOTS=DIR keeps the screenshots there.
 """
-import contextlib
 import json
 import os
 import re
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -21,7 +19,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(HERE)), "trainer/tests"))
 import npm_packages  # noqa: E402
-from dashboard import STEP, board_of, run_named, stepping_job  # noqa: E402
+from dashboard import board_of, fill, run_named, stepping_job  # noqa: E402
 from runs import DEADLINE_S, cmdline, open_gate, run_tests, wait_until  # noqa: E402
 
 SHOTS = os.environ.get("GPUCTL_SHOTS", "")
@@ -325,7 +323,9 @@ def test_gpus(l):
     with open(path, "w") as file:
         file.write(SMI)
     os.chmod(path, 0o700)
-    world = dict(l.env, GPUCTL_NVIDIA_SMI=path, GPUCTL_NODE_ROOT=l.root + "-gpus")
+    # A laptop and a node of their own.
+    world = dict(l.env, GPUCTL_NVIDIA_SMI=path, GPUCTL_NODE_ROOT=l.root + "-gpus",
+                 GPUCTL_STATE_DIR=l.env["GPUCTL_STATE_DIR"] + "-gpus", GPUCTL_CACHE_DIR=l.env["GPUCTL_CACHE_DIR"] + "-gpus")
     old, l.env = l.env, world
     try:
         agent = os.path.join(os.path.dirname(l.gpuctl), "gpuctl-agent")
@@ -404,23 +404,6 @@ def test_ten_thousand_runs(l):
         BROWSER.do("press", keys=["Enter", "Enter"])
         BROWSER.wait("document.querySelector('#detail-title').innerText.startsWith('old-77')")
         check_page(board)
-
-
-def fill(database, count):
-    """Adds copies of the newest run that ended before it."""
-    with contextlib.closing(sqlite3.connect(database)) as db:
-        newest = db.execute("SELECT run_id FROM runs ORDER BY created_ms DESC LIMIT 1").fetchone()[0]
-        for table in ("runs", "specs"):
-            names = [row[1] for row in db.execute("PRAGMA table_info(%s)" % table)]
-            first = dict(zip(names, db.execute("SELECT * FROM %s WHERE run_id = ?" % table, [newest]).fetchone()))
-            for i in range(count):
-                row = {**first, "run_id": "%024x" % (i + 1)}
-                for name, value in (("name", "old-%d" % (i + 1)), ("job_id", "%024x" % (i + 20001)),
-                                    ("created_ms", first.get("created_ms", 0) - 1000 * (count - i))):
-                    if name in row:
-                        row[name] = value
-                db.execute("INSERT INTO %s (%s) VALUES (%s)" % (table, ",".join(row), ",".join("?" * len(row))), list(row.values()))
-        db.commit()
 
 
 def test_the_keyboard_and_a_screen_reader_are_enough(l):

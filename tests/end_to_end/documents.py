@@ -9,11 +9,13 @@ text names and gpuctl does not have.
 """
 import contextlib
 import glob
+import json
 import os
 import pwd
 import re
 import shlex
 import signal
+import subprocess
 import sys
 
 from fine_tune import write_model, write_rows
@@ -54,6 +56,7 @@ ELSEWHERE = {
     r"gpuctl completion fish \| source": ("tests/end_to_end/completion.py", "completion fish"),
     r"gpuctl (ssh|exec -t|forward) amber-fox-3.*": ("tests/end_to_end/reach.py", "forward"),
     r"(ssh|scp) .*gpuctl-amber-fox-3.*": ("tests/end_to_end/reach.py", "scp"),
+    r"gpuctl debug links": ("tests/end_to_end/warm_link.py", '"debug", "links"'),
     r"gpuctl doctor --self-test": ("tests/end_to_end/self_test.py", "--self-test"),
     r"build/dev/bin/gpuctl doctor": ("tests/end_to_end/documents.py", "doctor"),
     r"deploy/packages\.sh build page mac": ("test", "sets+=(mac)"),
@@ -179,6 +182,45 @@ test_first_run = tell("docs/first-run.md")
 test_installing = tell("docs/installing.md")
 
 
+def scripts(page):
+    """Returns the whole scripts of a page: its blocks of `bash`."""
+    return re.findall(r"^```bash\n(.*?)^```$", read(page), re.MULTILINE | re.DOTALL)
+
+
+def test_scripts(w):
+    """Each script of docs/scripts.md, as it stands there, without a terminal and with little else
+    in the environment. One script finds what those before it left, as in a pipeline."""
+    write(w.work + "/train.py", TRAIN_PY)
+    wanted = [(0, ["nightly-1: succeeded, step 3, loss 1"]), (0, ["it failed with 3"]),
+              (0, ["NOT_FOUND, exit code 2: ", "checked-1\t3"]), (0, []),
+              (0, ["grid-1", "1e-4"]), (0, []), (0, []), (0, []), (0, []), (0, []),
+              (0, ["1\n2\n3\n4\n"])]
+    found = scripts("docs/scripts.md")
+    assert len(found) == len(wanted), (len(found), len(wanted))
+    env = {name: value for name, value in w.env.items()
+           if name.startswith("GPUCTL_") or name == "HOME"}
+    env["GPUCTL_NODE_ROOT"] = w.root
+    env["PATH"] = os.path.dirname(w.gpuctl) + ":" + os.environ["PATH"]
+    for script, (code, parts) in zip(found, wanted):
+        own = dict(env)
+        if "--gpu " in script or "reap" in script:
+            del own["GPUCTL_NODE_ROOT"]  # rented machines have their own
+        done = subprocess.run(["bash", "-c", script], cwd=w.work, env=own, timeout=120,
+                              stdin=subprocess.DEVNULL, capture_output=True)
+        assert done.returncode == code, (script, done)
+        for part in parts:
+            assert part in done.stdout.decode(), (script, part, done)
+    assert os.path.isdir(w.work + "/results/step-00000003")
+    assert os.path.isdir(w.work + "/paid-results/step-00000003")
+    with open(w.work + "/ps.schema.json", encoding="utf-8") as file:
+        assert json.load(file)["title"] == "gpuctl ps"
+
+
+def test_every_script_is_run(_):
+    for page in PAGES:
+        assert page == "docs/scripts.md" or not scripts(page), "nobody runs the scripts of " + page
+
+
 def test_an_example_is_planned_on_a_rented_machine(w):
     """Its run is the business of examples.py; here are no GPUs."""
     (line,) = [line for line in commands("examples/README.md") if not is_elsewhere(line)]
@@ -246,7 +288,7 @@ def run_files():
 
 def test_the_run_file_of_the_page_is_read(w):
     """With each of its fields; what it names is made first."""
-    text, _ = run_files()
+    text, *_ = run_files()
     # The volume is no volume of these accounts, and lambda has no private images.
     text = re.sub(r"^  volume: .*\n", "", text, flags=re.MULTILINE)
     write(w.work + "/run.yaml", text)
@@ -258,8 +300,16 @@ def test_the_run_file_of_the_page_is_read(w):
                               "salvage_s": plan["limits"]["salvage_s"], "lease_s": 72 * 3600}, plan
 
 
+def test_the_run_files_with_a_setup_are_read(w):
+    _, *texts, _ = run_files()
+    for text in texts:
+        write(w.work + "/run.yaml", text)
+        plan = w.json("launch", "run.yaml", "--dry-run", "--provider", "local")["plan"]
+        assert plan["setup"], plan
+
+
 def test_the_run_file_for_fine_tuning_is_read(w):
-    _, text = run_files()
+    *_, text = run_files()
     write(w.work + "/run.yaml", text)
     write_model(w.work + "/models/Qwen3-0.6B", max_position_embeddings=4096)
     write_rows(w.work + "/rows.jsonl")

@@ -26,6 +26,8 @@ class HeldProxy:
         self.brought = 0  # bytes, over all connections, from the target
         self.standing = 0  # connections that stand still
         self.open = set()  # sockets
+        self.lost = set()  # sockets that get nothing any more, as after a change of networks
+        self.accepted = 0
         self.threads = []
 
     def __enter__(self):
@@ -44,6 +46,11 @@ class HeldProxy:
     def hold_after(self, most):
         with self.changed:
             self.most = most
+
+    def lose_all(self):
+        """Keeps what is open now open, and passes nothing more. New connections work."""
+        with self.changed:
+            self.lost |= self.open
 
     def held(self):
         with self.changed:
@@ -86,6 +93,7 @@ class HeldProxy:
                 for sock in (near, far):
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.open |= {near, far}
+                self.accepted += 1
             self._start(self._connection, near, far)
 
     def _connection(self, near, far):
@@ -116,6 +124,10 @@ class HeldProxy:
         with contextlib.suppress(OSError):
             while True:
                 data = source.recv(CHUNK)
+                with self.changed:
+                    lost = source in self.lost
+                if lost and data:
+                    continue
                 if not data or not count(len(data)):
                     break
                 sink.sendall(data)

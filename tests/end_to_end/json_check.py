@@ -10,6 +10,7 @@ import atexit
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -149,7 +150,7 @@ def check_output(args, code, out, err):
     if words is None or out is None:
         return
     kind, verb = format_of(words), verb_of(words)
-    no_result = {"-h", "--help", "--version", "help"} & set(words)
+    no_result = any(re.match("-h|--h|--version|help$", word) for word in words)
     if kind is None or verb is None or no_result or code is None or code < 0 or code == 137:
         return
     out = out.encode() if isinstance(out, str) else out

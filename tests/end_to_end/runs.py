@@ -71,7 +71,9 @@ class Laptop:
         self.env = {**os.environ, "HOME": self.dir, "LANG": "C.UTF-8", "TERM": "xterm",
                     "GPUCTL_STATE_DIR": os.path.join(self.dir, "state"),
                     "GPUCTL_CACHE_DIR": os.path.join(self.dir, "cache"),
-                    "GPUCTL_NODE_ROOT": self.root}
+                    "GPUCTL_NODE_ROOT": self.root,
+                    # warm_link.py tries it. Others count connections, or cut them.
+                    "GPUCTL_WARM_LINK": "off"}
         for name in ("CI", "NO_COLOR", "CLICOLOR"):
             self.env.pop(name, None)
 

@@ -54,7 +54,7 @@ class Cell:
         env = {"PATH": os.environ["PATH"], "HOME": home, "TMPDIR": self.root, "LC_ALL": "C.UTF-8",
                "GPUCTL_STATE_DIR": home + "/state", "GPUCTL_CONFIG_DIR": home + "/config",
                "GPUCTL_CACHE_DIR": home + "/cache",
-               "GPUCTL_TEST_CLOCK": self.clock,
+               "GPUCTL_TEST_CLOCK": self.clock, "GPUCTL_WARM_LINK": "off",
                f"GPUCTL_{self.provider.upper()}_URL": f"{self.sim.url}/{self.provider}",
                f"GPUCTL_{self.provider.upper()}_API_KEY": KEYS[self.provider]}
         for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"):

@@ -62,7 +62,8 @@ class World(unittest.TestCase):
         self.addCleanup(self.sim.stop)
         directory = tempfile.TemporaryDirectory(prefix="preempt-")
         self.addCleanup(directory.cleanup)
-        self.env = {**os.environ, f"GPUCTL_{self.service.upper()}_URL": f"{self.sim.url}/{self.service}",
+        self.env = {**os.environ, "GPUCTL_WARM_LINK": "off",
+                    f"GPUCTL_{self.service.upper()}_URL": f"{self.sim.url}/{self.service}",
                     f"GPUCTL_{self.service.upper()}_API_KEY": KEYS[self.service]}
         for name in ("STATE", "CONFIG", "CACHE"):
             self.env[f"GPUCTL_{name}_DIR"] = os.path.join(directory.name, name.lower())

@@ -32,7 +32,8 @@ class Alone:
         self.service = service
         self.sim = Simulator(CLOUDSIM, "--no-rate-limits", "--boot-s", "0.3")
         self.dir = tempfile.TemporaryDirectory(prefix="rent-alone-")
-        self.env = {**os.environ, f"GPUCTL_{service.upper()}_URL": f"{self.sim.url}/{service}",
+        self.env = {**os.environ, "GPUCTL_WARM_LINK": "off",
+                    f"GPUCTL_{service.upper()}_URL": f"{self.sim.url}/{service}",
                     f"GPUCTL_{service.upper()}_API_KEY": KEYS[service]}
         for name in ("STATE", "CONFIG", "CACHE"):
             self.env[f"GPUCTL_{name}_DIR"] = os.path.join(self.dir.name, name.lower())

@@ -48,7 +48,8 @@ class InstallTest(unittest.TestCase):
             self.assertTrue(os.access(os.path.join(self.prefix, path), os.X_OK), path)
         for path in ["libexec/gpuctl/roots.pem", "share/man/man1/gpuctl.1",
                      "share/man/man1/gpuctl-launch.1", "share/doc/gpuctl/LICENSE",
-                     "share/doc/gpuctl/README.md", "share/doc/gpuctl/docs/json.md", "share/doc/gpuctl/docs/renting.md",
+                     "share/doc/gpuctl/README.md", "share/doc/gpuctl/docs/json.md",
+                     "share/doc/gpuctl/docs/schemas/ps.json", "share/doc/gpuctl/docs/renting.md",
                      "share/bash-completion/completions/gpuctl",
                      "share/zsh/site-functions/_gpuctl",
                      "share/fish/vendor_completions.d/gpuctl.fish"]:

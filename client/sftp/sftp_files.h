@@ -1,6 +1,6 @@
 // Reads a node's files by plain SFTP, when gpuctl's agent cannot run there any more. One thread.
-#ifndef GPUCTL_CLIENT_LINK_SFTP_FILES_H_
-#define GPUCTL_CLIENT_LINK_SFTP_FILES_H_
+#ifndef GPUCTL_CLIENT_SFTP_SFTP_FILES_H_
+#define GPUCTL_CLIENT_SFTP_SFTP_FILES_H_
 
 #include <cstdint>
 #include <functional>
@@ -56,4 +56,4 @@ class SftpFiles {
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_LINK_SFTP_FILES_H_
+#endif  // GPUCTL_CLIENT_SFTP_SFTP_FILES_H_

@@ -1,4 +1,4 @@
-#include "client/link/sftp_files.h"
+#include "client/sftp/sftp_files.h"
 
 #include <fcntl.h>
 #include <libssh/libssh.h>
