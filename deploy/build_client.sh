@@ -9,7 +9,8 @@
 #   --out        gets gpuctl_VERSION_ARCH.deb, gpuctl-VERSION-linux-PROCESSOR.tar.gz and
 #                gpuctl-VERSION.spdx.json
 #   --url        where the archives of those programs will lie, for gpuctl node fetch
-# The packages: deploy/packages.sh node client. SOURCE_DATE_EPOCH as in build_node.sh.
+# The packages: deploy/packages.sh node client. The page of gpuctl dashboard must be in
+# client/dashboard/page/dist (deploy/dashboard-page), else it is built: deploy/packages.sh page. SOURCE_DATE_EPOCH as in build_node.sh.
 set -euo pipefail
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=deploy/version.sh
@@ -48,7 +49,7 @@ cmake -G Ninja -S "$source_dir" -B "$build" -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_INSTALL_PREFIX=/usr -DBUILD_TESTING=OFF -DGPUCTL_BUILD_NODE=OFF \
   -DGPUCTL_BUILD_TRAINER=OFF -DGPUCTL_BUILD_BENCH=OFF \
   -DGPUCTL_NODE_PROGRAMS="$node" -DGPUCTL_NODE_MANIFEST="$node/manifest.json" \
-  -DGPUCTL_NODE_URL="$url" \
+  -DGPUCTL_NODE_URL="$url" -DGPUCTL_PAGE=ON \
   ${maintainer[@]+"${maintainer[@]}"}
 cmake --build "$build" -j "$jobs"
 

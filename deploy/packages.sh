@@ -4,6 +4,7 @@
 #   deploy/packages.sh build [trainer] [test]     or: source it and call install_packages
 #
 #   build    compilers and libraries
+#   page     what makes the page of gpuctl dashboard; without it gpuctl is built without that page
 #   trainer  LibTorch
 #   test     other programs that the tests run
 #   node, node-cross   on Debian: what deploy/build_node.sh needs for this machine's processor, and
@@ -32,6 +33,7 @@ debian_packages() {
         libcurl4-openssl-dev libcpp-httplib-dev libutf8proc-dev libpcre2-dev libgtest-dev libgmock-dev \
         openssh-client openssh-server
       ;;
+    page) echo nodejs npm ;;
     trainer) echo libtorch-dev ;;
     node)
       echo g++ cmake ninja-build pkg-config ccache lld ca-certificates zstd protobuf-compiler \
@@ -59,7 +61,7 @@ debian_packages() {
     test)
       echo python3 python3-torch python3-numpy python3-jsonschema jq python3-yaml python3-jinja2 zsh fish \
         openssh-client openssh-server tmux librsvg2-bin libnss-wrapper strace rsync git curl zstd debootstrap clang-format-14 clang \
-        libclang-rt-dev llvm cron
+        libclang-rt-dev llvm cron chromium nodejs npm
       ;;
     *) return 1 ;;
   esac
@@ -80,6 +82,7 @@ homebrew_packages() {
         spdlog fmt nlohmann-json yaml-cpp tomlplusplus cli11 sqlite zstd curl cpp-httplib utf8proc pcre2 \
         googletest
       ;;
+    page) echo node ;;
     trainer) echo pytorch ;;
     test) echo python3 rsync jq ;;
     *) return 1 ;;
@@ -104,6 +107,8 @@ is_installed_debian() {
 install_debian() {
   local missing=() package
   for package in "$@"; do
+    # Node's own packages have npm in them, and Debian's cannot be beside them.
+    case $package in nodejs | npm) command -v node >/dev/null && command -v npm >/dev/null && continue ;; esac
     is_installed_debian "$package" || missing+=("$package")
   done
   [ ${#missing[@]} -eq 0 ] && return 0
@@ -176,7 +181,7 @@ install_packages() {
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -euo pipefail
   if [ $# -eq 0 ]; then
-    echo "usage: deploy/packages.sh build|trainer|test|node|node-cross|client|package|mac …" >&2
+    echo "usage: deploy/packages.sh build|page|trainer|test|node|node-cross|client|package|mac …" >&2
     exit 2
   fi
   install_packages "$@"

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Prints which software a release has in it, as SPDX 2.3 JSON: the Debian packages whose archives and
-headers the programs were linked and compiled with.
+headers the programs were linked and compiled with, and npm's packages in the dashboard's page.
 
   sbom.py ARCHIVES VERSION SECONDS    ARCHIVES: archives.txt of the build; SECONDS: the release's time
 
 It asks dpkg, so it runs where the programs were built. A license is named where the package's
 copyright file has the machine-readable form, else it is NOASSERTION.
 """
+import base64
 import hashlib
 import json
 import os
@@ -16,6 +17,8 @@ import sys
 import time
 import urllib.parse
 
+PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                    "client/dashboard/page")
 # Only their headers are used, or the compiler adds them by itself.
 ALSO = ["libc6-dev", "libstdc++-12-dev", "libgcc-12-dev", "nlohmann-json3-dev", "libspdlog-dev",
         "libfmt-dev", "libcli11-dev", "libtomlplusplus-dev", "ca-certificates"]
@@ -73,6 +76,31 @@ def describe(package):
                                                   urllib.parse.quote(version, safe="-.~")}]}
 
 
+def describe_npm():
+    """Returns what the page of gpuctl dashboard has in it: of npm's packages those that are not only
+    for its build."""
+    with open(os.path.join(PAGE, "package-lock.json"), encoding="utf-8") as file:
+        packages = json.load(file)["packages"]
+    found = []
+    for path, package in sorted(packages.items()):
+        if not path or package.get("dev"):
+            continue
+        name = path.rpartition("node_modules/")[2]
+        digest = base64.b64decode(package["integrity"].partition("sha512-")[2]).hex()
+        found.append({"SPDXID": f"SPDXRef-npm-{re.sub(r'[^A-Za-z0-9.-]', '-', name)}", "name": name,
+                      "versionInfo": package["version"],
+                      "sourceInfo": "npm's package, in the page of gpuctl dashboard",
+                      "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
+                      "checksums": [{"algorithm": "SHA512", "checksumValue": digest}],
+                      "licenseConcluded": "NOASSERTION",
+                      "licenseDeclared": package.get("license", "NOASSERTION"),
+                      "copyrightText": "NOASSERTION",
+                      "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
+                                        "referenceLocator": "pkg:npm/" + urllib.parse.quote(name) + "@" +
+                                                            package["version"]}]})
+    return found
+
+
 def main():
     if len(sys.argv) != 4:
         sys.exit(__doc__)
@@ -80,7 +108,7 @@ def main():
         archives = [line for line in file.read().split("\n") if line.endswith(".a")]
     version, seconds = sys.argv[2], int(sys.argv[3])
     names = sorted({owner(path) for path in archives} | set(ALSO))
-    packages = [describe(name) for name in names]
+    packages = [describe(name) for name in names] + describe_npm()
     own = {"SPDXID": "SPDXRef-gpuctl", "name": "gpuctl", "versionInfo": version,
            "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
            "licenseConcluded": "Apache-2.0", "licenseDeclared": "Apache-2.0",

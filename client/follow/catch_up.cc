@@ -219,6 +219,7 @@ absl::StatusOr<std::optional<Caught>> CatchUpWork::Step() {
   link_error_ = news.link_error;
   linked_ = news.linked || news.by_other;
   silence_ = news.silence;
+  no_room_ = news.no_room;
   notices_.insert(notices_.end(), news.notices.begin(), news.notices.end());
   if (news.done) return AfterEnd(news);
   ASSIGN_OR_RETURN(const std::optional<Caught> caught, parts_->goal->Look(news));

@@ -63,6 +63,8 @@ class CatchUpWork {
   // Step.
   bool linked() const { return linked_; }
   std::optional<absl::Duration> silence() const { return silence_; }
+  // True while this disk has no room for more than the lifecycle, as of the last Step.
+  bool no_room() const { return no_room_; }
   // What the user is to hear, since the last call.
   std::vector<std::string> TakeNotices() { return std::exchange(notices_, {}); }
 
@@ -75,7 +77,7 @@ class CatchUpWork {
   RunRow& row_;
   std::unique_ptr<Parts> parts_;
   absl::Status error_, link_error_;
-  bool heard_ = false, linked_ = false;
+  bool heard_ = false, linked_ = false, no_room_ = false;
   std::optional<absl::Duration> silence_;
   std::vector<std::string> notices_;
 };

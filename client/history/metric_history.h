@@ -37,6 +37,7 @@ class MetricHistory {
 
   // Returns the points by step, ascending.
   const std::vector<HistoryPoint>& points() const { return points_; }
+  size_t max_points() const { return max_points_; }
   // True when points were left out.
   bool thinned() const { return thinned_; }
 

@@ -1,6 +1,7 @@
 #include "client/market/lease_view.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -127,6 +128,18 @@ std::string CostLine(const Lease& lease, const std::string& run_id, int64_t star
                     HumanDuration(absl::Seconds(lease.limits.idle_s)));
   }
   return line;
+}
+
+void AddRunCost(const Lease& lease, const std::string& run_id, int64_t started_ms, int64_t now_ms,
+                nlohmann::ordered_json& run) {
+  // The cost is known no better than to a millionth of a dollar.
+  const auto micro = [](double usd) { return std::round(usd * 1e6) / 1e6; };
+  const Spend spend = SpentByRun(lease, run_id, now_ms);
+  const int64_t stops_ms = started_ms < 0 ? 0 : JobStopsMs(lease, started_ms, now_ms);
+  run["spent_low_usd"] = micro(spend.low_usd);
+  run["spent_high_usd"] = micro(spend.high_usd);
+  run["stops"] = TimeOrNull(stops_ms);
+  run["lease"] = LeaseToJson(lease, now_ms);
 }
 
 nlohmann::ordered_json LeaseToJson(const Lease& lease, int64_t now_ms) {

@@ -40,6 +40,11 @@ int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms);
 std::string CostLine(const Lease& lease, const std::string& run_id, int64_t started_ms,
                      int64_t now_ms);
 
+// Adds to a run's JSON what it cost on this lease, when a limit stops it, and the lease.
+// `started_ms` is as above.
+void AddRunCost(const Lease& lease, const std::string& run_id, int64_t started_ms, int64_t now_ms,
+                nlohmann::ordered_json& run);
+
 // Return JSON objects (docs/json.md).
 nlohmann::ordered_json LeaseToJson(const Lease& lease, int64_t now_ms);
 nlohmann::ordered_json SeenToJson(const SeenInstance& seen, int64_t now_ms);

@@ -106,6 +106,14 @@ absl::StatusOr<std::string> MirrorReader::ReadOutput(int64_t& offset) {
   return ReadOn(output_, offset);
 }
 
+absl::StatusOr<std::string> MirrorReader::ReadMetrics(int64_t& offset) {
+  return ReadOn(metrics_, offset);
+}
+
+absl::StatusOr<std::string> MirrorReader::ReadTelemetry(int64_t& offset) {
+  return ReadOn(telemetry_stream_, offset);
+}
+
 absl::StatusOr<std::string> MirrorReader::BytesBefore(int64_t offset) {
   const int64_t begin = std::max<int64_t>(0, offset - kBytesBefore);
   int64_t from = begin;

@@ -43,6 +43,11 @@ class MirrorReader {
   // Returns up to 256 KiB of the output from `offset`. If that byte is not stored, begins at the
   // next stored one and sets `offset` to it. Empty at the end.
   absl::StatusOr<std::string> ReadOutput(int64_t& offset);
+  // The same of the metrics and of the telemetry.
+  absl::StatusOr<Extent> MetricsExtent() { return metrics_.GetExtent(); }
+  absl::StatusOr<std::string> ReadMetrics(int64_t& offset);
+  absl::StatusOr<Extent> TelemetryExtent() { return telemetry_stream_.GetExtent(); }
+  absl::StatusOr<std::string> ReadTelemetry(int64_t& offset);
 
   // Reads numbers from the output too, unless the job writes metrics. Each byte is read once: a
   // file beside the mirror keeps what was found, also for the next gpuctl. Reads at most `at_most`

@@ -90,11 +90,19 @@ std::string TopRunFollower::Remark() const {
     return absl::StrCat("last heard ", HumanDuration(*silence), " ago");
   }
   if (work_ == nullptr && !error_.ok()) return std::string(error_.message());
+  if (work_ != nullptr && work_->no_room())
+    return "this disk is nearly full: its output is not stored";
   return "";
 }
 
-TopRun TopRunFollower::View() {
+RunStatus TopRunFollower::Status() const {
   RunStatus status = ended() ? StatusOfEnded(row_) : DeriveStatus(row_, mirror_.lifecycle());
+  AddQueueState(mirror_dir_, status);
+  return status;
+}
+
+TopRun TopRunFollower::View() {
+  const RunStatus status = Status();
   TopRun view;
   view.name = row_.name;
   view.node = row_.target.name;
@@ -106,10 +114,7 @@ TopRun TopRunFollower::View() {
     view.running_for = absl::Milliseconds(std::max<int64_t>(0, end_ms - status.started_ms));
   }
   view.remark = Remark();
-  if (view.remark.empty() && status.queue.has_value()) {
-    AddQueueState(mirror_dir_, status);
-    view.remark = DescribeQueue(*status.queue);
-  }
+  if (view.remark.empty() && status.queue.has_value()) view.remark = DescribeQueue(*status.queue);
   return view;
 }
 

@@ -38,6 +38,12 @@ class TopRunFollower {
   bool linked() const { return work_ != nullptr; }
   const RunRow& row() const { return row_; }
   bool ended() const { return row_.end.has_value(); }
+  // Its state, from its mirror; with its place in the queue while it waits for GPUs.
+  RunStatus Status() const;
+  // Its numbers, as of the last Step.
+  const MirrorReader& mirror() const { return mirror_; }
+  // Why its numbers may be old; "" when they are not.
+  std::string Remark() const;
   // What the screen shows, but for its cost. Valid until the next call of Step.
   TopRun View();
   // Since the last call, for the user.
@@ -54,7 +60,6 @@ class TopRunFollower {
 
   void Begin();
   void Settle(const absl::StatusOr<std::optional<Caught>>& caught);
-  std::string Remark() const;
 
   CommandContext& context_;
   RunStore& store_;

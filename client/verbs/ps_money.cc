@@ -1,7 +1,6 @@
 #include "client/verbs/ps_money.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -134,16 +133,7 @@ std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease,
 nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json run,
                                  const Lease* lease, const RunRow& row, const RunStatus& status) {
   if (lease == nullptr) return run;
-  // The cost is known no better than to a millionth of a dollar.
-  const auto micro = [](double usd) { return std::round(usd * 1e6) / 1e6; };
-  const int64_t now_ms = context.NowMs();
-  const Spend spend = SpentByRun(*lease, row.run_id, now_ms);
-  const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
-  run["spent_low_usd"] = micro(spend.low_usd);
-  run["spent_high_usd"] = micro(spend.high_usd);
-  run["stops"] = nullptr;
-  if (stops_ms != 0) run["stops"] = FormatRfc3339(stops_ms);
-  run["lease"] = LeaseToJson(*lease, now_ms);
+  AddRunCost(*lease, row.run_id, status.over ? -1 : status.started_ms, context.NowMs(), run);
   return run;
 }
 

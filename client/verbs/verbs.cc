@@ -150,6 +150,7 @@ const std::vector<Verb>& Verbs() {
       {"cancel", "Batch", "take runs out of a batch", CmdCancel},
       {"ps", "Look", "list the runs", CmdPs},
       {"top", "Look", "all live runs on one screen", CmdTop},
+      {"dashboard", "Look", "all runs on a page in the browser", CmdDashboard},
       {"logs", "Look", "print a run's output", CmdLogs},
       {"metrics", "Look", "a run's loss and speed: table, curve, CSV", CmdMetrics},
       {"show", "Look", "what is recorded of a run", CmdShow},

@@ -17,6 +17,7 @@ absl::StatusOr<int> CmdCompletion(CommandContext& context, std::vector<std::stri
 absl::StatusOr<int> CmdConfig(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdDashboard(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args);

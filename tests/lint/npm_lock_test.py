@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that what npm brings is what was looked at: each package in tests/npm has a hash in its
+"""Checks that what npm brings is what was looked at: each package in tests/npm and of the
+dashboard's page has a hash in its
 lock file, no script of a package runs, and nothing is installed past the lock files.
 
   npm_lock_test.py REPOSITORY
@@ -42,6 +43,7 @@ def unsafe(name, text):
 def check(repository):
     locks = glob.glob(os.path.join(repository, "tests/npm/*/package.json"))
     wrong = [] if locks else ["tests/npm: no packages"]
+    locks.append(os.path.join(repository, "client/dashboard/page/package.json"))
     for path in locks:
         wrong += unlocked(os.path.join(os.path.dirname(path), "package-lock.json"))
     files = subprocess.run(["git", "-C", repository, "ls-files", "-z", "test", "quickstart", ".ci",

@@ -237,6 +237,8 @@ class ReleaseTest(unittest.TestCase):
             names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
         tracked = run("git", "-C", SOURCE, "ls-tree", "-r", "--name-only", "HEAD").split("\n")
         self.assertLessEqual({name for name in tracked if name and '"' not in name}, names)
+        # Homebrew builds from it without node.
+        self.assertIn("client/dashboard/page/dist/page.html.gz", names)
 
     def test_the_formula_is_ruby(self):
         self.assertEqual(run("ruby", "-c", self.file("gpuctl.rb")), "Syntax OK\n")
@@ -250,6 +252,7 @@ class ReleaseTest(unittest.TestCase):
                      "libsqlite3-dev", "libabsl-dev", "libc6-dev", "nlohmann-json3-dev"]:
             self.assertRegex(packages[name]["versionInfo"], r"^[\w.:+~-]+$", name)
         self.assertEqual(packages["libabsl-dev"]["licenseDeclared"], "Apache-2.0")
+        self.assertEqual(packages["uplot"]["licenseDeclared"], "MIT")
         ids = {package["SPDXID"] for package in sbom["packages"]}
         self.assertEqual(len(ids), len(sbom["packages"]))
         for relation in sbom["relationships"]:
