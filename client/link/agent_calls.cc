@@ -29,7 +29,13 @@ void LogOfGrpc(gpr_log_func_args* line) {
   if (absl::string_view(line->message).find("assertion failed") != 0) return;
   Log(LogLevel::kError, absl::CHexEscape(line->message));
 }
-void QuietGrpc() { gpr_set_log_function(LogOfGrpc); }
+void QuietGrpc() {
+  gpr_set_log_function(LogOfGrpc);
+#if GOOGLE_PROTOBUF_VERSION < 4022000
+  // Protobuf prints a line about text that is not UTF-8; newer ones log with Abseil.
+  google::protobuf::SetLogHandler(nullptr);
+#endif
+}
 #endif
 
 }  // namespace

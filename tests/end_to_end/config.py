@@ -143,7 +143,8 @@ def test_several_at_once_lose_nothing(l):
         assert process.wait(60) == 0, process.stderr.read()
         process.stdout.close()
         process.stderr.close()
-    rows = {row["key"]: row["value"] for row in l.json("config")["settings"] if row["value"]}
+    rows = {row["key"]: row["value"] for row in l.json("config")["settings"]
+            if row["origin"] == "user"}
     assert set(rows) == set(keys), rows
 
 

@@ -57,6 +57,7 @@ grace: 500ms
 output_limit: 4GiB
 retry: {max: 3, on: [lost, "exit:75"], backoff: 10s}
 stop_if: loss is nan
+setup: pip install x
 stop_if: [loss is nan, "lr < 1e-9"]
 plateau: {steps: 500}
 plateau: [{metric: loss, steps: 5}, {metric: eval_loss, steps: 9, min_delta: 0.01}]
@@ -104,7 +105,7 @@ retry: {max: 1.5}
 retry: {max: 1001}
 retry: {max: -1}
 retry: {on: [never]}
-setup: pip install x
+setup: [pip, install, x]
 accelerators: H100
 plateau: {metric: loss}
 plateau: {metric: accuracy, steps: 5}
