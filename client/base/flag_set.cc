@@ -13,11 +13,24 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
+#include "client/base/other_tools.h"
 #include "client/base/suggest.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {
+
+// Returns the flags that may be named to somebody who typed `flag`: not those that agree to
+// something, unless one letter is wrong.
+std::vector<std::string> Harmless(const std::string& flag, std::vector<std::string> names) {
+  names.erase(std::remove_if(names.begin(), names.end(),
+                             [&flag](const std::string& name) {
+                               return (name == "--yes" || name == "--force") &&
+                                      EditDistance(flag, name) > 1;
+                             }),
+              names.end());
+  return names;
+}
 
 // Columns of help: the options' names and what they take; what they do.
 constexpr int kNamesWidth = 34;
@@ -81,8 +94,11 @@ absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::Pa
       if (absl::StartsWith(flag, extra ? "-" : "--") &&
           std::find(names.begin(), names.end(), flag) == names.end()) {
         if (app.get_option_no_throw(flag) != nullptr) continue;
-        return UsageError(absl::StrCat(verb, ": unknown flag ", flag, DidYouMean(flag, names)),
-                          hint);
+        const std::string ours = OursForOthers(flag);
+        return UsageError(
+            absl::StrCat(verb, ": unknown flag ", flag,
+                         ours.empty() ? DidYouMean(flag, Harmless(flag, names)) : ours),
+            hint);
       }
     }
   }

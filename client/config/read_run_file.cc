@@ -35,6 +35,21 @@ absl::Status CheckRunFileKind(const std::string& path) {
                     "name a YAML file, or give a command: gpuctl launch -- CMD");
 }
 
+// Refuses what is to be run itself.
+absl::Status CheckNoScript(const std::string& path, absl::string_view text) {
+  const bool python = absl::EndsWith(path, ".py"), shell = absl::EndsWith(path, ".sh");
+  const bool notebook = absl::EndsWith(path, ".ipynb");
+  if (!python && !shell && !notebook && !absl::StartsWith(text, "#!")) return absl::OkStatus();
+  const std::string name = TypedName(path, "FILE");
+  return UsageError(
+      absl::StrCat(path, notebook ? " is a notebook" : " is a script", ", no run file"),
+      absl::StrCat("to run it write: gpuctl launch -- ",
+                   python     ? "python3 "
+                   : notebook ? "jupyter execute "
+                              : "bash ",
+                   name));
+}
+
 }  // namespace
 
 absl::StatusOr<RunSpec> ReadRunFile(const std::string& path) {
@@ -48,6 +63,7 @@ absl::StatusOr<RunSpec> ReadRunFile(const std::string& path) {
                                                TypedName(path, "CMD")));
   }
   if (!text.ok()) return WithExitCode(Annotate(text.status(), "read the run file"), kExitUsage);
+  RETURN_IF_ERROR(CheckNoScript(path, *text));
   absl::StatusOr<RunSpec> spec = ParseRunSpec(*text, path);
   if (!spec.ok()) return WithHint(spec.status(), absl::StrCat("correct ", path, " there"));
   if (!absl::StartsWith(spec->workdir, "/")) spec->workdir = JoinPath(DirName(path), spec->workdir);

@@ -12,6 +12,9 @@
 
 namespace gpuctl {
 
+// The file in the state directory that tells when keep was installed; absent: it is not.
+inline constexpr char kKeepInstalledFile[] = "keep.installed";
+
 struct KeepStatus {
   std::string installed_by;  // "launchd", "systemd", "cron"; empty: it is not installed
   std::string where;         // the schedule's file, in words for people

@@ -12,6 +12,7 @@
 #include "client/keys/market_access.h"
 #include "client/market/holdings.h"
 #include "client/market/lease_view.h"
+#include "client/market/machine_users.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/rent/interruptible_hooks.h"
@@ -21,6 +22,7 @@
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/ledger/lease_lock.h"
@@ -107,7 +109,8 @@ void ReleaseUnused(CommandContext& context, Holdings& holdings, const std::strin
   }
 }
 
-void TellWhatIsLeft(CommandContext& context, Holdings& holdings, const RunRow& row) {
+void TellWhatIsLeft(CommandContext& context, Holdings& holdings, RunStore& store,
+                    const RunRow& row) {
   if (!row.end.has_value()) return;
   if (IsPreempted(*row.end)) {
     context.Hint(absl::StrCat("gpuctl resume ", row.name,
@@ -117,6 +120,8 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, const RunRow& r
   const absl::StatusOr<std::optional<Lease>> found = holdings.LeaseOf(row.run_id);
   if (!found.ok() || !found->has_value()) return;
   const Lease& lease = **found;
+  const absl::StatusOr<std::vector<std::string>> others = LiveRunsOn(store, lease, {});
+  if (others.ok() && !others->empty()) return;
   if (lease.state != LeaseState::kRented || lease.uses.empty() ||
       lease.uses.back().run_id != row.run_id ||
       context.NowMs() >= row.end->ended_ms + lease.limits.idle_s * 1000) {
@@ -158,7 +163,8 @@ std::string EarlierRuns(const Lease& lease) {
 
 }  // namespace
 
-absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, const RunRow& row) {
+absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, RunStore& store,
+                                 const RunRow& row) {
   ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
   if (lease.has_value() && !lease->open()) {
     context.Say(absl::StrCat(lease->provider, "/", lease->instance_id,
@@ -178,6 +184,12 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, co
   ASSIGN_OR_RETURN(const LeaseLock lock,
                    LeaseLock::Take(holdings.ledger().state_dir(), lease->lease_id, context.clock));
   ASSIGN_OR_RETURN(lease, holdings.ledger().Get(lease->lease_id));
+  ASSIGN_OR_RETURN(const std::vector<std::string> others, LiveRunsOn(store, *lease, {row.run_id}));
+  if (!others.empty()) {
+    context.Say(absl::StrCat(lease->provider, "/", lease->instance_id, " stays: ", FirstFew(others),
+                             others.size() == 1 ? " uses it now" : " use it now"));
+    return brought;
+  }
   if (!lease->uses.empty() && lease->uses.back().run_id != row.run_id) {
     context.Say(absl::StrCat(lease->instance_id, " at ", lease->provider, " stays: ", RunOf(lease),
                              " uses it now"));

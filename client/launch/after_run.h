@@ -16,7 +16,8 @@ namespace gpuctl {
 // Brings all results of `row`, which has ended, to ./NAME as pull does. Then ends the bill of the
 // rented machine that the run used last, unless another run has begun to use it. Keeps the machine
 // when the results could not be brought, and says until when. OK where nothing is rented.
-absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, const RunRow& row);
+absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, RunStore& store,
+                                 const RunRow& row);
 
 // Ends the bill of the machine that was rented for `run_id` and on which nothing was ever started.
 // Says so, or says what bills on. Stops waiting for the machine's end when `interrupted` returns
@@ -28,7 +29,8 @@ void ReleaseUnused(CommandContext& context, Holdings& holdings, const std::strin
 // it. For a run on a rented machine that stays: what the machine costs, until when, and how to end
 // it now. Says nothing about the machine when another run uses it by now, nor once the idle limit
 // has passed since the run's end, because the machine may be gone.
-void TellWhatIsLeft(CommandContext& context, Holdings& holdings, const RunRow& row);
+void TellWhatIsLeft(CommandContext& context, Holdings& holdings, RunStore& store,
+                    const RunRow& row);
 
 }  // namespace gpuctl
 

@@ -168,7 +168,7 @@ absl::StatusOr<int> Launcher::End(const RunRow& row, int code) {
     context_.Say(absl::StrCat("the machine stays rented; gpuctl down ", row.name, " ends it"));
     return code;
   }
-  const absl::Status status = BringHomeAndRelease(context_, holdings_, row);
+  const absl::Status status = BringHomeAndRelease(context_, holdings_, store_, row);
   if (status.ok() || code == kExitOk) {
     RETURN_IF_ERROR(status);
     return code;
@@ -240,7 +240,7 @@ absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
     if (!resumes || retry > retries || !row->end.has_value() || !IsPreempted(*row->end)) {
       if (NothingStarted(store_, row->run_id)) return code;
       if (flags_.down) return End(*row, code);
-      TellWhatIsLeft(context_, holdings_, *row);
+      TellWhatIsLeft(context_, holdings_, store_, *row);
       return code;
     }
     resuming.reset();

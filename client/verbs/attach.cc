@@ -70,7 +70,7 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(const int code, ShowRun(context, *store, row, links.get(), std::move(options)));
   SettleTermsOf(context, holdings, row.run_id);
   const absl::StatusOr<RunRow> shown = store->Get(row.run_id);
-  if (shown.ok()) TellWhatIsLeft(context, holdings, *shown);
+  if (shown.ok()) TellWhatIsLeft(context, holdings, *store, *shown);
   return code;
 }
 

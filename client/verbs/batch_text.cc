@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/keep/keep_pass.h"
@@ -197,6 +198,21 @@ absl::StatusOr<nlohmann::json> MakePass(absl::Duration patience, int signal_fd) 
     if (said.is_string()) message = said.get<std::string>();
   }
   return WithExitCode(absl::UnknownError(message), static_cast<ExitCode>(end.exit_code));
+}
+
+absl::Status CheckNoBatch(CommandContext& context, const std::vector<std::string>& references,
+                          absl::string_view how) {
+  if (references.empty()) return absl::OkStatus();
+  const absl::StatusOr<std::unique_ptr<BatchStore>> batches = OpenBatches(context);
+  if (!batches.ok()) return absl::OkStatus();
+  const auto schedules = (*batches)->Schedules();
+  for (const std::string& name : references) {
+    const absl::StatusOr<Batch> batch = (*batches)->Get(name);
+    if (!batch.ok() || (schedules.ok() && schedules->count(batch->batch_id) > 0)) continue;
+    return UsageError(absl::StrCat(name, " is a batch of several runs"),
+                      absl::StrReplaceAll(how, {{"$", name}}));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace gpuctl

@@ -49,6 +49,12 @@ std::string LocalTimeText(int64_t ms);
 // Returns "every 0 3 * * *, next 2026-11-27 03:00", and why the last time went by without a run.
 std::string DescribeSchedule(const Schedule& schedule);
 
+// An error when one of `references` is the name of a batch, which the verb would take for its
+// newest run alone; of a schedule that is what the user means. `how` tells what there is for a
+// whole batch, with $ in place of its name.
+absl::Status CheckNoBatch(CommandContext& context, const std::vector<std::string>& references,
+                          absl::string_view how);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_VERBS_BATCH_TEXT_H_

@@ -16,6 +16,7 @@
 #include "client/market/holdings.h"
 #include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
+#include "client/market/machine_users.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/rent/findings.h"
@@ -28,6 +29,7 @@
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
 #include "client/verbs/batch_text.h"
 #include "client/verbs/remove_runs.h"
 #include "client/verbs/verb_parser.h"
@@ -70,7 +72,7 @@ class Down {
   // Records the end of a run whose end nobody saw.
   absl::Status RecordGivenBack(RunRow& row);
   absl::StatusOr<bool> AddInstance(const std::string& reference, Plan& plan);
-  absl::StatusOr<bool> AnotherUses(const Lease& lease, const std::string& run_id) const;
+  absl::Status LeaveShared(Plan& plan);
   absl::Status ReleaseOne(const Lease& lease);
   absl::Status StopJobsOn(const Lease& lease);
   // Returns what is on the machine and not here: "train-1: 2 checkpoints (1.20 GB): …". Empty when
@@ -95,30 +97,42 @@ class Down {
   std::set<std::string> lease_ids_;
   std::set<std::string> named_;  // ids of the runs on the command line
   bool all_ = false;
-  std::vector<std::pair<RunRow, Lease>> passed_on_;  // runs whose machine another uses by now
+  std::vector<std::pair<RunRow, Lease>> on_leases_;  // the named runs that have rented machines
   std::vector<nlohmann::ordered_json> runs_json_, instances_json_, kept_json_;
   int code_ = kExitOk;
 };
 
-// True when another run, which has not ended, uses the machine by now.
-absl::StatusOr<bool> Down::AnotherUses(const Lease& lease, const std::string& run_id) const {
-  if (lease.uses.empty() || lease.uses.back().run_id == run_id) return false;
-  const absl::StatusOr<RunRow> user = store_.Get(lease.uses.back().run_id);
-  if (absl::IsNotFound(user.status())) return false;  // a launch that never came to a run
-  RETURN_IF_ERROR(user.status());
-  return !user->end.has_value();
+// Ends no machine of the named runs on which another run is live that is not named.
+absl::Status Down::LeaveShared(Plan& plan) {
+  for (auto& [row, lease] : on_leases_) {
+    if (lease_ids_.count(lease.lease_id) > 0) continue;
+    ASSIGN_OR_RETURN(const std::vector<std::string> others, LiveRunsOn(store_, lease, named_));
+    if (others.empty()) {
+      lease_ids_.insert(lease.lease_id);
+      plan.leases.push_back(std::move(lease));
+      continue;
+    }
+    context_.Say(absl::StrCat(row.end.has_value() ? absl::StrCat(row.name, " is over, and ") : "",
+                              lease.provider, "/", lease.instance_id, " stays: ", FirstFew(others),
+                              others.size() == 1 ? " uses it now" : " use it now"));
+    context_.Hint(absl::StrCat(
+        row.end.has_value() ? "" : absl::StrCat("gpuctl stop ", row.name, " ends that job alone; "),
+        "gpuctl down ", RentedNodeName(lease.provider, lease.instance_id), " ends the machine for ",
+        others.size() == 1 ? "both" : "all"));
+    code_ = kExitFailed;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Down::AddRun(RunRow row, Plan& plan) {
   if (ledger_ != nullptr) {
     ASSIGN_OR_RETURN(std::optional<Lease> lease, ledger_->OfRun(row.run_id));
     if (lease.has_value() && lease->open()) {
-      ASSIGN_OR_RETURN(const bool passed_on, AnotherUses(*lease, row.run_id));
-      if (passed_on) {
-        passed_on_.emplace_back(std::move(row), *std::move(lease));
-        return absl::OkStatus();
+      if (all_) {
+        if (lease_ids_.insert(lease->lease_id).second) plan.leases.push_back(*std::move(lease));
+      } else {
+        on_leases_.emplace_back(std::move(row), *std::move(lease));
       }
-      if (lease_ids_.insert(lease->lease_id).second) plan.leases.push_back(*std::move(lease));
       return absl::OkStatus();
     }
   }
@@ -169,13 +183,7 @@ absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, 
     named_.insert(row.run_id);
     RETURN_IF_ERROR(AddRun(std::move(row), plan));
   }
-  for (const auto& [row, lease] : passed_on_) {
-    if (lease_ids_.count(lease.lease_id) > 0) continue;  // the run that uses it was named as well
-    context_.Say(absl::StrCat(row.name, " is over, and ", lease.provider, "/", lease.instance_id,
-                              " stays: ", RunOf(lease), " uses it now; gpuctl down ", RunOf(lease),
-                              " ends it"));
-    code_ = kExitFailed;
-  }
+  RETURN_IF_ERROR(LeaveShared(plan));
   return plan;
 }
 
@@ -297,7 +305,7 @@ std::string Down::FindNotHome(const Lease& lease, std::string& how_to_bring) {
     if (removal.missing.empty()) continue;
     const Missing wanted = SurelyWanted(removal.missing, row->artifact_patterns);
     if (wanted.empty()) {
-      context_.Say(absl::StrCat("not at home, and gone with the machine: ",
+      context_.Say(absl::StrCat("not at home, and gone with the machine: ", row->name, ": ",
                                 DescribeMissing(removal.missing)));
       continue;
     }
@@ -312,11 +320,14 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   // What cannot be ended keeps its jobs.
   ASSIGN_OR_RETURN(Provider * provider, holdings_.Find(lease.provider));
   RETURN_IF_ERROR(CheckAccount(holdings_.ledger(), *provider, lease));
+  ASSIGN_OR_RETURN(const std::vector<std::string> live, LiveRunsOn(store_, lease, {}));
+  const std::string stops =
+      live.size() > 1 ? absl::StrCat(" ", FirstFew(live), " are stopped.") : "";
   ASSIGN_OR_RETURN(
       const bool agreed,
       Agreed(absl::StrCat("End ", name, " (", FormatGpus(lease.gpu_name, lease.gpu_count), ", ",
                           FormatUsdPerHour(lease), "/h at ", lease.provider, ") of ", RunOf(lease),
-                          "? Results that were not pulled are lost then."),
+                          "?", stops, " Results that were not pulled are lost then."),
              name));
   if (!agreed) return absl::OkStatus();
   RETURN_IF_ERROR(StopJobsOn(lease));
@@ -459,7 +470,7 @@ absl::Status Down::EndStrangers(const std::vector<std::pair<std::string, Instanc
 
 absl::Status Down::PrintResult(bool rented, bool all) const {
   if (!context_.json()) {
-    if (rented || !passed_on_.empty()) return absl::OkStatus();
+    if (rented || !on_leases_.empty()) return absl::OkStatus();
     std::vector<Lease> open;
     if (ledger_ != nullptr) {
       ASSIGN_OR_RETURN(open, ledger_->List(/*open_only=*/true));
@@ -530,6 +541,9 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
     ASSIGN_OR_RETURN(const RunRow newest, FindNewestLiveRun(context, *store));
     references.push_back(newest.run_id);
   }
+  RETURN_IF_ERROR(CheckNoBatch(context, references,
+                               "gpuctl cancel --running $ ends its runs; gpuctl instances lists "
+                               "what bills, gpuctl down --all ends all of it"));
   Down down(context, *store, yes || force, force);
   ASSIGN_OR_RETURN(Plan plan, down.MakePlan(references, all));
   // End the bills first, so that a user's own machine that does not answer does not delay that.

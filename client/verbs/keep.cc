@@ -167,7 +167,6 @@ absl::StatusOr<int> EndLeaksOnly(CommandContext& context, const ReapFlags& flags
 }
 
 // Made by keep --install; its time is the installation's.
-constexpr char kInstalledFile[] = "keep.installed";
 
 // Returns when a file was last written, in Unix milliseconds; 0 when there is none.
 int64_t TimeOfFile(const std::string& path) {
@@ -186,7 +185,7 @@ absl::StatusOr<int> TellStatus(CommandContext& context, const ClientPaths& paths
     status.installed_by = (*schedule)->by;
     status.where = (*schedule)->where;
     status.every = (*schedule)->every;
-    status.installed_ms = TimeOfFile(JoinPath(paths.state_dir, kInstalledFile));
+    status.installed_ms = TimeOfFile(JoinPath(paths.state_dir, kKeepInstalledFile));
   }
   ReadLastPass(paths.state_dir, status);
   status.running = PathExists(lock_path) && absl::IsUnavailable(TryLock(lock_path).status());
@@ -215,10 +214,13 @@ absl::StatusOr<int> ScheduleKeep(CommandContext& context, bool install, const st
   ASSIGN_OR_RETURN(const absl::Duration period, ParseDuration(every));
   const absl::StatusOr<std::string> done = install ? InstallKeep(period) : UninstallKeep();
   RETURN_IF_ERROR(done.status());
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const std::string mark = JoinPath(paths.state_dir, kKeepInstalledFile);
   if (install) {
-    ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
     RETURN_IF_ERROR(MakeDirectories(paths.state_dir));
-    RETURN_IF_ERROR(WriteFileAtomic(JoinPath(paths.state_dir, kInstalledFile), ""));
+    RETURN_IF_ERROR(WriteFileAtomic(mark, ""));
+  } else {
+    (void)unlink(mark.c_str());
   }
   if (context.json()) {
     context.PrintJson({{"installed", install}, {"done", *done}});

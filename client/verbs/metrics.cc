@@ -18,6 +18,7 @@
 #include "client/terminal/panel_terminal.h"
 #include "client/terminal/shown_name.h"
 #include "client/terminal/table.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/metrics_files.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -255,6 +256,8 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   RunNumbersList runs;
+  RETURN_IF_ERROR(CheckNoBatch(context, references,
+                               "gpuctl queue $ --results compares them; gpuctl metrics $-1 $-2"));
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, *store, references));
   for (RunRow& row : rows) {
     auto run = std::make_unique<RunNumbers>();

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "client/base/quantity.h"
 #include "client/market/lease_view.h"
+#include "client/market/machine_users.h"
 #include "client/market/price_rises.h"
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/lease_lock.h"
@@ -61,6 +62,8 @@ absl::Status TellWhatBillsOn(CommandContext& context, Holdings& holdings, RunSto
     if (absl::IsNotFound(row.status())) continue;
     RETURN_IF_ERROR(row.status());
     if (!row->end.has_value()) continue;
+    ASSIGN_OR_RETURN(const std::vector<std::string> others, LiveRunsOn(store, lease, {}));
+    if (!others.empty()) continue;
     ASSIGN_OR_RETURN(const std::optional<Lease> newest, holdings.LeaseOf(row->run_id));
     if (!newest.has_value() || newest->lease_id != lease.lease_id) continue;
     RETURN_IF_ERROR(TellIfBillsOn(context, paths, money, lease, *row));

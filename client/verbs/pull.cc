@@ -16,6 +16,7 @@
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
 #include "client/transfer/transfer_interrupt.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -141,6 +142,11 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   }
   RETURN_IF_ERROR(NormalizePatterns("pull", PatternsOf::kFiles, flags.request.patterns));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  if (run.given()) {
+    RETURN_IF_ERROR(
+        CheckNoBatch(context, {flags.reference},
+                     "gpuctl queue $ --results names the best one; gpuctl pull $-1 brings one's"));
+  }
   ASSIGN_OR_RETURN(RunRow row, FindRun(context, *store, run, flags.reference));
   flags.request.own_directory = flags.request.to.empty();
   if (flags.request.own_directory) flags.request.to = absl::StrCat("./", row.name);

@@ -1,6 +1,7 @@
 // gpuctl queue: the batches and their entries; starts what may start.
 #include <unistd.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "client/dispatch/dispatch_pass.h"
 #include "client/dispatch/due_schedules.h"
 #include "client/dispatch/start_entry.h"
+#include "client/keep/keep_status.h"
 #include "client/market/holdings.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
@@ -19,6 +21,7 @@
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {
@@ -167,6 +170,22 @@ absl::Status AddReasons(CommandContext& context, Holdings& holdings, RunStore& r
   return absl::OkStatus();
 }
 
+// Says that what waits, or comes at its times, is started by nobody unless the user is here.
+void TellIfNobodyKeeps(CommandContext& context, const std::vector<BatchView>& views) {
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok() || PathExists(JoinPath(paths->state_dir, kKeepInstalledFile))) return;
+  for (const BatchView& view : views) {
+    const bool waits =
+        std::any_of(view.entries.begin(), view.entries.end(),
+                    [](const EntryView& entry) { return entry.phase == EntryPhase::kWaiting; });
+    const bool comes = view.schedule.has_value() && !view.schedule->ended;
+    if (!waits && !comes) continue;
+    context.Hint(
+        "gpuctl keep --install lets this computer start by itself what waits or comes at its time");
+    return;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> args) {
@@ -200,6 +219,7 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
     ASSIGN_OR_RETURN(std::vector<BatchView> views, FindViews(*runs, *batches, flags));
     MarkQueued(context, views);
     RETURN_IF_ERROR(AddReasons(context, holdings, *runs, *batches, views));
+    TellIfNobodyKeeps(context, views);
     RETURN_IF_ERROR(flags.results ? PrintResults(context, holdings, flags.result, views)
                                   : Print(context, holdings, *batches, flags, views));
   }

@@ -13,6 +13,7 @@
 #include "client/runs/given_up.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -36,6 +37,8 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   Holdings holdings(context);
+  RETURN_IF_ERROR(CheckNoBatch(
+      context, references, "gpuctl cancel --running $ ends all of it, gpuctl stop $-1 one run"));
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, *store, references));
   std::vector<nlohmann::ordered_json> objects;
   for (RunRow& row : rows) {
@@ -47,7 +50,7 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
     } else {
       context.Say(absl::StrCat(row.name, " ",
                                row.end.has_value() ? DescribeEnd(*row.end) : "was told to stop"));
-      TellWhatIsLeft(context, holdings, row);
+      TellWhatIsLeft(context, holdings, *store, row);
     }
   }
   if (context.json()) context.PrintJsonList("runs", objects);

@@ -481,9 +481,11 @@ absl::Status Submission::SetMoney() {
   if (!batch_.max_cost_usd.has_value() || one_usd_ <= *batch_.max_cost_usd) {
     return absl::OkStatus();
   }
-  return UsageError(absl::StrCat("--max-cost ", FormatUsd(*batch_.max_cost_usd),
-                                 " does not pay for one run, which may cost ", FormatUsd(one_usd_)),
-                    "--cost or --time limits what one run may cost");
+  return UsageError(
+      absl::StrCat("--max-cost ", FormatUsd(*batch_.max_cost_usd),
+                   " does not pay for one run, which may cost ", FormatUsd(one_usd_)),
+      "--time, --salvage (how long results wait to be fetched) or --cost limits what one "
+      "run may cost");
 }
 
 int Submission::RunsOnOne() const {

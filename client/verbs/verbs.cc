@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/base/exit_codes.h"
+#include "client/base/other_tools.h"
 #include "client/base/simulated_clock.h"
 #include "client/base/suggest.h"
 #include "client/terminal/console.h"
@@ -118,7 +119,9 @@ absl::StatusOr<int> Dispatch(CommandContext& context, std::vector<std::string> a
     args.insert(args.begin(), leading.begin(), leading.end());
     return verb.run(context, std::move(args));
   }
-  return UsageError(absl::StrCat("unknown verb \"", args[0], "\"", DidYouMean(args[0], names)),
+  const std::string ours = OursForOthers(args[0]);
+  return UsageError(absl::StrCat("unknown verb \"", args[0], "\"",
+                                 ours.empty() ? DidYouMean(args[0], names) : ours),
                     "gpuctl --help lists the verbs");
 }
 

@@ -105,6 +105,8 @@ absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const 
       ASSIGN_OR_RETURN(const BatchMoney money,
                        MoneyOfBatch(context, holdings, *batches, view.batch));
       if (context.json()) context.PrintJsonList("batches", {BatchToJson(view, money)});
+      context.Hint(absl::StrCat("gpuctl queue ", name, " --results compares its runs",
+                                view.batch.rents ? "; gpuctl instances lists what bills" : ""));
       for (const EntryView& entry : view.entries) {
         if (entry.phase == EntryPhase::kDone) continue;
         const bool has_code = entry.run.has_value() && entry.run->end.has_value();
@@ -156,6 +158,7 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
     return UsageError("--batch waits for the end of a whole batch", "leave out RUN and --for");
   }
   Holdings holdings(context);
+  RETURN_IF_ERROR(CheckNoBatch(context, references, "gpuctl wait --batch $ waits for all of it"));
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, *store, references));
   const absl::Duration begin = context.clock.SinceBoot();
   int code = kExitOk;
@@ -170,7 +173,7 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
     objects.push_back(RunToJson(row, status));
     if (!context.json() && row.end.has_value()) {
       context.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
-      TellWhatIsLeft(context, holdings, row);
+      TellWhatIsLeft(context, holdings, *store, row);
     }
   }
   if (context.json()) context.PrintJsonList("runs", objects);

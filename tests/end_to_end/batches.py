@@ -93,6 +93,32 @@ def starters(l):
     return [pid for pid, text in processes_with(l.dir.encode()).items() if b"--start-entry" in text]
 
 
+def test_a_batch_is_not_taken_for_its_newest_run(l):
+    l.run("submit", "--name", "many", "--host", "local", "--sweep", "v=1,2", "--no-workdir", "--",
+          "true")
+    done = l.run("wait", "--batch", "many")
+    assert b"gpuctl queue many --results" in done.stderr, done
+    for verb in ("wait", "stop", "pull", "metrics", "down"):
+        done = l.run(verb, "many", code=2)
+        assert b"many is a batch of several runs" in done.stderr and b"HINT: gpuctl " in done.stderr, done
+        assert b"many" in done.stderr.split(b"HINT: ")[1], done
+    assert l.run("wait", "many-2").returncode == 0
+
+
+def test_words_of_other_tools_are_named(l):
+    for words, ours in ((["sbatch", "job.sh"], b"gpuctl submit"), (["download", "x"], b"gpuctl pull"),
+                        (["launch", "--gres=gpu:1", "--", "true"], b"--gpus 1"),
+                        (["submit", "--array=0-5", "--", "true"], b"--sweep")):
+        done = l.run(*words, code=2)
+        assert b"; it is " in done.stderr and ours in done.stderr, done
+        assert b"--yes" not in done.stderr and b"\"down\"" not in done.stderr, done
+    for name, program in (("train.py", b"python3 train.py"), ("job.sh", b"bash job.sh")):
+        with open(os.path.join(l.work, name), "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n")
+        done = l.run("launch", name, code=2)
+        assert b"is a script, no run file" in done.stderr and b"-- " + program in done.stderr, done
+
+
 def test_a_sweep_goes_on_when_its_client_is_killed(l):
     values = [str(i) for i in range(6)]
     with two_hosts(l) as hosts:

@@ -50,6 +50,11 @@ ELSEWHERE = {
     r"ctest --test-dir build/dev -L unit": ("test", "ctest"),
     r"gpuctl (submit|queue|cancel|wait --batch|pull) (.* )?(sweep|nightly).*": (
         "tests/end_to_end/batches.py", "submit"),
+    r"gpuctl launch --gpu RTX4090 --time 30m --checkpoints .* --down --pull -- python3 train\.py": (
+        "tests/end_to_end/rent.py", '"--down"'),
+    r"gpuctl launch .* --forward 8888 -- jupyter lab .*": (
+        "tests/end_to_end/reach_programs.py", "jupyter"),
+    r"gpuctl queue": ("tests/end_to_end/batches.py", '"queue"'),
     r"gpuctl config( .*)?": ("tests/end_to_end/config.py", '"config", "set"'),
     r"gpuctl run-schema > run\.schema\.json": ("tests/end_to_end/run_schema.py", "run-schema"),
     r"gpuctl dashboard( --no-open)?": ("tests/end_to_end/dashboard.py", "--no-open"),

@@ -65,6 +65,28 @@ def test_a_quarter_of_a_machine_and_another_one(w):
     w.run("down", "-y", "--force", "two-1")
 
 
+def test_down_ends_no_machine_under_other_runs(w):
+    gates = [os.path.join(w.dir, name) for name in ("stays.gate", "goes.gate")]
+    for gate in gates:
+        os.mkfifo(gate)
+    w.rent("-d", "--name", "stays-1", "--gpu", "H100:8", "--gpus", "2", "--", "bash", "-c",
+           "read line < " + gates[0])
+    w.run("launch", "-d", "--no-workdir", "--name", "goes-1", "--on", "@last", "--gpus", "2", "--",
+          "bash", "-c", "read line < " + gates[1])
+    # The newest run on the machine, live and then over.
+    for _ in range(2):
+        done = w.run("down", "-y", "--force", "goes-1", code=1)
+        assert b"stays: stays-1 uses it now" in done.stderr, done
+        assert run_of(w, "stays-1")["status"] == "running" and len(w.alive()) == 1, done
+        w.run("stop", "goes-1", code=None)
+        assert b"bills on" not in w.run("ps").stderr
+    open_gate(gates[0])
+    w.run("wait", "stays-1")
+    assert b"bills on" in w.run("ps").stderr
+    w.run("down", "-y", "--force", "goes-1")
+    assert w.alive() == [], w.alive()
+
+
 def test_a_share_of_no_machine_rents_none(w):
     done = w.run("launch", "-y", "--no-workdir", "--gpus", "2", "--", "true", code=2)
     assert b"nothing says which machine is rented" in done.stderr, done

@@ -1,0 +1,21 @@
+#include "client/market/machine_users.h"
+
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+
+absl::StatusOr<std::vector<std::string>> LiveRunsOn(RunStore& store, const Lease& lease,
+                                                    const std::set<std::string>& except) {
+  std::vector<std::string> names;
+  std::set<std::string> seen = except;
+  for (const LeaseUse& use : lease.uses) {
+    if (!seen.insert(use.run_id).second) continue;
+    const absl::StatusOr<RunRow> row = store.Get(use.run_id);
+    if (absl::IsNotFound(row.status())) continue;  // a launch that never came to a run
+    RETURN_IF_ERROR(row.status());
+    if (!row->end.has_value()) names.push_back(row->name);
+  }
+  return names;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,22 @@
+// Who uses a rented machine that several runs share.
+#ifndef GPUCTL_CLIENT_MARKET_MACHINE_USERS_H_
+#define GPUCTL_CLIENT_MARKET_MACHINE_USERS_H_
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/runs/run_store.h"
+#include "provisioning/ledger/lease.h"
+
+namespace gpuctl {
+
+// Returns the names of the runs on the machine of `lease` whose end is not known here, oldest
+// first, without those with an id in `except`.
+absl::StatusOr<std::vector<std::string>> LiveRunsOn(RunStore& store, const Lease& lease,
+                                                    const std::set<std::string>& except);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_MARKET_MACHINE_USERS_H_
