@@ -439,9 +439,13 @@ def test_the_keyboard_and_a_screen_reader_are_enough(l):
         assert len(seen) >= 5, seen
         assert all(at["ring"] for at in seen), [at for at in seen if not at["ring"]]
         assert all(at["name"] for at in seen), [at for at in seen if not at["name"]]
-        tree = BROWSER.do("tree")
-        images = [node["name"] for node in tree if node["role"] in ("image", "img", "graphics-document")]
-        assert any(name.startswith("Loss by step. Newest: train 1.5") for name in images), images
+
+        def images():
+            return [node["name"] for node in BROWSER.do("tree")
+                    if node["role"] in ("image", "img", "graphics-document")]
+
+        wait_until(lambda: any(name.startswith("Loss by step. Newest: train 1.5") for name in images()),
+                   "the drawing has a name that tells it")
         check_page(board)
     open_gate(gate)
     l.run("wait", "spoken-1")

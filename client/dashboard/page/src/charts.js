@@ -27,7 +27,9 @@ const APART = {
 };
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const colourOf = (index) => style(`--line-${(index % 8) + 1}`);
+// The variable of a line's colour, which light and dark set.
+export const variableOf = (index) => `--line-${(index % 8) + 1}`;
+const colourOf = (index) => style(variableOf(index));
 
 // Columns that share their x values, from the rows of several runs.
 function table(chart, runs) {
@@ -201,4 +203,3 @@ export function fillNewestSteps(body, series) {
 }
 
 export const dashOf = (index) => DASHES[index % DASHES.length];
-export { colourOf };

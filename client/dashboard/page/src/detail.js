@@ -1,6 +1,6 @@
 // One run: its state, numbers, machine, cost, drawings, checkpoints and output; and several runs in
 // one drawing.
-import { Charts, colourOf, dashOf, fillNewestSteps } from './charts.js';
+import { Charts, dashOf, fillNewestSteps, variableOf } from './charts.js';
 import { h, replace, setText, setAttribute } from './dom.js';
 import { ago, bytes, clock, degrees, duration, gibibytes, hasEnded, isBroken, isNumber, number, percent,
   sign, since, spent, steps, usd, watts, whole, gpuFacts } from './format.js';
@@ -286,7 +286,8 @@ function lineSample(index) {
   svg.setAttribute('aria-hidden', 'true');
   const line = document.createElementNS(space, 'line');
   for (const [name, value] of Object.entries({ x1: 0, y1: 4, x2: 36, y2: 4, 'stroke-width': 2.5,
-    stroke: colourOf(index), 'stroke-dasharray': dashOf(index).join(' ') || 'none' })) line.setAttribute(name, value);
+    'stroke-dasharray': dashOf(index).join(' ') || 'none' })) line.setAttribute(name, value);
+  line.style.stroke = `var(${variableOf(index)})`;
   svg.append(line);
   return svg;
 }
