@@ -505,6 +505,21 @@ void TellOfBatches(CommandContext& context) {
   }
 }
 
+// Returns `none_live` with the way to end what bills without a live run, if something does.
+absl::Status WithBills(CommandContext& context, const absl::Status& none_live) {
+  Holdings holdings(context);
+  const absl::StatusOr<Ledger*> ledger = holdings.FindLedger();
+  if (!ledger.ok() || *ledger == nullptr) return none_live;
+  const absl::StatusOr<std::vector<Lease>> open = (*ledger)->List(/*open_only=*/true);
+  if (!open.ok() || open->empty()) return none_live;
+  return WithExitCode(
+      WithHint(absl::NotFoundError(
+                   absl::StrCat("no run is live, and ", open->size(),
+                                open->size() == 1 ? " machine is rented" : " machines are rented")),
+               "gpuctl down --all ends all that bills; gpuctl instances lists it"),
+      kExitUsage);
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args) {
@@ -538,8 +553,10 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   }
   ASSIGN_OR_RETURN(RunStore * store, context.StoreOrCopy());
   if (!all && references.empty()) {
-    ASSIGN_OR_RETURN(const RunRow newest, FindNewestLiveRun(context, *store));
-    references.push_back(newest.run_id);
+    const absl::StatusOr<RunRow> newest = FindNewestLiveRun(context, *store);
+    if (absl::IsNotFound(newest.status())) return WithBills(context, newest.status());
+    RETURN_IF_ERROR(newest.status());
+    references.push_back(newest->run_id);
   }
   RETURN_IF_ERROR(CheckNoBatch(context, references,
                                "gpuctl cancel --running $ ends its runs; gpuctl instances lists "

@@ -17,6 +17,7 @@
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/verbs/batch_text.h"
+#include "client/verbs/newest_numbers.h"
 #include "client/verbs/queue_results.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -170,6 +171,18 @@ absl::Status AddReasons(CommandContext& context, Holdings& holdings, RunStore& r
   return absl::OkStatus();
 }
 
+// Fills in the newest step and loss of the runs that are live.
+void AddNumbers(CommandContext& context, std::vector<BatchView>& views) {
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok()) return;
+  for (BatchView& view : views) {
+    for (EntryView& entry : view.entries) {
+      if (entry.phase != EntryPhase::kRunning || entry.run->end.has_value()) continue;
+      (void)ReadNewestNumbers(MirrorPaths(paths->MirrorDir(entry.run->run_id)), *entry.run);
+    }
+  }
+}
+
 // Says that what waits, or comes at its times, is started by nobody unless the user is here.
 void TellIfNobodyKeeps(CommandContext& context, const std::vector<BatchView>& views) {
   const absl::StatusOr<ClientPaths> paths = context.Paths();
@@ -219,6 +232,7 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
     ASSIGN_OR_RETURN(std::vector<BatchView> views, FindViews(*runs, *batches, flags));
     MarkQueued(context, views);
     RETURN_IF_ERROR(AddReasons(context, holdings, *runs, *batches, views));
+    if (!flags.batches.empty()) AddNumbers(context, views);
     TellIfNobodyKeeps(context, views);
     RETURN_IF_ERROR(flags.results ? PrintResults(context, holdings, flags.result, views)
                                   : Print(context, holdings, *batches, flags, views));

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import time
 
-from runs import DEADLINE_S, Laptop, processes_with, run_tests, ssh_server, wait_until
+from runs import DEADLINE_S, Laptop, open_gate, processes_with, run_tests, ssh_server, wait_until
 from slots import give_gpus
 
 # Notes "begin VALUE RUN" and "end VALUE RUN"; appending so little is one write.
@@ -103,6 +103,19 @@ def test_a_batch_is_not_taken_for_its_newest_run(l):
         assert b"many is a batch of several runs" in done.stderr and b"HINT: gpuctl " in done.stderr, done
         assert b"many" in done.stderr.split(b"HINT: ")[1], done
     assert l.run("wait", "many-2").returncode == 0
+
+
+def test_the_queue_shows_how_far_its_runs_are(l):
+    gate = os.path.join(l.dir, "far.gate")
+    os.mkfifo(gate)
+    script = ("echo '{\"type\":\"step\",\"step\":7,\"total_steps\":9,\"loss\":1.25}' > "
+              "$GPUCTL_METRICS; read x < " + gate)
+    l.run("submit", "--name", "far", "--host", "local", "--no-workdir", "--", "bash", "-c", script)
+    wait_until(lambda: batch(l, "far")["entries"][0]["step"] == 7, "its step is shown")
+    assert batch(l, "far")["entries"][0]["loss"] == 1.25, batch(l, "far")
+    assert b"1.25" in l.run("queue", "far").stdout
+    open_gate(gate)
+    l.run("wait", "--batch", "far")
 
 
 def test_words_of_other_tools_are_named(l):

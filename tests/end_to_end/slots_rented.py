@@ -83,6 +83,8 @@ def test_down_ends_no_machine_under_other_runs(w):
     open_gate(gates[0])
     w.run("wait", "stays-1")
     assert b"bills on" in w.run("ps").stderr
+    done = w.run("down", code=2)
+    assert b"no run is live, and 1 machine is rented" in done.stderr, done
     w.run("down", "-y", "--force", "goes-1")
     assert w.alive() == [], w.alive()
 
