@@ -261,9 +261,9 @@ void AddVariables(const gpuctl::v1::JobSpec& spec, const Environment& environmen
         std::find(std::begin(kPlaces), std::end(kPlaces), name) != std::end(kPlaces)) {
       continue;
     }
-    const bool of_manager =
-        std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
-                    [&name](const char* prefix) { return absl::StartsWith(name, prefix); });
+    const bool of_manager = std::any_of(
+        std::begin(kPrefixes), std::end(kPrefixes),
+        [&variable = name](const char* prefix) { return absl::StartsWith(variable, prefix); });
     // PATH differs from shell to shell; what it finds counts.
     const bool own = name == "PATH" || name == "HOME" || name == "PWD";
     if (of_manager || (named.contains(name) && !own)) {

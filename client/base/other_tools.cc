@@ -10,7 +10,7 @@ struct OtherWord {
   const char* ours;
 };
 
-constexpr OtherWord kWords[] = {
+constexpr OtherWord kOtherWords[] = {
     {"sbatch", "gpuctl submit, or gpuctl launch -d for one run"},
     {"srun", "gpuctl launch"},
     {"salloc", "gpuctl launch, and then gpuctl ssh"},
@@ -62,7 +62,7 @@ constexpr OtherWord kWords[] = {
 }  // namespace
 
 std::string OursForOthers(absl::string_view word) {
-  for (const OtherWord& one : kWords) {
+  for (const OtherWord& one : kOtherWords) {
     if (word == one.word) return absl::StrCat("; it is ", one.ours, " here");
   }
   return "";

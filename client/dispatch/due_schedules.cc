@@ -51,12 +51,11 @@ absl::Status MakeDueEntries(CommandContext& context, BatchStore& batches) {
     absl::StatusOr<int64_t> next_ms = NextTimeMs(schedule.cron, now_ms);
     absl::Status status = next_ms.status();
     if (status.ok()) {
-      status = batches
-                   .MakeDue(schedule, names[batch_id], *next_ms,
-                            [&schedule = schedule](const std::string& name) {
-                              return EntryOf(schedule, name);
-                            })
-                   .status();
+      status =
+          batches
+              .MakeDue(schedule, names[batch_id], *next_ms,
+                       [&due = schedule](const std::string& name) { return EntryOf(due, name); })
+              .status();
     }
     // One that cannot go on holds up no other.
     if (!status.ok()) {

@@ -105,6 +105,9 @@ def cleaned(screen):
     text = re.sub(r"TIME +", "TIME ", text)
     text = re.sub(r"━*─{2,}", "──", text)
     text = re.sub(r"\d+% · [\d.]+/[\d.]+ GB", "N% · N GB", text)
+    # The columns behind that of the processor stand where its width lets them.
+    text = re.sub(r"\bCPU +FOR\b.*$", "CPU FOR ON", text, flags=re.M)
+    text = re.sub(r" \d+% +TIME .*$", " N% TIME ON", text, flags=re.M)
     return re.sub(r"\b\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", "DATE", text)
 
 
