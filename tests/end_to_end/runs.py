@@ -1069,8 +1069,9 @@ def test_attach_shows_the_newest_screenful_once(l):
     assert not missing, (sorted(missing), t.text[-4000:])
 
 
-def run_tests(names):
-    """Runs the tests in `names`, a module's globals, or those named on the command line."""
+def run_tests(names, apart=False):
+    """Runs the tests in `names`, a module's globals, or those named on the command line. `apart`:
+    each on a laptop and a node of its own."""
     tests = {name: test for name, test in names.items() if name.startswith("test_")}
     wanted = sys.argv[3:] or list(tests)
     failed = []
@@ -1079,7 +1080,14 @@ def run_tests(names):
         for name in wanted:
             begin = time.monotonic()
             try:
-                tests[name](laptop)
+                if apart:
+                    own = Laptop(sys.argv[1], sys.argv[2])
+                    try:
+                        tests[name](own)
+                    finally:
+                        own.close()
+                else:
+                    tests[name](laptop)
                 print("ok     %s (%.1f s)" % (name, time.monotonic() - begin), flush=True)
             except Exception:
                 failed.append(name)

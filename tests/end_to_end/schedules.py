@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 
-from runs import Laptop, run_tests, wait_until
+from runs import run_tests, wait_until
 
 # A day in winter, at noon UTC.
 NOON = calendar.timegm((2027, 1, 11, 12, 0, 0))
@@ -157,16 +157,5 @@ def test_killed_and_many_keeps_start_each_time_once(l):
         assert len(ran(l)) == len(set(ran(l))) == turn + 1, (turn, ran(l))
 
 
-def on_a_laptop_of_its_own(test):
-    def wrapped(first):
-        l = Laptop(first.gpuctl, first.fake_job)
-        try:
-            test(l)
-        finally:
-            l.close()
-    return wrapped
-
-
 if __name__ == "__main__":
-    run_tests({name: on_a_laptop_of_its_own(test) for name, test in globals().items()
-               if name.startswith("test_")})
+    run_tests(globals(), apart=True)

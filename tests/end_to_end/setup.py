@@ -14,7 +14,7 @@ import signal
 import stat
 import time
 
-from runs import Laptop, Terminal, cmdline, is_locked, open_gate, run_tests, wait_until
+from runs import Terminal, cmdline, is_locked, open_gate, run_tests, wait_until
 
 UV = r"""#!/bin/bash
 # Stands in for uv: `sync` makes the project's environment, `run` syncs and runs a command in it.
@@ -223,17 +223,5 @@ def test_bad_setups_are_refused(l):
     assert envs(l) == []
 
 
-def on_a_laptop_of_its_own(test):
-    """Every test has an agent of its own, without environments."""
-    def wrapped(first):
-        l = Laptop(first.gpuctl, first.fake_job)
-        try:
-            test(l)
-        finally:
-            l.close()
-    return wrapped
-
-
 if __name__ == "__main__":
-    run_tests({name: on_a_laptop_of_its_own(test) for name, test in globals().items()
-               if name.startswith("test_")})
+    run_tests(globals(), apart=True)

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import time
 
-from runs import Laptop, Terminal, cmdline, is_locked, open_gate, run_tests, wait_until
+from runs import Terminal, cmdline, is_locked, open_gate, run_tests, wait_until
 
 SMI = """#!/bin/sh
 # Stands in for nvidia-smi: lists GPUs once a second, as long as the agent reads.
@@ -95,6 +95,8 @@ def test_runs_get_gpus_of_their_own_and_wait_for_them(l):
     assert b"queued: waits for 2 GPUs, 1 free, 1st" in l.run("ps").stdout
     assert b"waits for 2 GPUs, 1 free, 1st" in l.run("show", "third-1").stdout
     waiting = l.start("wait", "third-1", "--for", "running")
+    said = waiting.stderr.readline()  # before the next run takes the free GPU
+    assert b"third-1 waits for 2 GPUs, 1 free, 1st" in said, said
     t = Terminal(l, "top", columns=120)
     t.until(b"waits for 2 GPUs, 1 free, 1st")
     t.type(b"q")
@@ -110,7 +112,7 @@ def test_runs_get_gpus_of_their_own_and_wait_for_them(l):
     open_gate(second)
     assert gpus_of(l, "third-1") == "%s,%s" % (uuid(1), uuid(2))
     _, said = waiting.communicate(timeout=60)
-    assert waiting.returncode == 0 and b"third-1 waits for 2 GPUs, 1 free, 1st" in said, said
+    assert waiting.returncode == 0, said
     assert b"2: %s %s" % (uuid(1).encode(), uuid(2).encode()) in l.run("show", "third-1").stdout
     assert not begun(l, "fifth-1")
     open_gate(first)
@@ -289,17 +291,5 @@ def test_the_time_limit_counts_from_the_start(l):
     assert gpus_of(l, "second-1") == uuid(0)
 
 
-def on_a_laptop_of_its_own(test):
-    """Every test has an agent of its own, with other GPUs."""
-    def wrapped(first):
-        l = Laptop(first.gpuctl, first.fake_job)
-        try:
-            test(l)
-        finally:
-            l.close()
-    return wrapped
-
-
 if __name__ == "__main__":
-    run_tests({name: on_a_laptop_of_its_own(test) for name, test in globals().items()
-               if name.startswith("test_")})
+    run_tests(globals(), apart=True)
