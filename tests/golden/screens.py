@@ -68,17 +68,22 @@ class Tmux:
         return self.until_true(lambda screen: all(word in screen for word in wanted), repr(wanted))
 
     def settled(self, *wanted):
-        """Waits for `wanted`, and then until the screen as it is compared stays the same."""
+        """Waits for `wanted`, and then until the screen as it is compared stays the same.
+
+        Returns that screen. One that is read later may show the panel half drawn.
+        """
         self.until(*wanted)
         end = time.monotonic() + DEADLINE_S
         same, before = 0, None
-        while same < 8:
-            assert time.monotonic() < end, "the screen does not settle:\n" + self.screen()
-            now = cleaned(self.screen())
+        while True:
+            screen = self.screen()
+            now = cleaned(screen)
             same = same + 1 if now == before else 0
+            if same >= 8 and all(word in screen for word in wanted):
+                return screen
+            assert time.monotonic() < end, "the screen does not settle:\n" + screen
             before = now
             time.sleep(0.1)
-        return self.screen()
 
     def resize(self, columns, rows):
         self.call("resize-window", "-x", str(columns), "-y", str(rows))
@@ -225,7 +230,7 @@ def test_colours_and_none(l):
         colour = re.compile(r"\x1b\[[0-9;]*[1-9][0-9;]*m")
         with Tmux(l, 80, 24, "attach", name) as t:
             t.settled("step 30/100", "CPU")
-            assert colour.search(t.screen("-e")), t.screen("-e")
+            t.until_true(lambda _: colour.search(t.screen("-e")), "a colour")
         for env in ({"NO_COLOR": "1"}, {"CLICOLOR": "0"}):
             with Tmux(l, 80, 24, "attach", name, **env) as t:
                 screen = t.settled("step 30/100", "CPU")
