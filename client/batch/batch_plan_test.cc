@@ -77,6 +77,29 @@ TEST(BatchPlan, OneRunForEachFreeMachineAndNoMoreAtOnceThanAllowed) {
   EXPECT_THAT(plan.waits.at("3"), HasSubstr("--max-parallel"));
 }
 
+EntryView Failed(const std::string& id) {
+  Entry entry = Waiting(id);
+  entry.state = EntryState::kFailed;
+  return ViewOf(std::move(entry), std::nullopt);
+}
+
+TEST(BatchPlan, AfterTooManyFailuresNoMoreStart) {
+  BatchView view = View("b", 9, {Host("a"), Host("b")}, {Waiting("1"), Waiting("2")});
+  view.entries.push_back(Failed("3"));
+  const BatchView other = View("c", 9, {Host("b")}, {Waiting("4")});
+  EXPECT_EQ(PlanStarts({view}, {}).starts.size(), 2u) << "no limit by default";
+  view.batch.max_failures = 2;
+  EXPECT_FALSE(view.gives_up());
+  EXPECT_EQ(PlanStarts({view}, {}).starts.size(), 2u);
+  view.entries.push_back(Failed("5"));
+  EXPECT_TRUE(view.gives_up());
+  EXPECT_EQ(WhyItGivesUp(view), "2 runs failed (--max-failures 2)");
+  const StartPlan plan = PlanStarts({view, other}, {});
+  EXPECT_THAT(Starts(plan), ElementsAre("4@b")) << "other batches go on";
+  EXPECT_THAT(plan.cancels.at("1"), HasSubstr("--max-failures 2"));
+  EXPECT_THAT(plan.cancels.at("2"), HasSubstr("--max-failures 2"));
+}
+
 TEST(BatchPlan, AMachineBelongsToOneRunOfAllBatches) {
   const BatchView first = View("b1", 9, {Host("a")}, {Waiting("1"), Waiting("2")}),
                   second = View("b2", 9, {Host("a")}, {Waiting("3", /*priority=*/5)});

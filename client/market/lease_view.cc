@@ -111,6 +111,10 @@ std::string CostLine(const Lease& lease, const std::string& run_id, int64_t star
   const std::string spent = FormatSpend(SpentByRun(lease, run_id, now_ms));
   if (!lease.open()) return absl::StrCat("given back, ", spent, " spent");
   std::string line = absl::StrCat(FormatUsdPerHour(lease), "/h, ", spent);
+  // The limit is the machine's, for all its runs together.
+  if (lease.uses.size() > 1) {
+    absl::StrAppend(&line, " by this run, ", FormatSpend(SpentOn(lease, now_ms)));
+  }
   if (lease.limits.cost_usd > 0) {
     absl::StrAppend(&line, " of ", FormatUsd(lease.limits.cost_usd));
   }

@@ -12,6 +12,7 @@
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/rent/claim_node.h"
+#include "client/rent/lease_limits.h"
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/ledger.h"
 
@@ -84,7 +85,8 @@ absl::Status JoinMachine(CommandContext& context, Holdings& holdings, const Leas
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
   ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, target));
   ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, calls.Hello());
-  RETURN_IF_ERROR(ledger->UsedBy(lease.lease_id, run_id, run_name, lease.limits));
+  RETURN_IF_ERROR(ledger->UsedBy(lease.lease_id, run_id, run_name, lease.limits, GpusOfUse(spec),
+                                 /*beside=*/true));
   const gpuctl::v1::NodeLimits& limits = hello.limits().limits();
   // The reserve for the end of a job is the largest that one of them needs.
   RunSpec with_grace = spec;

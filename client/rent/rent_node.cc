@@ -198,6 +198,7 @@ class NodeRenter {
     terms.purpose = absl::StrCat("run ", request_.run_name);
     terms.run_id = request_.run_id;
     terms.run_name = request_.run_name;
+    terms.run_gpus = GpusOfUse(*request_.spec);
     const absl::StatusOr<RentOptions> options = OptionsFor(provider, offer);
     if (!options.ok()) {
       own_fault_ = true;
@@ -345,7 +346,8 @@ class NodeRenter {
     Say(dearer);
     limits_ = *std::move(limits);
     RETURN_IF_ERROR(ledger_.Seen(lease.lease_id, context_.NowMs(), price).status());
-    return ledger_.UsedBy(lease.lease_id, request_.run_id, request_.run_name, limits_);
+    return ledger_.UsedBy(lease.lease_id, request_.run_id, request_.run_name, limits_,
+                          GpusOfUse(*request_.spec));
   }
 
   // Returns the path of the CUDA check for the machine's platform; "" when there is none.

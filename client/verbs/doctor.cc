@@ -14,7 +14,7 @@
 #include "client/base/quantity.h"
 #include "client/config/settings.h"
 #include "client/keys/market_access.h"
-#include "client/launch/resolve_target.h"
+#include "client/node/resolve_target.h"
 #include "client/link/local_sshd.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"

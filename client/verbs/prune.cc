@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
-#include "client/launch/resolve_target.h"
+#include "client/node/resolve_target.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/terminal/console.h"

@@ -195,7 +195,7 @@ ROOMS = {
     "client/warm": ("connections that a process of ours keeps for the commands that follow",
                     ["client/base", "client/programs", "client/link", "common"]),
     "client/node": ("links to nodes, single calls, errors with hints",
-                    ["client/base", "client/programs", "client/terminal", "client/link",
+                    ["client/base", "client/programs", "client/terminal", "client/spec", "client/link",
                      "client/runs", "client/config", "client/warm", "client/keys",
                      "client/market", "provisioning", "common", "proto", "grpc"]),
     "client/follow": ("following a run in a verb, and recording its end",
