@@ -232,9 +232,9 @@ bool BatchView::over() const {
 }
 
 int BatchView::failed() const {
-  return static_cast<int>(std::count_if(
-      entries.begin(), entries.end(),
-      [](const EntryView& view) { return view.phase == EntryPhase::kFailed; }));
+  return static_cast<int>(std::count_if(entries.begin(), entries.end(), [](const EntryView& view) {
+    return view.phase == EntryPhase::kFailed;
+  }));
 }
 
 std::string WhyItGivesUp(const BatchView& view) {

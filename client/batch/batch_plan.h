@@ -89,9 +89,9 @@ struct StartPlan {
   std::map<std::string, std::string> cancels;  // entries that can never start, and why
 };
 
-// Plans what starts now. Of a batch that gives up all that waits is cancelled. An entry with a number of GPUs goes to the machine that has least to do,
-// whose own queue starts it; one without needs a machine for itself. Entries of higher priority
-// come first, then those of older batches.
+// Plans what starts now. Of a batch that gives up all that waits is cancelled. An entry with a
+// number of GPUs goes to the machine that has least to do, whose own queue starts it; one without
+// needs a machine for itself. Entries of higher priority come first, then those of older batches.
 struct StartInputs {
   // The machines (NodeTarget::name) with a live run, and that run's name.
   std::map<std::string, std::string> busy;
@@ -102,7 +102,8 @@ struct StartInputs {
   std::vector<SharedMachine> shared;
   // Returns whether an entry may go to the machine of another batch: it fits, and both batches can
   // pay for it. Null: none may.
-  std::function<bool(const Batch& batch, const Entry& entry, const SharedMachine& machine)> may_join;
+  std::function<bool(const Batch& batch, const Entry& entry, const SharedMachine& machine)>
+      may_join;
   // Returns the GPUs of a machine that is rented for that entry; 0: not known.
   std::function<int(const Entry& entry)> rented_gpus;
   int64_t now_ms = 0;

@@ -26,7 +26,7 @@ struct BatchHost {
   // As typed: "local", or a name for ssh; kOnMachine and its target_name: the machine of an earlier
   // run, also a rented one.
   std::string host;
-  int port = 0;      // 0: as ssh has it
+  int port = 0;  // 0: as ssh has it
   std::string identity;
   std::string target_name;    // NodeTarget::name
   int64_t not_before_ms = 0;  // after a failure: when it is tried again

@@ -278,8 +278,7 @@ TEST_F(BatchStoreTest, TheLimitOfFailuresIsKeptAlsoInAnOlderDatabase) {
   // As a gpuctl left it that did not know the column.
   store_.reset();
   sqlite3* database = *OpenSqlite(path_, "open");
-  ASSERT_TRUE(
-      SqliteExecute(database, "ALTER TABLE batches DROP COLUMN max_failures", "drop").ok());
+  ASSERT_TRUE(SqliteExecute(database, "ALTER TABLE batches DROP COLUMN max_failures", "drop").ok());
   sqlite3_close(database);
   store_ = *BatchStore::Open(path_);
   ASSERT_TRUE(store_->Get("one").ok());

@@ -186,9 +186,8 @@ class Joins {
     const JoinCost cost = CostOfJoining(spec, lease, attempts, now_ms_);
     if (batch.max_cost_usd.has_value()) {
       ASSIGN_OR_RETURN(const std::vector<Lease> leases, LeasesOf(*ledger_, attempts));
-      RETURN_IF_ERROR(CheckBudget(*batch.max_cost_usd,
-                                  MoneyOf(attempts, leases, now_ms_).committed(),
-                                  cost.reserved_usd));
+      RETURN_IF_ERROR(CheckBudget(
+          *batch.max_cost_usd, MoneyOf(attempts, leases, now_ms_).committed(), cost.reserved_usd));
     }
     return CheckOthersOn(batches_, *ledger_, lease, batch.batch_id, cost.more_usd, now_ms_);
   }

@@ -36,8 +36,7 @@ JoinCost CostOfJoining(const RunSpec& spec, const Lease& lease,
   cost.limits.salvage_s = std::max(cost.limits.salvage_s, needs.salvage_s);
   cost.limits.contact_s = std::max(cost.limits.contact_s, needs.contact_s);
   cost.held = Holds(lease, attempts);
-  cost.reserved_usd =
-      cost.held ? cost.more_usd : std::max(0.0, cost.limits.cost_usd - spent_usd);
+  cost.reserved_usd = cost.held ? cost.more_usd : std::max(0.0, cost.limits.cost_usd - spent_usd);
   return cost;
 }
 
@@ -56,12 +55,12 @@ absl::Status CheckOthersOn(BatchStore& batches, Ledger& ledger, const Lease& lea
     ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches.Attempts(other.batch_id));
     if (!Holds(lease, attempts)) continue;
     ASSIGN_OR_RETURN(const std::vector<Lease> leases, LeasesOf(ledger, attempts));
-    const absl::Status pays = CheckBudget(
-        *other.max_cost_usd, MoneyOf(attempts, leases, now_ms).committed(), more_usd);
+    const absl::Status pays =
+        CheckBudget(*other.max_cost_usd, MoneyOf(attempts, leases, now_ms).committed(), more_usd);
     if (pays.ok()) continue;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the machine's cost limit would rise by ", FormatUsd(more_usd), ", and batch ", other.name,
-        " on it has --max-cost ", FormatUsd(*other.max_cost_usd)));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the machine's cost limit would rise by ", FormatUsd(more_usd), ", and batch ",
+                     other.name, " on it has --max-cost ", FormatUsd(*other.max_cost_usd)));
   }
   return absl::OkStatus();
 }

@@ -206,9 +206,8 @@ class Starter {
     }
     if (!joins()) {
       // An idle machine has its price already; one that is rented may cost what was agreed to.
-      const double price = idle_lease_.empty()
-                               ? std::max(PriceOf(plan), plan.agreed_usd_per_hour)
-                               : PriceOf(plan);
+      const double price =
+          idle_lease_.empty() ? std::max(PriceOf(plan), plan.agreed_usd_per_hour) : PriceOf(plan);
       request.reserved_usd = AgreeLimits(plan.spec, price).cost_usd;
     }
     // What a lease costs only falls below what it may cost; a run that is claimed meanwhile counts
@@ -289,9 +288,9 @@ class Starter {
   const BatchHost host_;
   const std::string join_;  // the rented machine that it shares; "" for none
   Entry entry_;
-  JoinCost join_cost_;      // on that one
+  JoinCost join_cost_;          // on that one
   bool others_refuse_ = false;  // other batches on it cannot pay for that
-  std::string idle_lease_;  // of the idle machine that the plan uses; "" for none
+  std::string idle_lease_;      // of the idle machine that the plan uses; "" for none
 };
 
 absl::StatusOr<Batch> BatchOf(BatchStore& batches, const Entry& entry) {

@@ -59,16 +59,14 @@ void AddOffers(const LaunchPlan& plan, std::vector<std::string>& lines) {
                                offer.region.empty() ? "" : absl::StrCat(", ", offer.region),
                                offer.spot ? ", can be taken away" : ""));
   if (offers.size() == 1) return;
-  const auto dearest =
-      std::max_element(offers.begin(), offers.end(), [](const Offer& a, const Offer& b) {
-        return a.price_usd_per_hour < b.price_usd_per_hour;
-      });
-  lines.push_back(
-      absl::StrCat("          or ",
-                   offers.size() == 2
-                       ? std::string("another that fits, for ")
-                       : absl::StrCat("one of ", offers.size() - 1, " others that fit, to "),
-                   FormatUsd(dearest->price_usd_per_hour), " per hour, if that one is gone"));
+  const auto dearest = std::max_element(
+      offers.begin(), offers.end(),
+      [](const Offer& a, const Offer& b) { return a.price_usd_per_hour < b.price_usd_per_hour; });
+  lines.push_back(absl::StrCat(
+      "          or ",
+      offers.size() == 2 ? std::string("another that fits, for ")
+                         : absl::StrCat("one of ", offers.size() - 1, " others that fit, to "),
+      FormatUsd(dearest->price_usd_per_hour), " per hour, if that one is gone"));
 }
 
 void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
@@ -120,10 +118,10 @@ std::string DescribePriceOf(const LaunchPlan& plan) {
   if (!plan.rents) return "nothing is rented, nothing bills";
   const std::string most = absl::StrCat(FormatUsd(PriceLimitOf(plan)), " at most");
   const bool own = plan.rental.own_limit_usd_per_hour.has_value();
-  return absl::StrCat(
-      plan.rental.has_machine() ? absl::StrCat(FormatUsd(PriceOf(plan)), " per hour, ", most)
-                                : absl::StrCat("per hour ", most),
-      own ? "; --max-price allows more" : "");
+  return absl::StrCat(plan.rental.has_machine()
+                          ? absl::StrCat(FormatUsd(PriceOf(plan)), " per hour, ", most)
+                          : absl::StrCat("per hour ", most),
+                      own ? "; --max-price allows more" : "");
 }
 
 // Returns the first line of the setup, with what it means; "" when there is none.

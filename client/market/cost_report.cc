@@ -96,7 +96,8 @@ absl::StatusOr<CostBy> ParseCostBy(absl::string_view text) {
   if (text == "gpu") return CostBy::kGpu;
   if (text == "provider") return CostBy::kProvider;
   if (text == "day") return CostBy::kDay;
-  return UsageError(absl::StrCat("--by is \"", text, "\""), "it is run, batch, gpu, provider or day");
+  return UsageError(absl::StrCat("--by is \"", text, "\""),
+                    "it is run, batch, gpu, provider or day");
 }
 
 CostReport SumCosts(const std::vector<Lease>& leases, CostBy by, int64_t since_ms, int64_t now_ms,

@@ -14,7 +14,8 @@
 namespace gpuctl {
 
 enum class CostBy { kRun, kBatch, kGpu, kProvider, kDay };
-// Parses "run", "batch", "gpu", "provider" or "day"; INVALID_ARGUMENT (a usage error) for anything else.
+// Parses "run", "batch", "gpu", "provider" or "day"; INVALID_ARGUMENT (a usage error) for anything
+// else.
 absl::StatusOr<CostBy> ParseCostBy(absl::string_view text);
 
 // By run: the time in which none of several runs of a machine used it.

@@ -30,10 +30,9 @@ std::optional<Offer> LeaveOutDearer(double usd_per_hour, std::vector<Offer>& off
       offers.begin(), offers.end(),
       [usd_per_hour](const Offer& offer) { return offer.price_usd_per_hour <= usd_per_hour; });
   if (dearer == offers.end()) return std::nullopt;
-  std::optional<Offer> next =
-      *std::min_element(dearer, offers.end(), [](const Offer& a, const Offer& b) {
-        return a.price_usd_per_hour < b.price_usd_per_hour;
-      });
+  std::optional<Offer> next = *std::min_element(
+      dearer, offers.end(),
+      [](const Offer& a, const Offer& b) { return a.price_usd_per_hour < b.price_usd_per_hour; });
   offers.erase(dearer, offers.end());
   return next;
 }

@@ -43,7 +43,8 @@ TEST(PriceLimit, TheErrorNamesTheNextPriceAndTheFlag) {
   const absl::Status told = WithNextPrice(gone, 0.19, At("c", 0.2301));
   EXPECT_TRUE(absl::IsNotFound(told));
   EXPECT_EQ(ExitCodeOf(told), kExitCapacity);
-  EXPECT_THAT(std::string(told.message()), HasSubstr("none could be had; the next one is RTX-3090:1 at vast for $0.23"));
+  EXPECT_THAT(std::string(told.message()),
+              HasSubstr("none could be had; the next one is RTX-3090:1 at vast for $0.23"));
   EXPECT_THAT(std::string(told.message()), HasSubstr("the limit is $0.19"));
   EXPECT_EQ(HintOf(told), "--max-price 0.24 allows that one");
 }

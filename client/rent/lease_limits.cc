@@ -152,18 +152,18 @@ std::vector<std::string> DescribeLimits(const RunSpec& spec, const LeaseLimits& 
                       HumanDuration(std::max(pays, absl::ZeroDuration())));
     }
   }
-  std::string results = absl::StrCat(
-      "results   the machine ends ", HumanDuration(absl::Seconds(limits.idle_s)),
-      " after they are home, else ", HumanDuration(absl::Seconds(limits.salvage_s)),
-      " after the job");
+  std::string results =
+      absl::StrCat("results   the machine ends ", HumanDuration(absl::Seconds(limits.idle_s)),
+                   " after they are home, else ", HumanDuration(absl::Seconds(limits.salvage_s)),
+                   " after the job");
   const absl::Duration salvage = SalvageOf(spec);
   if (!own_cost && limits.salvage_s < absl::ToInt64Seconds(salvage)) {
     absl::StrAppend(&results, " (a third of the cost pays for that, not for ",
                     HumanDuration(salvage), ")");
   }
   const CostParts parts = PartsOfCost(limits, usd_per_hour);
-  std::string cost = absl::StrCat("cost      ", FormatUsd(limits.cost_usd), " at most: ",
-                                  FormatUsd(parts.run_usd), " to start and run, ",
+  std::string cost = absl::StrCat("cost      ", FormatUsd(limits.cost_usd),
+                                  " at most: ", FormatUsd(parts.run_usd), " to start and run, ",
                                   FormatUsd(parts.salvage_usd), " while results wait for you");
   return {std::move(running), std::move(results), std::move(cost)};
 }

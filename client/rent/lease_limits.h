@@ -71,8 +71,8 @@ struct CostParts {
 CostParts PartsOfCost(const LeaseLimits& limits, double usd_per_hour);
 
 // Returns what people are told of the limits, a line for each, for `spec` at that price:
-// "running   6h 00m, then 1m 00s to save", "results   …", "cost      $20.00 at most: …". The word in
-// front has ten columns.
+// "running   6h 00m, then 1m 00s to save", "results   …", "cost      $20.00 at most: …". The word
+// in front has ten columns.
 std::vector<std::string> DescribeLimits(const RunSpec& spec, const LeaseLimits& limits,
                                         double usd_per_hour);
 

@@ -31,7 +31,7 @@ TEST(LeaseLimits, AShortRunIsNotAnsweredForADay) {
       ElementsAre(
           "running   10m 00s, then 1m 00s to save",
           "results   the machine ends 10m 00s after they are home, else 2h 00m after the job",
-          "cost      $0.76 at most: $0.15 to start and run, $0.60 while results wait for you"));
+          "cost      $0.76 at most: $0.16 to start and run, $0.60 while results wait for you"));
   EXPECT_NEAR(PartsOfCost(limits, 0.3).salvage_usd, 0.6, 1e-9);
   EXPECT_NEAR(PartsOfCost(limits, 0.3).run_usd, 0.3 * 31 / 60, 1e-9);
   spec.time_limit = absl::Hours(5);

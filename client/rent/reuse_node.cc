@@ -61,8 +61,8 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
   for (const Lease& lease : leases) {
     if (lease.state != LeaseState::kRented || lease.claimed_ms == 0 || lease.address.host.empty() ||
-        !FitsRun(*request.spec, lease, request.agreed_usd_per_hour.value_or(0),
-                 context.NowMs()) || !CanBeEnded(ledger, markets, lease)) {
+        !FitsRun(*request.spec, lease, request.agreed_usd_per_hour.value_or(0), context.NowMs()) ||
+        !CanBeEnded(ledger, markets, lease)) {
       continue;
     }
     const absl::StatusOr<LeaseLimits> limits = LimitsOn(request, lease, context.NowMs());
@@ -101,8 +101,8 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     if (others_wait) {
       renewed.limits.salvage_s = std::max(renewed.limits.salvage_s, lease.limits.salvage_s);
     }
-    RETURN_IF_ERROR(
-        ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits, GpusOfUse(*request.spec)));
+    RETURN_IF_ERROR(ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits,
+                                  GpusOfUse(*request.spec)));
     RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,
                               hello->limits().limits().self_release(), *request.spec,
                               hello->node_id(), others_wait ? &hello->limits().limits() : nullptr));

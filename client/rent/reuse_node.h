@@ -14,8 +14,8 @@
 
 namespace gpuctl {
 
-// True when a machine of ours is what `spec` asks for, as far as the ledger tells, and costs at most
-// `most_usd_per_hour` (0: any price).
+// True when a machine of ours is what `spec` asks for, as far as the ledger tells, and costs at
+// most `most_usd_per_hour` (0: any price).
 bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour, int64_t now_ms);
 
 // Takes an idle machine of ours that fits, costs no more than was agreed to for the run, and

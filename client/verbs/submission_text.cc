@@ -35,8 +35,8 @@ std::string Submission::DescribeSharing() const {
   }
   const int on_one = RunsOnOne();
   if (on_one == 1) return "";
-  return absl::StrCat(on_one, " runs at once on each machine of ", RentedGpus(spec),
-                      " GPUs, each ", gpus, " of its own");
+  return absl::StrCat(on_one, " runs at once on each machine of ", RentedGpus(spec), " GPUs, each ",
+                      gpus, " of its own");
 }
 
 // Says what part of the money is for runs, and what part only for results that wait.
@@ -109,8 +109,7 @@ nlohmann::ordered_json Submission::ToJson() const {
   plan["next"] =
       schedule_.has_value() ? nlohmann::ordered_json(FormatRfc3339(schedule_->next_ms)) : nullptr;
   plan["cost_usd"] = batch_.rents ? nlohmann::ordered_json(MostCost()) : nullptr;
-  plan["salvage_cost_usd"] =
-      batch_.rents ? nlohmann::ordered_json(bound_salvage_usd_) : nullptr;
+  plan["salvage_cost_usd"] = batch_.rents ? nlohmann::ordered_json(bound_salvage_usd_) : nullptr;
   plan["each_cost_usd"] = batch_.rents ? nlohmann::ordered_json(one_usd_) : nullptr;
   plan["max_price_usd_per_hour"] =
       batch_.rents ? nlohmann::ordered_json(batch_.agreed_usd_per_hour) : nullptr;

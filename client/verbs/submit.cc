@@ -19,9 +19,9 @@
 #include "client/launch/launch_flags.h"
 #include "client/launch/launch_plan.h"
 #include "client/launch/plan_text.h"
-#include "client/node/resolve_target.h"
 #include "client/market/holdings.h"
 #include "client/market/secret_values.h"
+#include "client/node/resolve_target.h"
 #include "client/rent/lease_limits.h"
 #include "client/spec/launch_record.h"
 #include "client/terminal/console.h"
@@ -84,9 +84,7 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   parser.Switch("-y,--yes", launch.yes, "Do not ask; also send large work directories");
   parser.Option("--host", flags.hosts, "Machine to use, as for launch, or local; several times")
       .Group("Machine");
-  parser
-      .Option("--on", launch.on,
-              "Machine to use: that of this RUN, or of this name in gpuctl ps")
+  parser.Option("--on", launch.on, "Machine to use: that of this RUN, or of this name in gpuctl ps")
       .Group("Machine");
   parser.Option("-p,--port", launch.target.port, "Their ssh port").Range(1, 65535).Group("Machine");
   parser.Option("-i,--identity", launch.target.identity, "Private key for them").Group("Machine");

@@ -262,7 +262,8 @@ SpendParts DivideSpend(const Lease& lease, int64_t from_ms, int64_t to_ms, int64
     const auto use = std::find_if(lease.uses.begin(), lease.uses.end(),
                                   [&](const LeaseUse& u) { return u.run_id == traffic.run_id; });
     // What belongs to no known run belongs to the first one.
-    const size_t index = use == lease.uses.end() ? 0 : static_cast<size_t>(use - lease.uses.begin());
+    const size_t index =
+        use == lease.uses.end() ? 0 : static_cast<size_t>(use - lease.uses.begin());
     charge(parts.of_uses[index].own, traffic.usd);
   }
   return parts;

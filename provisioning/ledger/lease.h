@@ -164,11 +164,12 @@ struct Spend {
 // counts as far as the node has reported it or the market has charged it.
 Spend SpentOn(const Lease& lease, int64_t now_ms);
 
-// The parts of a cost, one for each of the lease's uses. All `own` and `idle` together are the cost.
+// The parts of a cost, one for each of the lease's uses. All `own` and `idle` together are the
+// cost.
 struct SpendParts {
   struct Part {
-    Spend own;                   // while the run used the machine
-    Spend idle;                  // while nobody did, after this run had used it last
+    Spend own;                       // while the run used the machine
+    Spend idle;                      // while nobody did, after this run had used it last
     double own_ms = 0, idle_ms = 0;  // the time of the longest bill, divided in the same way
   };
   std::vector<Part> of_uses;

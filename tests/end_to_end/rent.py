@@ -71,7 +71,7 @@ def test_each_bad_offer_is_followed_by_the_next(w):
     w.sim.fault("runpod", "create", "cuda_broken", after=1, error=999)
     w.sim.fault("runpod", "create", "boot_fails", after=2)
     w.sim.fault("lambda", "create", "ssh_never")
-    wanted = ["--gpu", "RTX-4090,A10", "--cost", "30", "--ssh-within-s", "2", "--", "echo", "it runs"]
+    wanted = ["--gpu", "RTX-4090,A10", "--cost", "30", "--max-price", "5", "--ssh-within-s", "2", "--", "echo", "it runs"]
     first = w.rent(*wanted, code=121)
     assert b"2 machines were paid for, $0." in first.stderr and b"HINT: " in first.stderr, first
     assert len(w.books()) == 2
