@@ -100,6 +100,43 @@ TEST(BatchPlan, AfterTooManyFailuresNoMoreStart) {
   EXPECT_THAT(plan.cancels.at("2"), HasSubstr("--max-failures 2"));
 }
 
+TEST(BatchPlan, SharesGoToTheMachineOfAnotherBatchWhereTheyMay) {
+  std::vector<Entry> entries;
+  for (const char* id : {"1", "2", "3"}) {
+    entries.push_back(Waiting(id));
+    entries.back().gpus = 2;
+  }
+  BatchView other = View("a", 9, {BatchHost()}, {});
+  other.entries.push_back(RunningOn("old", "vast/1", 4));
+  const BatchView view = View("b", 9, {BatchHost()}, entries);
+  StartInputs inputs;
+  inputs.rented_gpus = [](const Entry&) { return 8; };
+  inputs.shared = {{"a", "vast/1", "", 8}};
+  // Nobody says that they may.
+  StartPlan plan = PlanStarts({other, view}, inputs);
+  ASSERT_EQ(plan.starts.size(), 1u);
+  EXPECT_EQ(plan.starts[0].join, "");
+  inputs.may_join = [](const Batch& batch, const Entry& entry, const SharedMachine& machine) {
+    return batch.batch_id == "b" && machine.name == "vast/1" && entry.entry_id != "1";
+  };
+  plan = PlanStarts({other, view}, inputs);
+  // The first one may not, and rents; the others share what it rents before they go to others.
+  ASSERT_EQ(plan.starts.size(), 1u);
+  EXPECT_THAT(plan.waits.at("2"), HasSubstr("rented for name-1"));
+  inputs.may_join = [](const Batch&, const Entry&, const SharedMachine&) { return true; };
+  plan = PlanStarts({other, view}, inputs);
+  ASSERT_EQ(plan.starts.size(), 3u);
+  EXPECT_EQ(plan.starts[0].join, "vast/1");
+  EXPECT_EQ(plan.starts[1].join, "vast/1");
+  EXPECT_EQ(plan.starts[2].join, "") << "its GPUs are taken";
+  // One that failed to start there gets a machine of its own.
+  BatchView failed = view;
+  for (EntryView& one : failed.entries) one.entry.failures = 1;
+  for (const StartPick& pick : PlanStarts({other, failed}, inputs).starts) {
+    EXPECT_EQ(pick.join, "");
+  }
+}
+
 TEST(BatchPlan, AMachineBelongsToOneRunOfAllBatches) {
   const BatchView first = View("b1", 9, {Host("a")}, {Waiting("1"), Waiting("2")}),
                   second = View("b2", 9, {Host("a")}, {Waiting("3", /*priority=*/5)});

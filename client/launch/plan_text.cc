@@ -99,7 +99,7 @@ double CountedPrice(const LaunchPlan& plan, PlanOf of) {
   return of == PlanOf::kRun ? PriceOf(plan) : PriceLimitOf(plan);
 }
 
-void AddLimits(const LaunchPlan& plan, double price, std::vector<std::string>& lines) {
+void AddLimits(const LaunchPlan& plan, double price, int columns, std::vector<std::string>& lines) {
   const RunSpec& spec = plan.spec;
   if (!plan.rents) {
     lines.push_back(absl::StrCat("limits    ", HumanDuration(spec.time_limit), " running time, ",
@@ -108,7 +108,9 @@ void AddLimits(const LaunchPlan& plan, double price, std::vector<std::string>& l
   }
   const char* word = "limits    ";
   for (const std::string& limit : DescribeLimits(spec, AgreeLimits(spec, price), price)) {
-    lines.push_back(absl::StrCat(word, limit));
+    for (std::string& part : WrapAtWords(absl::StrCat(word, limit), columns, 2 * kIndent)) {
+      lines.push_back(std::move(part));
+    }
     word = "          ";
   }
 }
@@ -210,7 +212,7 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns, PlanOf of
   if (!spec.secrets.empty()) {
     add("secrets   ", absl::StrJoin(spec.secrets, ", "), ": the job gets their values");
   }
-  AddLimits(plan, CountedPrice(plan, of), lines);
+  AddLimits(plan, CountedPrice(plan, of), columns, lines);
   if (spec.max_retries > 0) {
     add("retry     up to ", spec.max_retries, " times on ", absl::StrJoin(spec.retry_on, ", "));
   }
