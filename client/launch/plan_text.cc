@@ -77,7 +77,7 @@ void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
         absl::StrCat("          no offers from ", answer.market, ": ", answer.status.message()));
   }
   for (const Market& market : plan.rental.markets) {
-    if (market.name != MarketOf(plan) || market.provider->traits().self_release) continue;
+    if (market.name != MarketOf(plan) || market.provider->traits().self_release()) continue;
     lines.push_back(
         absl::StrCat("          ", market.name,
                      " gives machines no key to end their own bill: if this laptop never comes "

@@ -12,6 +12,7 @@
 #include "client/market/instance_target.h"
 #include "client/node/make_links.h"
 #include "client/rent/lease_limits.h"
+#include "client/rent/market_expiry.h"
 #include "client/spec/job_spec.h"
 #include "common/base/status_macros.h"
 #include "gpuctl/v1/agent.pb.h"
@@ -22,9 +23,9 @@
 namespace gpuctl {
 namespace {
 
-bool Fits(const RentedNodeRequest& request, const Lease& lease, int64_t now_ms) {
+bool Fits(const RentedNodeRequest& request, const Lease& lease) {
   const RunSpec& spec = *request.spec;
-  if (spec.spot != lease.spot || EndsTooSoon(spec, lease.ends_ms, now_ms)) return false;
+  if (spec.spot != lease.spot) return false;
   if (request.agreed_usd_per_hour.has_value() &&
       lease.usd_per_hour() > *request.agreed_usd_per_hour) {
     return false;
@@ -59,11 +60,14 @@ bool MayHaveTheGpus(const RunSpec& spec, const Lease& lease, const gpuctl::v1::H
   return by_name && node.gpus_size() < lease.gpu_count;
 }
 
-// True when a market that can be asked here has the machine's account.
-bool CanBeEnded(Ledger& ledger, const std::vector<Market>& markets, const Lease& lease) {
-  return std::any_of(markets.begin(), markets.end(), [&](const Market& market) {
-    return market.name == lease.provider && CheckAccount(ledger, *market.provider, lease).ok();
-  });
+// Returns the market that has the machine's account, if it can be asked here; else null.
+Provider* WhoCanEnd(Ledger& ledger, const std::vector<Market>& markets, const Lease& lease) {
+  for (const Market& market : markets) {
+    if (market.name == lease.provider && CheckAccount(ledger, *market.provider, lease).ok()) {
+      return market.provider.get();
+    }
+  }
+  return nullptr;
 }
 
 // Returns the run's limits on that machine: within the cost that was agreed to, beside what the
@@ -88,7 +92,12 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
   for (const Lease& lease : leases) {
     if (lease.state != LeaseState::kRented || lease.claimed_ms == 0 || lease.address.host.empty() ||
-        !Fits(request, lease, context.NowMs()) || !CanBeEnded(ledger, markets, lease)) {
+        !Fits(request, lease)) {
+      continue;
+    }
+    Provider* const provider = WhoCanEnd(ledger, markets, lease);
+    if (provider == nullptr || (EndsTooSoon(*request.spec, lease.ends_ms, context.NowMs()) &&
+                                !provider->traits().expiry.can_move)) {
       continue;
     }
     const absl::StatusOr<LeaseLimits> limits = LimitsOn(request, lease, context.NowMs());
@@ -127,6 +136,8 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     if (others_wait) {
       renewed.limits.salvage_s = std::max(renewed.limits.salvage_s, lease.limits.salvage_s);
     }
+    RETURN_IF_ERROR(Prolong(ledger, renewed, *request.spec, context.clock.Now(),
+                            [provider] { return provider; }));
     RETURN_IF_ERROR(
         ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits));
     RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,

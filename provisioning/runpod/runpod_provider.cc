@@ -79,7 +79,7 @@ class RunpodProvider : public Provider {
   absl::string_view name() const override { return kRunpodName; }
 
   ProviderTraits traits() const override {
-    return {.self_release = true,
+    return {.ends_itself = ReleaseRouteOf(kRunpodName).way,
             .takes_image = true,
             .takes_login = true,
             .has_spot = true,

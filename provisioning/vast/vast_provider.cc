@@ -171,7 +171,7 @@ VastProvider::VastProvider(std::shared_ptr<Http> http, ProviderAccess access)
     : api_(std::move(http), std::move(access), kBaseUrl, StatusOfVastReply) {}
 
 ProviderTraits VastProvider::traits() const {
-  return {.self_release = true,
+  return {.ends_itself = ReleaseRouteOf(kVastName).way,
           .takes_image = true,
           .takes_login = true,
           .has_spot = true,
