@@ -287,7 +287,7 @@ class NodeRenter {
     RETURN_IF_ERROR(ledger_.SetEnds(rental.lease.lease_id, ends_ms));
     if (EndsTooSoon(*request_.spec, ends_ms, context_.NowMs())) {
       return absl::AbortedError(
-          absl::StrCat("it ends at ", FormatRfc3339(ends_ms),
+          absl::StrCat("it is taken back at ", FormatRfc3339(ends_ms),
                        ", before the run has had its time and its results their salvage"));
     }
     RETURN_IF_ERROR(TakePrice(offer, ready->instance, rental.lease));
