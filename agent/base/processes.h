@@ -81,6 +81,10 @@ absl::Status SweepProcessesWith(absl::string_view assignment, absl::Duration pat
 // True while it is the same process and not a zombie. A signal still reaches a zombie.
 bool IsAlive(const ProcessId& process);
 
+// True when a stopped process really stands still, or is gone: it may make a child after the signal
+// until then.
+bool StandsStill(const ProcessId& process);
+
 // Sends `signal` if the process is still the same one. False when it is gone.
 bool SendSignal(const ProcessId& process, int signal);
 

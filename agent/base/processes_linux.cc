@@ -173,6 +173,12 @@ bool IsAlive(const ProcessId& process) {
   return now.has_value() && now->id == process && now->alive();
 }
 
+bool StandsStill(const ProcessId& process) {
+  const std::optional<Stat> now = ReadStat(process.pid);
+  return !now.has_value() || now->id != process || !now->alive() || now->state == 'T' ||
+         now->state == 't';
+}
+
 bool SendSignal(const ProcessId& process, int signal) {
 #if defined(SYS_pidfd_open) && defined(SYS_pidfd_send_signal)
   // The descriptor holds on to the process, so that the check of its start time and the signal

@@ -150,6 +150,12 @@ bool IsAlive(const ProcessId& process) {
   return now.has_value() && IdOf(*now) == process && !IsZombie(*now);
 }
 
+bool StandsStill(const ProcessId& process) {
+  const std::optional<kinfo_proc> now = Find(process.pid);
+  return !now.has_value() || IdOf(*now) != process || IsZombie(*now) ||
+         now->kp_proc.p_stat == SSTOP;
+}
+
 bool SendSignal(const ProcessId& process, int signal) {
   const std::optional<kinfo_proc> now = Find(process.pid);
   return now.has_value() && IdOf(*now) == process && kill(process.pid, signal) == 0;

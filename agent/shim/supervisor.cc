@@ -32,10 +32,11 @@ constexpr absl::Duration kGuardInterval = absl::Seconds(5);
 constexpr absl::Duration kKillInterval = absl::Milliseconds(100);
 // A job that forks faster than it can be frozen is signalled as it is.
 constexpr int kFreezeRounds = 50;
+// What does not stand still after that many looks waits for a device, or for a child (vfork).
+constexpr int kIdleRounds = 10;
 constexpr absl::Duration kWriteRetry = absl::Milliseconds(500);
 // The time after which a job's Python has loaded what it needs.
 constexpr absl::Duration kListPackagesAfter = absl::Seconds(60);
-constexpr unsigned kListPackagesWithinS = 20;
 // The longest poll. poll's time stops while the machine is suspended.
 constexpr absl::Duration kLongestWait = absl::Seconds(10);
 // The largest number of sync tries. A stream whose fdatasync keeps failing has lost bytes already,
@@ -255,30 +256,10 @@ void Supervisor::TakeNews(absl::string_view line) {
 void Supervisor::ListPackages() {
   if (setting_up_ || news_.valid()) return;  // still at its setup
   list_packages_at_ = absl::InfiniteDuration();
-  int fds[2];
-  if (state_ != State::kRunning || pipe(fds) != 0) return;
-  UniqueFd read_end(fds[0]), write_end(fds[1]);
-  if (fcntl(fds[0], F_SETFD, FD_CLOEXEC) != 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0) return;
+  if (state_ != State::kRunning) return;
   std::vector<pid_t> pids;
   for (const ProcessId& process : Tree().found) pids.push_back(process.pid);
-  const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid < 0) return;
-  if (pid > 0) {
-    news_ = std::move(read_end);
-    return;
-  }
-  // A file system that hangs must hold up neither the job's output nor its end.
-  dup2(write_end.get(), STDIN_FILENO);
-  CloseFrom(STDERR_FILENO + 1);
-  signal(SIGALRM, SIG_DFL);
-  signal(SIGTERM, SIG_DFL);
-  alarm(kListPackagesWithinS);
-  if (!DieWithParent(parent)) _exit(1);
-  for (const LifecycleEvent& event : PackageEvents(attempt_, PackagesOfProcesses(pids))) {
-    (void)WriteAll(STDIN_FILENO, FormatLifecycleEvent(event), "news");
-  }
-  _exit(0);
+  news_ = ListPackagesApart(pids, attempt_);
 }
 
 void Supervisor::Reap() {
@@ -348,15 +329,19 @@ ProcessSearch Supervisor::Tree() const {
 
 std::vector<ProcessId> Supervisor::FreezeTree() const {
   std::vector<ProcessId> frozen;
-  for (int round = 0; round < kFreezeRounds; ++round) {
+  int idle = 0;
+  for (int round = 0; round < kFreezeRounds && idle < kIdleRounds; ++round) {
     const size_t before = frozen.size();
+    // A fork that has begun ends before its process stands still.
+    const bool still = absl::c_all_of(frozen, StandsStill);
     const ProcessSearch tree = Tree();
     for (const ProcessId& process : tree.found) {
       if (absl::c_linear_search(frozen, process)) continue;
       SendSignal(process, SIGSTOP);
       frozen.push_back(process);
     }
-    if (frozen.size() == before && !tree.unsure) break;
+    if (frozen.size() == before && still && !tree.unsure) break;
+    idle = frozen.size() == before ? idle + 1 : 0;
   }
   return frozen;
 }
