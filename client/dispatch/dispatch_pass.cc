@@ -174,7 +174,7 @@ class Joins {
     if (!record.ok()) return false;
     for (const Lease& lease : leases_) {
       if (RentedNodeName(lease.provider, lease.instance_id) != machine.name) continue;
-      if (!FitsRun(record->spec, lease, batch.agreed_usd_per_hour, now_ms_)) return false;
+      if (!FitsRun(record->spec, lease, batch.agreed_usd_per_hour)) return false;
       return CheckMoney(batch, record->spec, lease).ok();
     }
     return false;

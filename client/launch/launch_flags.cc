@@ -218,6 +218,7 @@ absl::Status CheckOnFlags(const LaunchFlags& flags) {
 }
 
 void AddResumeFlags(FlagSet& set, LaunchFlags& flags) {
+  set.Option("--from", flags.from, "Begin with this checkpoint here, not with the newest");
   set.Switch("--anew", flags.anew, "Begin anew when no checkpoint is at home");
   AddHowAndWhere(set, flags);
   AddLimits(set, flags);

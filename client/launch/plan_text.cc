@@ -86,7 +86,7 @@ void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
   }
   for (const Market& market : plan.rental.markets) {
     const bool chosen = plan.rental.has_machine() && market.name == MarketOf(plan);
-    if (!chosen || market.provider->traits().self_release) continue;
+    if (!chosen || market.provider->traits().self_release()) continue;
     lines.push_back(
         absl::StrCat("          ", market.name,
                      " gives machines no key to end their own bill: if this laptop never comes "

@@ -68,7 +68,7 @@ std::string DescribeEarlyEnd(const Lease& lease, int64_t now_ms) {
   const int64_t needed_ms = (lease.limits.time_s + lease.limits.salvage_s) * 1000;
   if (from_ms == 0 || lease.ends_ms >= from_ms + needed_ms) return "";
   return absl::StrCat(lease.provider, "/", lease.instance_id, " (", RunOf(lease),
-                      "): its host takes it back at ", FormatRfc3339(lease.ends_ms), ", in ",
+                      "): it is taken back at ", FormatRfc3339(lease.ends_ms), ", in ",
                       HumanDuration(absl::Milliseconds(lease.ends_ms - now_ms)),
                       "; what is not at home by then stays on a disk that bills, or is lost");
 }

@@ -12,6 +12,7 @@
 #include "client/market/instance_target.h"
 #include "client/node/make_links.h"
 #include "client/rent/lease_limits.h"
+#include "client/rent/market_expiry.h"
 #include "client/spec/job_spec.h"
 #include "common/base/status_macros.h"
 #include "gpuctl/v1/agent.pb.h"
@@ -32,11 +33,14 @@ bool MayHaveTheGpus(const RunSpec& spec, const Lease& lease, const gpuctl::v1::H
   return by_name && node.gpus_size() < lease.gpu_count;
 }
 
-// True when a market that can be asked here has the machine's account.
-bool CanBeEnded(Ledger& ledger, const std::vector<Market>& markets, const Lease& lease) {
-  return std::any_of(markets.begin(), markets.end(), [&](const Market& market) {
-    return market.name == lease.provider && CheckAccount(ledger, *market.provider, lease).ok();
-  });
+// Returns the market that has the machine's account, if it can be asked here; else null.
+Provider* WhoCanEnd(Ledger& ledger, const std::vector<Market>& markets, const Lease& lease) {
+  for (const Market& market : markets) {
+    if (market.name == lease.provider && CheckAccount(ledger, *market.provider, lease).ok()) {
+      return market.provider.get();
+    }
+  }
+  return nullptr;
 }
 
 // Returns the run's limits on that machine: within the cost that was agreed to, beside what the
@@ -61,8 +65,12 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
   for (const Lease& lease : leases) {
     if (lease.state != LeaseState::kRented || lease.claimed_ms == 0 || lease.address.host.empty() ||
-        !FitsRun(*request.spec, lease, request.agreed_usd_per_hour.value_or(0), context.NowMs()) ||
-        !CanBeEnded(ledger, markets, lease)) {
+        !FitsRun(*request.spec, lease, request.agreed_usd_per_hour.value_or(0))) {
+      continue;
+    }
+    Provider* const provider = WhoCanEnd(ledger, markets, lease);
+    if (provider == nullptr || (EndsTooSoon(*request.spec, lease.ends_ms, context.NowMs()) &&
+                                !provider->traits().expiry.can_move)) {
       continue;
     }
     const absl::StatusOr<LeaseLimits> limits = LimitsOn(request, lease, context.NowMs());
@@ -101,6 +109,8 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     if (others_wait) {
       renewed.limits.salvage_s = std::max(renewed.limits.salvage_s, lease.limits.salvage_s);
     }
+    RETURN_IF_ERROR(Prolong(ledger, renewed, *request.spec, context.clock.Now(),
+                            [provider] { return provider; }));
     RETURN_IF_ERROR(ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits,
                                   GpusOfUse(*request.spec)));
     RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,
@@ -117,8 +127,8 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
 
 }  // namespace
 
-bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour, int64_t now_ms) {
-  if (spec.spot != lease.spot || EndsTooSoon(spec, lease.ends_ms, now_ms)) return false;
+bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour) {
+  if (spec.spot != lease.spot) return false;
   if (most_usd_per_hour > 0 && lease.usd_per_hour() > most_usd_per_hour) return false;
   if (spec.max_price_usd_per_hour.has_value() &&
       lease.usd_per_hour() > *spec.max_price_usd_per_hour) {

@@ -15,8 +15,8 @@
 namespace gpuctl {
 
 // True when a machine of ours is what `spec` asks for, as far as the ledger tells, and costs at
-// most `most_usd_per_hour` (0: any price).
-bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour, int64_t now_ms);
+// most `most_usd_per_hour` (0: any price). Does not ask when its host takes it back.
+bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour);
 
 // Takes an idle machine of ours that fits, costs no more than was agreed to for the run, and
 // belongs to the account of one of `markets`: no other can be ended from here. Returns nothing when

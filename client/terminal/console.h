@@ -101,6 +101,9 @@ class Console {
   VerbText* describe = nullptr;
 };
 
+// Returns an error as it is in JSON documents: code, message, hint, exit code and source.
+nlohmann::ordered_json ErrorToJson(const absl::Status& status);
+
 // Returns the lines that show an excerpt: the file's line, made safe, and a caret below its place.
 std::vector<std::string> ExcerptLines(const Excerpt& excerpt);
 

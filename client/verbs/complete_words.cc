@@ -164,9 +164,9 @@ class LineCompleter {
 
   void Argument(size_t number) {
     if (verb_ == "cp") return Place();
-    if (number < usage_.arguments.size()) return FillSlot(usage_.arguments[number], "");
-    if (!usage_.arguments.empty() && usage_.arguments.back().repeated) {
-      FillSlot(usage_.arguments.back(), "");
+    for (size_t i = 0; i < usage_.arguments.size() && i <= number; ++i) {
+      // "RUN... PATTERN..." may have another run where the first pattern could stand.
+      if (i == number || usage_.arguments[i].repeated) FillSlot(usage_.arguments[i], "");
     }
   }
 

@@ -213,7 +213,7 @@ Check CheckAccount(CommandContext& context, const MarketFacts& facts) {
   if (!offers.ok()) return failed(offers.status());
   absl::StrAppend(&check.found, " accepted, ", offers->size(), " offers, ", instances->size(),
                   " instances; not known: the balance");
-  if (!provider.traits().self_release) {
+  if (!provider.traits().self_release()) {
     absl::StrAppend(&check.found, "; its machines cannot end their own bill");
   }
   return check;

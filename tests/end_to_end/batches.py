@@ -326,6 +326,45 @@ def test_results_name_the_best_run(l):
                                                "nothing").stderr
 
 
+def test_pull_brings_several_runs_each_into_its_own_directory(l):
+    script = ("echo '{\"type\":\"step\",\"step\":1,\"loss\":'$V',\"f1\":'$V'}' > $GPUCTL_METRICS; "
+              "[ $V = 3 ] || echo $V > result.txt")
+    l.run("submit", "--name", "homes", "--host", "local", "--sweep", "v=1,2,3", "--no-workdir",
+          "--artifacts", "*.txt", "--", "bash", "-c", script)
+    l.run("wait", "--batch", "homes")
+
+    def brought(folder):
+        path = os.path.join(l.work, folder, "result.txt")
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+    # One that has nothing holds no other up, and the exit code tells.
+    runs = l.json("pull", "homes-3", "homes-1", "homes-2", "homes-1", code=1)["runs"]
+    assert [run["name"] for run in runs] == ["homes-3", "homes-1", "homes-2"], runs
+    assert [run["error"] is None for run in runs] == [False, True, True], runs
+    assert runs[0]["error"]["cause"] == "nothing-to-bring", runs[0]
+    assert (brought("homes-1"), brought("homes-2")) == ("1\n", "2\n")
+    said = l.run("pull", "--batch", "homes", "--to", "all", code=1).stderr
+    assert b"2 of 3 runs came" in said and b"pull homes-3: " in said, said
+    assert (brought("all/homes-1"), brought("all/homes-2")) == ("1\n", "2\n")
+    # Whatever is no whole name of a run is a pattern, of each run.
+    l.run("pull", "homes-1", "homes-2", "res*", "--to", "some")
+    assert (brought("some/homes-1"), brought("some/homes-2")) == ("1\n", "2\n")
+    said = l.run("pull", "homes-1", "homes-", code=1).stderr
+    assert b'no file matches "homes-"' in said, said
+
+    best = l.run("pull", "--best", "homes", "--to", "best")
+    assert b"the best run of homes is homes-1" in best.stderr, best
+    assert brought("best") == "1\n"
+    best = l.json("pull", "--best", "homes", "--metric", "f1", code=1)
+    assert best["error"]["cause"] == "nothing-to-bring" and "homes-3" in best["error"]["message"], best
+    assert b"has a value of none" in l.run("pull", "--best", "homes", "--metric", "none", code=1).stderr
+    for wrong in (["--best", "homes", "homes-1"], ["--best", "homes", "--batch", "homes"],
+                  ["homes-1", "--metric", "f1"], ["homes-1", "homes-2", "--watch"],
+                  ["--best", "homes", "--goal", "most"], ["--batch", "nothing"], ["homes"]):
+        l.run("pull", *wrong, code=2)
+
+
 def test_a_machine_that_does_not_answer_leaves_its_runs_to_the_other(l):
     with socket.socket() as gone:
         gone.bind(("127.0.0.1", 0))

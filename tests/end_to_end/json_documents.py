@@ -113,6 +113,8 @@ def test_of_batches(w):
     lines(w, "wait", "batch_line", args=["--batch", "grid", "--timeout", "50s"])
     lines(w, "queue", "line", args=["grid"])
     has(w, "queue", "results", args=["grid", "--results"])
+    has(w, "pull", "several", args=["--batch", "grid"], code=1)
+    lines(w, "pull", "several_line", "several_line", args=["grid-1", "grid-2"], code=1)
     lines(w, "queue", "results_line", "results_line", args=["grid", "--results"])
     has(w, "queue", "pass", args=["--pass", "--patience", "1"])
     w.run(*grid, "--name", "held", "--", "sleep", "600")
