@@ -125,6 +125,7 @@ class Starter {
     flags.note = DescribeParameters(entry_.parameters).substr(0, kMostOfNote);
     flags.detach = flags.yes = true;
     RunSpec spec = std::move(record.spec);
+    own_max_price_ = spec.max_price_usd_per_hour.has_value();
     if (!rents()) {
       ForOwnMachine(host_, flags, spec);
     } else if (batch_.agreed_usd_per_hour > 0) {
@@ -256,7 +257,10 @@ class Starter {
   // Lets the entry wait after a failed start, or gives it up. It is not claimed.
   absl::Status Failed(const absl::Status& status) {
     const int64_t now_ms = context_.NowMs();
-    const std::string why(status.message());
+    std::string why(status.message());
+    if (rents() && ExitCodeOf(status) == kExitCapacity && !own_max_price_) {
+      why += "; the same submit again with --max-price allows more";
+    }
     context_.Say(absl::StrCat(entry_.name, ": ", why));
     if (CauseOf(status) == kMachineTaken) {
       return batches_.SetWaiting(entry_.entry_id, why,
@@ -289,6 +293,7 @@ class Starter {
   const std::string join_;  // the rented machine that it shares; "" for none
   Entry entry_;
   JoinCost join_cost_;          // on that one
+  bool own_max_price_ = false;  // of its run file, which a submit does not change
   bool others_refuse_ = false;  // other batches on it cannot pay for that
   std::string idle_lease_;      // of the idle machine that the plan uses; "" for none
 };

@@ -103,7 +103,7 @@ absl::Status Submission::CheckBefore() const {
 
 // A run that is rented for now needs an offer; one that is rented later needs at least a price.
 absl::Status Submission::CheckMachines() const {
-  if (before_.has_value() && before_->over()) return absl::OkStatus();
+  if (is_over()) return absl::OkStatus();
   for (const Source& source : sources_) {
     const LaunchPlan& plan = source.plan;
     if (!plan.rents || plan.rental.has_machine()) continue;

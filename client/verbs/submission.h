@@ -70,6 +70,8 @@ class Submission {
   const Source& first() const { return sources_.front(); }
   // The batch of the same name and content that was submitted before.
   const std::optional<BatchView>& before() const { return before_; }
+  // True when that one has nothing left to do. A schedule that ended goes on.
+  bool is_over() const { return before_.has_value() && before_->over() && !schedule_.has_value(); }
 
   // Returns the most that all may cost, in USD.
   double MostCost() const {

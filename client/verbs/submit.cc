@@ -251,7 +251,7 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
     }
     return kExitOk;
   }
-  if (submission.before().has_value() && submission.before()->over()) {
+  if (submission.is_over()) {
     return TellItIsOver(context, *runs, *batches, *submission.before());
   }
   ASSIGN_OR_RETURN(const bool agreed, Agrees(context, submission));

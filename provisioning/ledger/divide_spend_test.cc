@@ -67,6 +67,19 @@ TEST(DivideSpend, TheTimeWithoutARunIsIdle) {
   EXPECT_NEAR(Of(Machine({Use("a", 0, 2, 1)}), "a", 4), 32, 1e-6);
 }
 
+TEST(DivideSpend, ManyRunsOneAfterAnother) {
+  std::vector<LeaseUse> uses;
+  for (int i = 0; i < 10'000; ++i) {
+    uses.push_back({absl::StrCat("r-", i), "run", kBegin + i * 1000, 8, kBegin + (i + 1) * 1000});
+  }
+  const Lease lease = Machine(std::move(uses));
+  const SpendParts parts = DivideSpend(lease, 0, kEver, kBegin + 10'000'000);
+  for (const SpendParts::Part& part : parts.of_uses) {
+    ASSERT_NEAR(part.own.high_usd, 8.0 / 3600, 1e-9);
+    ASSERT_EQ(part.idle.high_usd, 0);
+  }
+}
+
 TEST(DivideSpend, WhatAnOlderGpuctlNotedEndsWhereTheNextBegins) {
   const Lease lease = Machine({{"a", "a-1", kBegin}, {"b", "b-1", kBegin + kHour}});
   EXPECT_NEAR(Of(lease, "a", 3), 8, 1e-6);

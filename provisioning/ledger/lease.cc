@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 
@@ -132,22 +133,34 @@ void WalkBill(const Lease& lease, const Bill& bill, const Own& own, const Idle& 
   if (bill.to <= bill.from || lease.uses.empty()) return;
   const std::vector<Span> spans = SpansOf(lease, bill);
   std::vector<int64_t> times = {bill.from, bill.to};
-  for (const Span& span : spans) times.insert(times.end(), {span.from, span.to});
+  std::vector<size_t> coming(spans.size());  // the next one is the last
+  for (size_t i = 0; i < spans.size(); ++i) {
+    times.insert(times.end(), {spans[i].from, spans[i].to});
+    coming[i] = i;
+  }
   std::sort(times.begin(), times.end());
+  std::sort(coming.begin(), coming.end(), [&spans](size_t a, size_t b) {
+    return std::tie(spans[a].from, a) > std::tie(spans[b].from, b);
+  });
+  std::vector<size_t> active;
+  size_t last = 0;  // of those that are over
+  int64_t last_to = bill.from;
   for (size_t t = 0; t + 1 < times.size(); ++t) {
     const int64_t from = times[t], to = times[t + 1];
     if (to <= from) continue;
+    for (; !coming.empty() && spans[coming.back()].from <= from; coming.pop_back()) {
+      active.push_back(coming.back());
+    }
+    const auto over = [&](size_t i) {
+      if (spans[i].to > from) return false;
+      if (std::tie(spans[i].to, i) >= std::tie(last_to, last)) last = i, last_to = spans[i].to;
+      return true;
+    };
+    active.erase(std::remove_if(active.begin(), active.end(), over), active.end());
     double weights = 0;
-    size_t last = 0;  // of those that are over
-    for (size_t i = 0; i < spans.size(); ++i) {
-      if (spans[i].from <= from && spans[i].to >= to) weights += spans[i].weight;
-      const bool later = spans[last].to > from || spans[i].to >= spans[last].to;
-      if (spans[i].to <= from && later) last = i;
-    }
-    if (weights <= 0) idle(last, from, to);
-    for (size_t i = 0; weights > 0 && i < spans.size(); ++i) {
-      if (spans[i].from <= from && spans[i].to >= to) own(i, from, to, spans[i].weight / weights);
-    }
+    for (const size_t i : active) weights += spans[i].weight;
+    if (active.empty()) idle(last, from, to);
+    for (const size_t i : active) own(i, from, to, spans[i].weight / weights);
   }
 }
 

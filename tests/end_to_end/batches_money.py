@@ -155,6 +155,30 @@ def test_what_was_submitted_before(w):
     check_ran_once(w, "again.ran", ["1", "2"])
 
 
+def test_a_later_submit_may_pay_more(w):
+    only_offers(w, 0.20)
+    args = ["--name", "dear", *ONE, "--sweep", "v=1,2", *gated(w, "dear.ran", "go")]
+    w.run("submit", "-y", *args)
+    eventually(lambda: len(notes(w, "dear.ran")) == 1, "one runs")
+    w.run("down", "--all", "-y", "--force")
+    only_offers(w, 0.60)
+
+    def told():
+        w.run("queue")
+        why = batch(w, "dear", "--offline")["entries"][1]["why"] or ""
+        return "nearest: RTX-4090:1 at vast, 0.6" in why and "with --max-price allows more" in why
+
+    eventually(told, "the next price is told")
+    assert w.alive() == [], w.alive()
+    w.run("submit", "-y", "--max-price", "1", *args)
+    w.advance(1200)
+    open_gate(w, "go")
+    w.run("wait", "--batch", "dear", "--timeout", "3m", code=None)
+    found = batch(w, "dear")
+    assert (found["done"], found["cancelled"]) == (1, 1), found
+    w.run("down", "--all", "-y", "--force")
+
+
 def test_a_batch_packs_onto_the_machine_of_another(w):
     w.run("submit", "-y", "--name", "wide", *EIGHT, "--gpus", "4", *gated(w, "wide.ran", "go"))
     all_run(w, "wide", 1)
