@@ -27,7 +27,8 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
       "Starts a run and shows it until it ends; its exit code becomes gpuctl's.",
       "The work directory is sent without .git, what .gitignore and .gpuctlignore leave\n"
       "out, and files that look like secrets (gpuctl sync --dry-run lists the rest); what\n"
-      "the machine has already is not sent again. Ctrl-C leaves the run running.\n\n"
+      "the machine has already is not sent again. Ctrl-C leaves the run running. Without\n"
+      "--max-price nothing is rented that costs over a quarter more than the plan shows.\n\n"
       "  gpuctl launch -- python train.py\n"
       "  gpuctl launch run.yaml --host ada@gpu.example -d\n"
       "  gpuctl launch --gpu H100 --secret HF_TOKEN --time 6h -- ./train.sh\n"

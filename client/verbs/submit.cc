@@ -84,10 +84,10 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   parser.Switch("-y,--yes", launch.yes, "Do not ask; also send large work directories");
   parser.Option("--host", flags.hosts, "Machine to use, as for launch, or local; several times")
       .Group("Machine");
-  parser.Option("--on", launch.on, "Machine to use: that of this RUN, or of this name in gpuctl ps")
-      .Group("Machine");
   parser.Option("-p,--port", launch.target.port, "Their ssh port").Range(1, 65535).Group("Machine");
   parser.Option("-i,--identity", launch.target.identity, "Private key for them").Group("Machine");
+  parser.Option("--on", launch.on, "Machine to use: that of this RUN, or of this name in gpuctl ps")
+      .Group("Machine");
   AddResourceFlags(parser, "Machine", /*image=*/true, launch.resources);
   AddJobFlags(parser, launch);
   parser.OneValueEach();

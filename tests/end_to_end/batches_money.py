@@ -161,7 +161,7 @@ def test_a_later_submit_may_pay_more(w):
     w.run("submit", "-y", *args)
     eventually(lambda: len(notes(w, "dear.ran")) == 1, "one runs")
     w.run("down", "--all", "-y", "--force")
-    only_offers(w, 0.60)
+    w.sim.price(service="vast", item=9_300_000, usd_per_hour=0.60)
 
     def told():
         w.run("queue")
@@ -169,7 +169,7 @@ def test_a_later_submit_may_pay_more(w):
         return "nearest: RTX-4090:1 at vast, 0.6" in why and "with --max-price allows more" in why
 
     eventually(told, "the next price is told")
-    assert w.alive() == [], w.alive()
+    assert w.alive() == [] and len(notes(w, "dear.ran")) == 1, w.books()
     w.run("submit", "-y", "--max-price", "1", *args)
     w.advance(1200)
     open_gate(w, "go")
