@@ -30,6 +30,12 @@ std::function<std::optional<absl::Duration>()> SkewOf(const Market& market) {
   return [skew = market.skew] { return skew == nullptr ? std::nullopt : skew->Get(); };
 }
 
+// True when gpuctl recorded the end by itself, and the run may be found alive.
+bool MayBeUndone(const RunEnd& end) {
+  return end.source == EndSource::kGpuctl && end.state == gpuctl::v1::JOB_STATE_LOST &&
+         !IsPreempted(end);
+}
+
 }  // namespace
 
 Holdings::Holdings(CommandContext& context, MarketOpener open_markets)
@@ -90,7 +96,7 @@ void Holdings::NoteEnds() {
   if (!runs.ok()) return;
   for (const std::string& run_id : *using_runs) {
     const absl::StatusOr<RunRow> row = (*runs)->Get(run_id);
-    if (!row.ok() || !row->end.has_value()) continue;
+    if (!row.ok() || !row->end.has_value() || MayBeUndone(*row->end)) continue;
     if (!ledger_->UseEnded(run_id, row->end->ended_ms).ok()) return;
   }
 }

@@ -187,6 +187,11 @@ std::string DescribeCounts(const BatchView& view) {
   return absl::StrJoin(parts, ", ");
 }
 
+void TellOfGivingUp(CommandContext& context, const BatchView& view) {
+  if (!view.gives_up()) return;
+  context.Say(absl::StrCat(view.batch.name, ": no more of it start: ", WhyItGivesUp(view)));
+}
+
 absl::StatusOr<nlohmann::json> MakePass(absl::Duration patience, int signal_fd) {
   ASSIGN_OR_RETURN(const ProgramEnd end,
                    RunsThisProgram(signal_fd)({"queue", "--pass", "--patience",

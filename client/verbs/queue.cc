@@ -122,11 +122,6 @@ void PrintEntries(CommandContext& context, const BatchView& view) {
   }
 }
 
-void TellOfGivingUp(CommandContext& context, const BatchView& view) {
-  if (!view.gives_up()) return;
-  context.Say(absl::StrCat(view.batch.name, ": no more of it start: ", WhyItGivesUp(view)));
-}
-
 absl::Status Print(CommandContext& context, Holdings& holdings, BatchStore& batches,
                    const QueueFlags& flags, const std::vector<BatchView>& views) {
   std::vector<BatchMoney> money;

@@ -213,6 +213,7 @@ absl::StatusOr<int> TellItIsOver(CommandContext& context, RunStore& runs, BatchS
   RETURN_IF_ERROR(PrintSubmitted(context, runs, batches, name, /*again=*/true));
   context.Say(absl::StrCat(name, " was submitted before and is over: ", DescribeCounts(before),
                            "; nothing is left to do"));
+  TellOfGivingUp(context, before);
   if (CountOf(before, EntryPhase::kDone) < static_cast<int>(before.entries.size())) {
     context.Hint("another --name runs it again");
   }

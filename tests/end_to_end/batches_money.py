@@ -256,7 +256,8 @@ def test_no_more_start_after_so_many_failures(w):
     fails = ["--no-workdir", "--", "bash", "-c", "exit 3"]
     w.run("submit", "-y", "--name", "bad", *ONE, "--max-failures", "2", "--sweep",
           "v=" + ",".join(values(5)), *fails)
-    w.run("wait", "--batch", "bad", "--timeout", "3m", code=None)
+    done = w.run("wait", "--batch", "bad", "--timeout", "3m", code=3)
+    assert b"bad: no more of it start: 2 runs failed (--max-failures 2)" in done.stderr, done
     found = batch(w, "bad", "--offline")
     assert (found["failed"], found["cancelled"], found["over"]) == (2, 3, True), found
     assert found["gave_up"] == "2 runs failed (--max-failures 2)", found
