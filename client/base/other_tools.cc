@@ -45,7 +45,7 @@ constexpr OtherWord kOtherWords[] = {
     {"--gres", "--gpu MODEL:8 for the machine, and --gpus 1 for a run's share of it"},
     {"--gpus-per-task", "--gpus"},
     {"--gpus-per-node", "--gpu MODEL:8"},
-    {"--array", "submit --sweep i=0,1,2 --max-parallel 2"},
+    {"--array", "submit --sweep i=0..5 --max-parallel 2"},
     {"--dependency", "submit --after RUN, which is Slurm's afterok"},
     {"--begin", "submit --every, for a job that comes again"},
     {"--job-name", "--name"},

@@ -7,9 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "client/base/flag_set.h"
+#include "client/config/resource_flags.h"
 #include "client/config/settings.h"
 #include "client/launch/resolve_target.h"
-#include "client/launch/resource_flags.h"
 #include "client/runs/context.h"
 #include "client/spec/run_spec.h"
 

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/batch/batch_store.h"
@@ -26,6 +27,7 @@
 #include "client/results/pull_files.h"
 #include "client/spec/launch_record.h"
 #include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
 #include "client/verbs/batch_text.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -106,7 +108,8 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   AddResourceFlags(parser, "Machine", /*image=*/true, launch.resources);
   AddJobFlags(parser, launch);
   parser.OneValueEach();
-  parser.Option("--sweep", flags.sweep, "NAME=VALUE,VALUE ...: a grid of parameters");
+  parser.Option("--sweep", flags.sweep,
+                "NAME=VALUE,VALUE ...: a grid of parameters; 0..5 is a range");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   flags.sampled = sample.given();
   flags.seeded = seed.given();
@@ -154,7 +157,7 @@ absl::StatusOr<std::vector<Parameters>> ReadParameters(const SubmitFlags& flags)
     absl::StatusOr<ParameterAxis> axis = ParseAxis(word);
     if (!axis.ok()) {
       return UsageError(absl::StrCat("--sweep: ", axis.status().message()),
-                        "for example --sweep lr=1e-4,2e-4 rank=8,16");
+                        "for example --sweep lr=1e-4,2e-4 rank=8,16 seed=0..4");
     }
     axes.push_back(*std::move(axis));
   }
@@ -236,6 +239,22 @@ class Submission {
   std::optional<Schedule> schedule_;
   double one_usd_ = 0, bound_usd_ = 0;
 };
+
+// Names ours for "afterok:42" and the like, which Slurm's --dependency takes.
+absl::Status CheckNoSlurmDependency(const std::string& name) {
+  const std::vector<std::string> parts = absl::StrSplit(name, ':');
+  const std::string& word = parts.front();
+  if (parts.size() < 2 || !absl::StartsWith(word, "after")) return absl::OkStatus();
+  const std::string run = parts[1].empty() ? "RUN" : parts[1];
+  if (word == "afterok") {
+    return UsageError(absl::StrCat("--after: \"", word, ":\" is Slurm's, and what --after means"),
+                      absl::StrCat("--after ", TypedName(run, "RUN"), " alone"));
+  }
+  return UsageError(
+      absl::StrCat("--after: \"", word, ":\" is Slurm's; here --after waits for success only"),
+      absl::StrCat("--after ", TypedName(run, "RUN"),
+                   " waits for its success; gpuctl wait RUN in a script waits for any end"));
+}
 
 absl::Status Submission::ReadHosts() {
   TargetFlags target = flags_.launch.target;
@@ -325,6 +344,7 @@ absl::StatusOr<std::vector<std::string>> Submission::Resolve(
     const std::vector<std::string>& names) {
   std::vector<std::string> references;
   for (const std::string& name : names) {
+    RETURN_IF_ERROR(CheckNoSlurmDependency(name));
     if (const absl::StatusOr<Batch> batch = batches_.Get(name); batch.ok()) {
       ASSIGN_OR_RETURN(const std::vector<Entry> of_batch, batches_.Entries(batch->batch_id));
       for (const Entry& entry : of_batch) {

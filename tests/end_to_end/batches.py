@@ -132,6 +132,19 @@ def test_words_of_other_tools_are_named(l):
         assert b"is a script, no run file" in done.stderr and b"-- " + program in done.stderr, done
 
 
+def test_ranges_and_dependencies_of_slurm_are_named(l):
+    done = l.run("submit", "--name", "ranged", "--host", "local", "--sweep", "i=0-5", "--no-workdir",
+                 "--", "true", code=2)
+    assert b'"0-5" is one value and no range; 0..5 stands for all' in done.stderr, done
+    out = l.run("submit", "--name", "ranged", "--host", "local", "--sweep", "i=3..5", "--no-workdir",
+                "--dry-run", "--json", "--", "true").stdout
+    assert json.loads(out)["plan"]["runs"] == 3, out
+    for word, ours in (("afterok:ranged", b"--after ranged alone"),
+                       ("afterany:ranged", b"waits for its success")):
+        done = l.run("submit", "--host", "local", "--after", word, "--no-workdir", "--", "true", code=2)
+        assert b"is Slurm's" in done.stderr and ours in done.stderr, done
+
+
 def test_a_sweep_goes_on_when_its_client_is_killed(l):
     values = [str(i) for i in range(6)]
     with two_hosts(l) as hosts:
