@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -10,18 +11,27 @@
 namespace gpuctl {
 namespace {
 
+constexpr absl::Duration kLookInterval = absl::Milliseconds(500);
+constexpr absl::Duration kLookSoon = absl::Milliseconds(20);
+constexpr int kCleanLooks = 2;
+constexpr absl::Duration kUnsureAtMost = absl::Minutes(1);
+// A sweep kills what it finds; what it cannot tell holds it up no longer than that.
+constexpr absl::Duration kSweepUnsureAtMost = absl::Seconds(1);
+
 // Kills the listed processes, and others by `kill_more`, until none is left and `more_left` is
 // false.
 absl::Status Sweep(absl::string_view what, absl::Duration patience, Clock& clock,
-                   const std::function<std::vector<ProcessId>()>& list,
+                   const std::function<ProcessSearch()>& search,
                    const std::function<void()>& kill_more, const std::function<bool()>& more_left) {
   constexpr absl::Duration kInterval = absl::Milliseconds(2);
-  const absl::Duration end = clock.SinceBoot() + patience;
+  const absl::Duration begin = clock.SinceBoot();
+  const absl::Duration end = begin + patience;
   while (true) {
     kill_more();
     // The list is made anew each time, because a process may have forked before the signal.
-    const std::vector<ProcessId> left = list();
-    if (left.empty() && !more_left()) return absl::OkStatus();
+    const auto [left, may_be_more] = search();
+    const bool unsure = may_be_more && clock.SinceBoot() < begin + kSweepUnsureAtMost;
+    if (left.empty() && !unsure && !more_left()) return absl::OkStatus();
     for (const ProcessId& process : left) SendSignal(process, SIGKILL);
     if (clock.SinceBoot() >= end) {
       return absl::DeadlineExceededError(
@@ -34,10 +44,28 @@ absl::Status Sweep(absl::string_view what, absl::Duration patience, Clock& clock
 
 }  // namespace
 
+std::vector<ProcessId> JobProcesses(absl::string_view job_id) {
+  return SearchJobProcesses(job_id).found;
+}
+
+std::vector<ProcessId> ProcessesWith(absl::string_view assignment) {
+  return SearchProcessesWith(assignment).found;
+}
+
+std::optional<absl::Duration> OrphanSearch::Look() {
+  const ProcessSearch search = SearchJobProcesses(job_id_);
+  const absl::Duration now = clock_.SinceBoot();
+  unsure_since_ = search.unsure ? std::min(unsure_since_, now) : absl::InfiniteDuration();
+  const bool unsure = search.unsure && now - unsure_since_ < kUnsureAtMost;
+  clean_looks_ = search.found.empty() && !unsure ? clean_looks_ + 1 : 0;
+  if (clean_looks_ >= kCleanLooks) return std::nullopt;
+  return search.found.empty() ? kLookSoon : kLookInterval;
+}
+
 absl::Status SweepJob(const JobPaths& paths, absl::string_view job_id, absl::Duration patience,
                       Clock& clock) {
   const absl::Status status = Sweep(
-      absl::StrCat("job ", job_id), patience, clock, [&] { return JobProcesses(job_id); },
+      absl::StrCat("job ", job_id), patience, clock, [&] { return SearchJobProcesses(job_id); },
       [&] { KillJobCgroup(paths, job_id); }, [&] { return JobCgroupHasProcesses(paths, job_id); });
   if (status.ok()) RemoveJobCgroup(paths, job_id);
   return status;
@@ -45,14 +73,14 @@ absl::Status SweepJob(const JobPaths& paths, absl::string_view job_id, absl::Dur
 
 absl::Status SweepJob(absl::string_view job_id, absl::Duration patience, Clock& clock) {
   return Sweep(
-      absl::StrCat("job ", job_id), patience, clock, [&] { return JobProcesses(job_id); }, [] {},
-      [] { return false; });
+      absl::StrCat("job ", job_id), patience, clock, [&] { return SearchJobProcesses(job_id); },
+      [] {}, [] { return false; });
 }
 
 absl::Status SweepProcessesWith(absl::string_view assignment, absl::Duration patience,
                                 Clock& clock) {
   return Sweep(
-      assignment, patience, clock, [&] { return ProcessesWith(assignment); }, [] {},
+      assignment, patience, clock, [&] { return SearchProcessesWith(assignment); }, [] {},
       [] { return false; });
 }
 

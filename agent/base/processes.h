@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,37 @@ std::vector<ProcessId> JobProcesses(absl::string_view job_id);
 // environment, without this one.
 std::vector<ProcessId> ProcessesWith(absl::string_view assignment);
 
+// The result of one look at all processes.
+struct ProcessSearch {
+  std::vector<ProcessId> found;
+  // There was a process whose environment could not be read yet: it was in exec, or was ending. It
+  // may be one of those that were looked for.
+  bool unsure = false;
+};
+
+// Look for what JobProcesses and ProcessesWith return.
+ProcessSearch SearchJobProcesses(absl::string_view job_id);
+ProcessSearch SearchProcessesWith(absl::string_view assignment);
+
+// Finds out when a job's last process has ended, where this process does not adopt them. Not
+// thread-safe.
+class OrphanSearch {
+ public:
+  OrphanSearch(absl::string_view job_id, Clock& clock) : job_id_(job_id), clock_(clock) {}
+
+  // Looks now. Returns how long to wait before the next look; nothing when no process of the job is
+  // left. That takes two looks that find nothing, because a process may have a child, and end,
+  // between the list and the look at it. What cannot be told counts as the job's for at most a
+  // minute: it may be another program, in exec on a file system that hangs.
+  std::optional<absl::Duration> Look();
+
+ private:
+  const std::string job_id_;
+  Clock& clock_;
+  int clean_looks_ = 0;
+  absl::Duration unsure_since_ = absl::InfiniteDuration();  // since boot
+};
+
 // Kills those processes until none is left. DEADLINE_EXCEEDED when some are still there after
 // `patience`.
 absl::Status SweepProcessesWith(absl::string_view assignment, absl::Duration patience,
@@ -48,6 +80,10 @@ absl::Status SweepProcessesWith(absl::string_view assignment, absl::Duration pat
 
 // True while it is the same process and not a zombie. A signal still reaches a zombie.
 bool IsAlive(const ProcessId& process);
+
+// True when a stopped process really stands still, or is gone: it may make a child after the signal
+// until then.
+bool StandsStill(const ProcessId& process);
 
 // Sends `signal` if the process is still the same one. False when it is gone.
 bool SendSignal(const ProcessId& process, int signal);

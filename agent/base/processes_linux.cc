@@ -1,4 +1,5 @@
 #include <dirent.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -6,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <optional>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
@@ -22,6 +24,9 @@ struct Stat {
   ProcessId id;
   pid_t parent = 0;
   char state = '?';
+  bool of_kernel = false;
+  bool has_environment = false;  // maybe an empty one; not in exec, and not when it ends
+  bool empty_environment = false;
   bool alive() const { return state != 'Z' && state != 'X'; }
 };
 
@@ -43,6 +48,16 @@ std::optional<Stat> ReadStat(pid_t pid) {
     return std::nullopt;
   }
   stat.state = fields[kState][0];
+  constexpr size_t kFlags = 6, kStartCode = 23, kEnvStart = 47, kEnvEnd = 48;
+  constexpr uint64_t kKernelThread = 0x00200000;  // PF_KTHREAD
+  uint64_t flags = 0, code = 0, begin = 0, end = 0;
+  stat.of_kernel = absl::SimpleAtoi(fields[kFlags], &flags) && (flags & kKernelThread) != 0;
+  // In exec the end of the environment is first its beginning. Where its code lies is set last.
+  stat.has_environment = fields.size() > kEnvEnd && absl::SimpleAtoi(fields[kStartCode], &code) &&
+                         absl::SimpleAtoi(fields[kEnvStart], &begin) &&
+                         absl::SimpleAtoi(fields[kEnvEnd], &end) && code > 1 &&
+                         end != 0;  // 1: not for our eyes
+  stat.empty_environment = stat.has_environment && begin == end;
   return stat;
 }
 
@@ -58,27 +73,63 @@ std::vector<pid_t> AllPids() {
   return pids;
 }
 
-// True when the process was started with `marker` in its environment, and without `but_not`.
-bool HasMarker(pid_t pid, absl::string_view marker, absl::string_view but_not) {
-  constexpr int64_t kMostBytes = 8 << 20;
-  const auto block = ReadFileToString(absl::StrCat("/proc/", pid, "/environ"), kMostBytes);
-  if (!block.ok()) return false;
-  bool marked = false;
-  for (const absl::string_view entry : absl::StrSplit(*block, '\0')) {
-    marked = marked || entry == marker;
-    if (!but_not.empty() && entry == but_not) return false;
+// True when an environment has the entry `assignment` (NAME=value). A shell that reads its own
+// environment may have ended the name with a zero for that moment, as bash does.
+bool HasEntry(absl::string_view block, absl::string_view assignment) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(assignment, absl::MaxSplits('=', 1));
+  absl::string_view before;
+  for (const absl::string_view entry : absl::StrSplit(block, '\0')) {
+    if (entry == assignment || (before == parts.first && entry == parts.second)) return true;
+    before = entry;
   }
-  return marked;
+  return false;
 }
 
-std::vector<ProcessId> Marked(absl::string_view marker, absl::string_view but_not) {
-  std::vector<ProcessId> found;
-  for (const pid_t pid : AllPids()) {
-    if (pid == getpid() || !HasMarker(pid, marker, but_not)) continue;
+enum class Marked { kYes, kNo, kUnsure };
+
+// Returns whether the process was started with `marker` in its environment, and without `but_not`.
+// A process has no environment for a moment in exec, and at its end.
+Marked HasMarker(pid_t pid, absl::string_view marker, absl::string_view but_not) {
+  constexpr int64_t kMostBytes = 8 << 20;
+  constexpr int kMostTries = 100;
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    const auto block = ReadFileToString(absl::StrCat("/proc/", pid, "/environ"), kMostBytes);
+    // Another user's, or gone.
+    if (absl::IsFailedPrecondition(block.status()) || absl::IsNotFound(block.status())) {
+      return Marked::kNo;
+    }
+    if (block.ok() && !block->empty()) {
+      if (!but_not.empty() && HasEntry(*block, but_not)) return Marked::kNo;
+      return HasEntry(*block, marker) ? Marked::kYes : Marked::kNo;
+    }
     const std::optional<Stat> stat = ReadStat(pid);
-    if (stat.has_value() && stat->alive()) found.push_back(stat->id);
+    // No descriptor and no memory are passing troubles.
+    if (!stat.has_value() && absl::IsResourceExhausted(block.status())) return Marked::kUnsure;
+    if (!stat.has_value() || !stat->alive() || stat->of_kernel) return Marked::kNo;
+    if (block.ok() && stat->empty_environment) return Marked::kNo;
+    if (!stat->has_environment) sched_yield();  // else it has one since a moment ago
   }
-  return found;
+  return Marked::kUnsure;
+}
+
+ProcessSearch Search(absl::string_view marker, absl::string_view but_not) {
+  ProcessSearch search;
+  const std::vector<pid_t> pids = AllPids();
+  search.unsure = pids.empty() && errno != ENOENT;  // no descriptor or no memory for the list
+  for (const pid_t pid : pids) {
+    if (pid == getpid()) continue;
+    const Marked marked = HasMarker(pid, marker, but_not);
+    if (marked == Marked::kNo) continue;
+    const std::optional<Stat> stat = ReadStat(pid);
+    if (!stat.has_value() || !stat->alive()) continue;
+    if (marked == Marked::kUnsure) {
+      search.unsure = true;
+    } else {
+      search.found.push_back(stat->id);
+    }
+  }
+  return search;
 }
 
 }  // namespace
@@ -108,20 +159,24 @@ std::vector<ProcessId> Descendants(pid_t ancestor) {
 }
 
 std::vector<ProcessId> MarkedProcesses(absl::string_view job_id) {
-  return Marked(absl::StrCat("GPUCTL_JOB_ID=", job_id), "");
+  return Search(absl::StrCat("GPUCTL_JOB_ID=", job_id), "").found;
 }
 
-std::vector<ProcessId> JobProcesses(absl::string_view job_id) {
-  return Marked(absl::StrCat("GPUCTL_JOB_ID=", job_id), "GPUCTL_EXEC=1");
+ProcessSearch SearchJobProcesses(absl::string_view job_id) {
+  return Search(absl::StrCat("GPUCTL_JOB_ID=", job_id), "GPUCTL_EXEC=1");
 }
 
-std::vector<ProcessId> ProcessesWith(absl::string_view assignment) {
-  return Marked(assignment, "");
-}
+ProcessSearch SearchProcessesWith(absl::string_view assignment) { return Search(assignment, ""); }
 
 bool IsAlive(const ProcessId& process) {
   const std::optional<Stat> now = ReadStat(process.pid);
   return now.has_value() && now->id == process && now->alive();
+}
+
+bool StandsStill(const ProcessId& process) {
+  const std::optional<Stat> now = ReadStat(process.pid);
+  return !now.has_value() || now->id != process || !now->alive() || now->state == 'T' ||
+         now->state == 't';
 }
 
 bool SendSignal(const ProcessId& process, int signal) {

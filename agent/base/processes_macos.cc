@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/proc.h>
 #include <sys/sysctl.h>
@@ -65,8 +66,14 @@ std::vector<std::string> EnvironmentOf(pid_t pid) {
   if (sysctl(query, 2, &most, &bytes, nullptr, 0) != 0 || most <= 0) return {};
   std::string block(static_cast<size_t>(most), '\0');
   int arguments_query[] = {CTL_KERN, KERN_PROCARGS2, pid};
-  bytes = block.size();
-  if (sysctl(arguments_query, 3, block.data(), &bytes, nullptr, 0) != 0) return {};
+  constexpr int kMostTries = 20;
+  for (int tries = 1;; ++tries) {
+    bytes = block.size();
+    if (sysctl(arguments_query, 3, block.data(), &bytes, nullptr, 0) == 0) break;
+    // A process that is in exec has none for a moment.
+    if (tries == kMostTries || (errno != EINVAL && errno != EIO)) return {};
+    sched_yield();
+  }
   block.resize(bytes);
   // The number of arguments, the program's path, zeros, the arguments, the environment.
   int arguments = 0;
@@ -89,8 +96,8 @@ std::vector<std::string> EnvironmentOf(pid_t pid) {
   return entries;
 }
 
-std::vector<ProcessId> Marked(absl::string_view marker, absl::string_view but_not) {
-  std::vector<ProcessId> found;
+ProcessSearch Search(absl::string_view marker, absl::string_view but_not) {
+  ProcessSearch search;
   for (const kinfo_proc& process : AllProcesses()) {
     const pid_t pid = process.kp_proc.p_pid;
     if (pid == getpid() || IsZombie(process)) continue;
@@ -99,9 +106,9 @@ std::vector<ProcessId> Marked(absl::string_view marker, absl::string_view but_no
       marked = marked || entry == marker;
       other = other || (!but_not.empty() && entry == but_not);
     }
-    if (marked && !other) found.push_back(IdOf(process));
+    if (marked && !other) search.found.push_back(IdOf(process));
   }
-  return found;
+  return search;
 }
 
 }  // namespace
@@ -129,20 +136,24 @@ std::vector<ProcessId> Descendants(pid_t ancestor) {
 }
 
 std::vector<ProcessId> MarkedProcesses(absl::string_view job_id) {
-  return Marked(absl::StrCat("GPUCTL_JOB_ID=", job_id), "");
+  return Search(absl::StrCat("GPUCTL_JOB_ID=", job_id), "").found;
 }
 
-std::vector<ProcessId> JobProcesses(absl::string_view job_id) {
-  return Marked(absl::StrCat("GPUCTL_JOB_ID=", job_id), "GPUCTL_EXEC=1");
+ProcessSearch SearchJobProcesses(absl::string_view job_id) {
+  return Search(absl::StrCat("GPUCTL_JOB_ID=", job_id), "GPUCTL_EXEC=1");
 }
 
-std::vector<ProcessId> ProcessesWith(absl::string_view assignment) {
-  return Marked(assignment, "");
-}
+ProcessSearch SearchProcessesWith(absl::string_view assignment) { return Search(assignment, ""); }
 
 bool IsAlive(const ProcessId& process) {
   const std::optional<kinfo_proc> now = Find(process.pid);
   return now.has_value() && IdOf(*now) == process && !IsZombie(*now);
+}
+
+bool StandsStill(const ProcessId& process) {
+  const std::optional<kinfo_proc> now = Find(process.pid);
+  return !now.has_value() || IdOf(*now) != process || IsZombie(*now) ||
+         now->kp_proc.p_stat == SSTOP;
 }
 
 bool SendSignal(const ProcessId& process, int signal) {

@@ -173,6 +173,25 @@ TEST(PackagesTest, AreReadFromTheDirectoriesOfAnEnvironment) {
   EXPECT_THAT(PackagesIn({dir.Sub("nowhere")}), IsEmpty());
 }
 
+TEST(PackagesTest, AreThoseThatTheEnvironmentsPythonFinds) {
+  TempDir dir;
+  const auto give = [&](const std::string& site, const std::string& name) {
+    dir.Write(site + "/" + name + ".dist-info/METADATA", "");
+  };
+  give("env/lib/python3.12/site-packages", "own-1");
+  give("env/lib/python3.9/site-packages", "stale-1");  // of a Python that was here before
+  give("sys/lib/python3/dist-packages", "debian-1");
+  give("sys/lib/python3.12/site-packages", "own-0");
+  give("sys/lib/python3.9/site-packages", "other-1");
+  give("sys/local/lib/python3.12/dist-packages", "torch-2");
+  const std::string config = "home = " + dir.Sub("sys/bin") + "\nversion = 3.12.4\n";
+  dir.Write("env/pyvenv.cfg", config + "include-system-site-packages = false\n");
+  const auto packages = [&] { return PackagesIn(SitePackagesSeenFrom(dir.Sub("env"))); };
+  EXPECT_THAT(packages(), ElementsAre("own==1"));
+  dir.Write("env/pyvenv.cfg", "include-system-site-packages = true\n" + config);
+  EXPECT_THAT(packages(), ElementsAre("debian==1", "own==1", "torch==2"));
+}
+
 class EnvSweepTest : public ::testing::Test {
  protected:
   EnvPaths Make(const std::string& name, absl::Duration unused, const std::string& bound_to = "") {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,8 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/base/unique_fd.h"
+#include "agent/base/platform.h"
 #include "common/files/files.h"
+#include "common/job/lifecycle.h"
 
 namespace gpuctl {
 namespace {
@@ -66,6 +68,48 @@ std::string Describe(const std::string& site, const std::string& entry) {
   return plain && !name.empty() && !told.empty() && line.size() <= kLongestPackage ? line : "";
 }
 
+// Returns those of the directories that a Python of version `minor` ("3.11") looks in; all of them
+// when there are none, or without a version.
+std::vector<std::string> OfVersion(std::vector<std::string> sites, const std::string& minor) {
+  std::vector<std::string> chosen;
+  for (const std::string& site : sites) {
+    const std::string python = BaseName(DirName(site));
+    if (python == absl::StrCat("python", minor) || python == "python3") chosen.push_back(site);
+  }
+  return minor.empty() || chosen.empty() ? sites : chosen;
+}
+
+// Returns where an installed Python looks, one of version `minor` below `prefix`.
+std::vector<std::string> SitesOfInstalled(const std::string& prefix, const std::string& minor) {
+  std::vector<std::string> found;
+  // Debian's /usr/bin/python3 looks below /usr/local, too.
+  for (const std::string& place : {JoinPath(prefix, "local"), prefix}) {
+    for (std::string& site : OfVersion(SitePackagesOf(place), minor)) {
+      found.push_back(std::move(site));
+    }
+  }
+  return found;
+}
+
+// Returns the virtual environment from which a process was started as `called`, with the directory
+// `cwd` and PATH `path`; "" for none.
+std::string VenvOf(const std::string& called, const std::string& cwd, absl::string_view path) {
+  std::vector<std::string> places;
+  if (absl::StrContains(called, '/')) {
+    places = {absl::StartsWith(called, "/") ? called : JoinPath(cwd, called)};
+  } else {
+    for (const absl::string_view dir : absl::StrSplit(path, ':', absl::SkipEmpty())) {
+      places.push_back(JoinPath(dir, called));
+    }
+  }
+  for (const std::string& program : places) {
+    if (called.empty() || access(program.c_str(), X_OK) != 0) continue;
+    const std::string prefix = DirName(DirName(program));
+    return PathExists(JoinPath(prefix, "pyvenv.cfg")) ? prefix : "";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string PythonVersionOf(const std::string& prefix) {
@@ -99,6 +143,21 @@ std::vector<std::string> SitePackagesOf(const std::string& prefix) {
   return found;
 }
 
+std::vector<std::string> SitePackagesSeenFrom(const std::string& prefix) {
+  std::string minor = PythonVersionOf(prefix);  // "3.11.7" or "3.11"
+  const size_t dot = minor.find('.');
+  minor = minor.substr(0, dot == minor.npos ? dot : minor.find('.', dot + 1));
+  std::vector<std::string> seen = OfVersion(SitePackagesOf(prefix), minor);
+  const std::string config = ReadHead(JoinPath(prefix, "pyvenv.cfg"));
+  if (absl::AsciiStrToLower(ValueOf(config, "include-system-site-packages =")) != "true") {
+    return seen;
+  }
+  for (std::string& site : SitesOfInstalled(DirName(ValueOf(config, "home =")), minor)) {
+    seen.push_back(std::move(site));
+  }
+  return seen;
+}
+
 std::vector<std::string> PackagesIn(const std::vector<std::string>& site_packages) {
   std::map<std::string, std::string> found;  // by the name in lower case
   for (const std::string& site : site_packages) {
@@ -123,7 +182,8 @@ std::vector<std::string> PackagesIn(const std::vector<std::string>& site_package
 std::vector<std::string> PackagesOfProcesses(const std::vector<pid_t>& pids) {
   constexpr size_t kMostProcesses = 200;
   constexpr int64_t kMostMapBytes = 16 << 20;
-  std::vector<std::string> prefixes, sites;
+  std::vector<std::string> searched, sites;
+  std::string python;
   const auto add = [](std::vector<std::string>& list, const std::string& one) {
     if (!one.empty() && !absl::c_linear_search(list, one)) list.push_back(one);
   };
@@ -135,16 +195,25 @@ std::vector<std::string> PackagesOfProcesses(const std::vector<pid_t>& pids) {
     if (!absl::StartsWith(BaseName(program), "python")) continue;
     // The name by which it was called leads to a virtual environment.
     const auto words = ReadFileToString(JoinPath(process, "cmdline"), 1 << 20);
-    const std::string called = words.ok() ? words->substr(0, words->find('\0')) : "";
-    if (absl::StartsWith(called, "/")) {
-      const std::string prefix = DirName(DirName(called));
-      if (PathExists(JoinPath(prefix, "pyvenv.cfg"))) add(prefixes, prefix);
-    }
     const auto environment = ReadFileToString(JoinPath(process, "environ"), kMostMapBytes);
-    for (const absl::string_view entry :
-         absl::StrSplit(environment.ok() ? *environment : "", '\0')) {
-      absl::string_view value = entry;
-      if (absl::ConsumePrefix(&value, "VIRTUAL_ENV=")) add(prefixes, std::string(value));
+    char cwd[PATH_MAX];
+    const ssize_t cwd_length = readlink(JoinPath(process, "cwd").c_str(), cwd, sizeof(cwd));
+    absl::string_view path;
+    for (absl::string_view entry : absl::StrSplit(environment.ok() ? *environment : "", '\0')) {
+      if (absl::ConsumePrefix(&entry, "PATH=")) path = entry;
+    }
+    const std::string venv =
+        VenvOf(words.ok() ? words->substr(0, words->find('\0')) : "",
+               std::string(cwd, cwd_length > 0 ? static_cast<size_t>(cwd_length) : 0), path);
+    const std::string prefix = venv.empty() ? DirName(DirName(program)) : venv;
+    const std::string named(absl::StripPrefix(BaseName(program), "python"));
+    if (python.empty()) {
+      const bool exact = venv.empty() && absl::StrContains(named, '.');
+      python = exact ? named : PythonVersionOf(prefix);
+    }
+    for (const std::string& site :
+         venv.empty() ? SitesOfInstalled(prefix, named) : SitePackagesSeenFrom(venv)) {
+      add(searched, site);
     }
     const auto maps = ReadFileToString(JoinPath(process, "maps"), kMostMapBytes);
     for (const absl::string_view line : absl::StrSplit(maps.ok() ? *maps : "", '\n')) {
@@ -154,18 +223,34 @@ std::vector<std::string> PackagesOfProcesses(const std::vector<pid_t>& pids) {
           add(sites, std::string(line.substr(path, at + name.size() - 1 - path)));
       }
     }
-    add(prefixes, DirName(DirName(program)));
-  }
-  std::vector<std::string> searched;
-  std::string python;
-  for (const std::string& prefix : prefixes) {
-    if (python.empty()) python = PythonVersionOf(prefix);
-    for (const std::string& site : SitePackagesOf(prefix)) add(searched, site);
   }
   for (const std::string& site : sites) add(searched, site);
   std::vector<std::string> packages = PackagesIn(searched);
   if (!python.empty()) packages.insert(packages.begin(), absl::StrCat("python==", python));
   return packages;
+}
+
+UniqueFd ListPackagesApart(const std::vector<pid_t>& pids, int attempt) {
+  constexpr unsigned kWithinS = 20;
+  int fds[2];
+  if (pipe(fds) != 0) return UniqueFd();
+  UniqueFd read_end(fds[0]), write_end(fds[1]);
+  if (fcntl(fds[0], F_SETFD, FD_CLOEXEC) != 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0) {
+    return UniqueFd();
+  }
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid != 0) return pid < 0 ? UniqueFd() : std::move(read_end);
+  dup2(write_end.get(), STDIN_FILENO);
+  CloseFrom(STDERR_FILENO + 1);
+  signal(SIGALRM, SIG_DFL);
+  signal(SIGTERM, SIG_DFL);
+  alarm(kWithinS);
+  if (!DieWithParent(parent)) _exit(1);
+  for (const LifecycleEvent& event : PackageEvents(attempt, PackagesOfProcesses(pids))) {
+    (void)WriteAll(STDIN_FILENO, FormatLifecycleEvent(event), "news");
+  }
+  _exit(0);
 }
 
 }  // namespace gpuctl

@@ -168,7 +168,12 @@ class Setup {
       marker = ReadEnvMarker(env, digest_);
       if (marker.has_value() && IsOurs(*marker)) return Reuse(env, *marker);
     }
-    RETURN_IF_ERROR(Make(env));
+    if (absl::Status made = Make(env); !made.ok()) {
+      TellFullDisk(env);
+      // What is there is of no use, and may fill the disk.
+      (void)RemoveTree(env.prefix);
+      return made;
+    }
     return env;
   }
 
@@ -255,7 +260,7 @@ class Setup {
     marker.took_ms = absl::ToInt64Milliseconds(clock_.SinceBoot() - start);
     marker.bound_why = WhyBound(env.prefix, options_.paths.dir, NewPaths(before));
     if (!marker.bound_why.empty()) marker.bound_to = options_.paths.dir;
-    marker.packages = PackagesIn(SitePackagesOf(env.prefix));
+    marker.packages = PackagesIn(SitePackagesSeenFrom(env.prefix));
     if (const std::string python = PythonVersionOf(env.prefix); !python.empty()) {
       marker.packages.insert(marker.packages.begin(), absl::StrCat("python==", python));
     }
@@ -345,6 +350,14 @@ class Setup {
     }
   }
 
+  void TellFullDisk(const EnvPaths& env) const {
+    struct statvfs disk {};
+    if (statvfs(env.dir.c_str(), &disk) != 0) return;
+    const uint64_t free = disk.f_bavail * disk.f_frsize;
+    if (free >= kFullDiskBytes) return;
+    Print(absl::StrCat("setup: the disk of ", root_.envs, " is full: ", free, " bytes are free"));
+  }
+
   [[noreturn]] void Fail(const EnvPaths& env, int status, const std::string& took) {
     LifecycleEvent ended = NewEvent(LifecycleEvent::Type::kSetupEnded);
     ended.environment = BaseName(env.dir);
@@ -359,11 +372,7 @@ class Setup {
                                  ended.signal != 0 ? absl::StrCat("signal ", ended.signal)
                                                    : absl::StrCat("exit code ", ended.exit_code),
                                  " after ", took));
-    if (struct statvfs disk{};
-        statvfs(env.dir.c_str(), &disk) == 0 && disk.f_bavail * disk.f_frsize < kFullDiskBytes) {
-      Print(absl::StrCat("setup: the disk of ", root_.envs,
-                         " is full: ", disk.f_bavail * disk.f_frsize, " bytes are free"));
-    }
+    TellFullDisk(env);
     Tell(ended);
     // What is there is of no use, and may fill the disk.
     (void)RemoveTree(env.prefix);

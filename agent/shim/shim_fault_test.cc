@@ -1,6 +1,7 @@
 // The shim on full or broken disks. Linux only: it needs mount(2) and strace.
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -18,6 +19,8 @@
 #include "agent/base/processes.h"
 #include "agent/shim/attempt.h"
 #include "agent/shim/test_job.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
 #include "common/process/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -295,6 +298,27 @@ TEST_P(EveryCallTest, OneStartOneEndAndNothingMissingUntold) {
     if (HasFailure()) return;
   }
   EXPECT_GT(n, 2) << "no call was reached: the test tests nothing";
+}
+
+// In exec a process has no environment for a moment, so nothing tells whose it is.
+TEST(ProcessSearchTest, NoProcessIsMissedWhileItExecutes) {
+  const std::string job_id = NewJobId();
+  SpawnOptions options;
+  options.argv = {"/bin/bash", "-c", "exec \"$BASH\" -c \"$0\" \"$0\"",
+                  "exec \"$BASH\" -c \"$0\" \"$0\""};  // for ever
+  options.env = {absl::StrCat("GPUCTL_JOB_ID=", job_id)};
+  const absl::StatusOr<pid_t> pid = Spawn(options);
+  ASSERT_OK(pid);
+  ASSERT_TRUE(WaitUntil([&] { return JobProcesses(job_id).size() == 1; }));
+  int missed = 0;
+  for (int looks = 0; looks < 300; ++looks) {
+    const ProcessSearch search = SearchJobProcesses(job_id);
+    missed += search.found.empty() && !search.unsure ? 1 : 0;
+  }
+  EXPECT_EQ(missed, 0);
+  kill(*pid, SIGKILL);
+  EXPECT_EQ(waitpid(*pid, nullptr, 0), *pid);
+  EXPECT_EQ(OrphanSearch(job_id, Clock::Real()).Look(), absl::Milliseconds(20));  // the first look
 }
 
 // As on a system without subreapers: the job's daemon belongs to init, and is found by its mark.

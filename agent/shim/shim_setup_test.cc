@@ -300,6 +300,47 @@ TEST_F(ShimSetupTest, MuchOutputIsKeptInOrder) {
   EXPECT_THAT(std::string(job->Output().substr(job->Output().size() - 5)), HasSubstr("ran\n"));
 }
 
+TEST_F(ShimSetupTest, OutputBeyondItsLimitIsCutAndTold) {
+  auto job = Job("head -c 300000 /dev/zero | tr '\\0' x; echo; echo made", "echo ran");
+  job->spec.set_output_segment_bytes(4096);
+  job->spec.set_output_limit_bytes(12288);
+  EXPECT_EQ(job->Run(), kShimDone);
+  EXPECT_EQ(job->Exited().exit_code, 0);
+  EXPECT_THAT(job->Events(Type::kCut), Not(SizeIs(0)));
+  EXPECT_LE(job->Output().size(), 12288u);
+  EXPECT_THAT(job->Output(), HasSubstr("made\ngpuctl: setup: done in"));
+  EXPECT_THAT(job->Output(), HasSubstr("\nran\n"));
+}
+
+TEST_F(ShimSetupTest, OneThatIsRemovedUnderALiveRunIsMadeAgain) {
+  const std::string setup = "echo making; touch $GPUCTL_ENV_DIR/x";
+  auto first = Job(setup, "sleep 1000");
+  const pid_t one = first->Start();
+  ASSERT_TRUE(first->WaitForEvent(Type::kSetupEnded));
+  // The node does not do that, as long as the run lives. Its user may.
+  EXPECT_EQ(*SweepEnvs(root_, int64_t{1} << 60, Clock::Real()), std::vector<std::string>());
+  ASSERT_OK(RemoveTree(root_.envs));
+  auto second = Job(setup, "ls $GPUCTL_ENV_DIR");
+  EXPECT_EQ(second->Run(), kShimDone);
+  EXPECT_THAT(second->Output(), HasSubstr("making"));
+  EXPECT_THAT(second->Output(), HasSubstr("\nx\n"));
+  first->Control("stop user");
+  EXPECT_EQ(first->Wait(one), kShimDone);
+  EXPECT_EQ(first->Exited().signal, SIGTERM);
+}
+
+TEST_F(ShimSetupTest, InputsThatCannotBeReadDoNotHoldItUp) {
+  auto job = Job("cat requirements.txt || echo unreadable; ls secret || echo locked", "echo ran");
+  const std::string work = job->paths().work;
+  ASSERT_EQ(symlink("requirements.txt", JoinPath(work, "requirements.txt").c_str()), 0);  // a loop
+  ASSERT_EQ(mkfifo(JoinPath(work, "pyproject.toml").c_str(), 0600), 0);
+  ASSERT_EQ(mkdir(JoinPath(work, "secret").c_str(), 0), 0);
+  EXPECT_EQ(job->Run(), kShimDone);
+  EXPECT_EQ(job->Exited().exit_code, 0) << job->Output();
+  EXPECT_THAT(job->Output(), HasSubstr("unreadable\n"));
+  EXPECT_THAT(job->Output(), HasSubstr("\nran\n"));
+}
+
 TEST_F(ShimSetupTest, AnUnusableRootIsTold) {
   ASSERT_OK(WriteFileAtomic(root_.envs, "a file", 0644));
   auto job = Job("true", "true");

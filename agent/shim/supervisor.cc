@@ -31,11 +31,11 @@ constexpr absl::Duration kGuardInterval = absl::Seconds(5);
 constexpr absl::Duration kKillInterval = absl::Milliseconds(100);
 // A job that forks faster than it can be frozen is signalled as it is.
 constexpr int kFreezeRounds = 50;
-constexpr absl::Duration kLookInterval = absl::Milliseconds(500);
+// What does not stand still after that many looks waits for a device, or for a child (vfork).
+constexpr int kIdleRounds = 10;
 constexpr absl::Duration kWriteRetry = absl::Milliseconds(500);
 // The time after which a job's Python has loaded what it needs.
 constexpr absl::Duration kListPackagesAfter = absl::Seconds(60);
-constexpr unsigned kListPackagesWithinS = 20;
 // The longest poll. poll's time stops while the machine is suspended.
 constexpr absl::Duration kLongestWait = absl::Seconds(10);
 // The largest number of sync tries. A stream whose fdatasync keeps failing has lost bytes already,
@@ -98,6 +98,7 @@ Supervisor::Supervisor(const gpuctl::v1::JobSpec& spec, int attempt, AttemptFile
       child_(std::move(child)),
       news_(child_.TakeNews()),
       adopts_orphans_(adopts_orphans),
+      orphans_(spec.job_id(), clock),
       setting_up_(!spec.setup().empty()) {}
 
 absl::Status Supervisor::Start() {
@@ -254,30 +255,10 @@ void Supervisor::TakeNews(absl::string_view line) {
 void Supervisor::ListPackages() {
   if (setting_up_ || news_.valid()) return;  // still at its setup
   list_packages_at_ = absl::InfiniteDuration();
-  int fds[2];
-  if (state_ != State::kRunning || pipe(fds) != 0) return;
-  UniqueFd read_end(fds[0]), write_end(fds[1]);
-  if (fcntl(fds[0], F_SETFD, FD_CLOEXEC) != 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0) return;
+  if (state_ != State::kRunning) return;
   std::vector<pid_t> pids;
-  for (const ProcessId& process : Tree()) pids.push_back(process.pid);
-  const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid < 0) return;
-  if (pid > 0) {
-    news_ = std::move(read_end);
-    return;
-  }
-  // A file system that hangs must hold up neither the job's output nor its end.
-  dup2(write_end.get(), STDIN_FILENO);
-  CloseFrom(STDERR_FILENO + 1);
-  signal(SIGALRM, SIG_DFL);
-  signal(SIGTERM, SIG_DFL);
-  alarm(kListPackagesWithinS);
-  if (!DieWithParent(parent)) _exit(1);
-  for (const LifecycleEvent& event : PackageEvents(attempt_, PackagesOfProcesses(pids))) {
-    (void)WriteAll(STDIN_FILENO, FormatLifecycleEvent(event), "news");
-  }
-  _exit(0);
+  for (const ProcessId& process : Tree().found) pids.push_back(process.pid);
+  news_ = ListPackagesApart(pids, attempt_);
 }
 
 void Supervisor::Reap() {
@@ -297,12 +278,9 @@ void Supervisor::Reap() {
 
 // Called without children: the tree is gone, or what is left of it belongs to init.
 void Supervisor::LookForOrphans() {
-  look_again_ = absl::InfiniteDuration();
-  if (!adopts_orphans_ && !JobProcesses(spec_.job_id()).empty()) {
-    look_again_ = clock_.SinceBoot() + kLookInterval;
-    return;
-  }
-  Handle(Input::kTreeGone);
+  const auto again = adopts_orphans_ ? std::nullopt : orphans_.Look();
+  look_again_ = clock_.SinceBoot() + again.value_or(absl::InfiniteDuration());
+  if (!again.has_value()) Handle(Input::kTreeGone);
 }
 
 void Supervisor::Handle(Input input) {
@@ -339,24 +317,30 @@ void Supervisor::Do(Action action) {
   }
 }
 
-std::vector<ProcessId> Supervisor::Tree() const {
-  std::vector<ProcessId> tree = Descendants(getpid());
-  for (const ProcessId& marked : JobProcesses(spec_.job_id())) {
-    if (!absl::c_linear_search(tree, marked)) tree.push_back(marked);
+ProcessSearch Supervisor::Tree() const {
+  ProcessSearch marked = SearchJobProcesses(spec_.job_id());
+  ProcessSearch tree{Descendants(getpid()), marked.unsure && !adopts_orphans_};
+  for (const ProcessId& process : marked.found) {
+    if (!absl::c_linear_search(tree.found, process)) tree.found.push_back(process);
   }
   return tree;
 }
 
 std::vector<ProcessId> Supervisor::FreezeTree() const {
   std::vector<ProcessId> frozen;
-  for (int round = 0; round < kFreezeRounds; ++round) {
+  int idle = 0;
+  for (int round = 0; round < kFreezeRounds && idle < kIdleRounds; ++round) {
     const size_t before = frozen.size();
-    for (const ProcessId& process : Tree()) {
+    // A fork that has begun ends before its process stands still.
+    const bool still = absl::c_all_of(frozen, StandsStill);
+    const ProcessSearch tree = Tree();
+    for (const ProcessId& process : tree.found) {
       if (absl::c_linear_search(frozen, process)) continue;
       SendSignal(process, SIGSTOP);
       frozen.push_back(process);
     }
-    if (frozen.size() == before) break;
+    if (frozen.size() == before && still && !tree.unsure) break;
+    idle = frozen.size() == before ? idle + 1 : 0;
   }
   return frozen;
 }
@@ -365,7 +349,7 @@ void Supervisor::SignalTree(int signal) {
   // Each process gets SIGTERM once, because many programs stop at once after a second one. So a
   // child that is made between the list and the signal would never get it; a frozen process makes
   // none.
-  const std::vector<ProcessId> tree = signal == SIGTERM ? FreezeTree() : Tree();
+  const std::vector<ProcessId> tree = signal == SIGTERM ? FreezeTree() : Tree().found;
   for (const ProcessId& process : tree) SendSignal(process, signal);
   if (signal == SIGTERM) {
     // Children first: a shell with job control would take a child that is still stopped for one

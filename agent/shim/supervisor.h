@@ -42,8 +42,8 @@ struct AttemptFiles {
 class Supervisor {
  public:
   // `adopts_orphans`: this process is a subreaper, so that its last child is the job's last
-  // process. Else the job's processes are looked for by its id (JobProcesses), twice a second, once
-  // the children are gone.
+  // process. Else the job's processes are looked for by its id (OrphanSearch) once the children are
+  // gone.
   Supervisor(const gpuctl::v1::JobSpec& spec, int attempt, AttemptFiles files, Child child,
              bool adopts_orphans, Clock& clock);
 
@@ -78,7 +78,7 @@ class Supervisor {
   void Handle(Input input);
   void Do(Action action);
   // Returns the living processes of the job.
-  std::vector<ProcessId> Tree() const;
+  ProcessSearch Tree() const;
   // Stops them with SIGSTOP until no new one appears, and returns them.
   std::vector<ProcessId> FreezeTree() const;
   void SignalTree(int signal);
@@ -111,6 +111,7 @@ class Supervisor {
   UniqueFd news_;
   std::string news_line_;  // its beginning
   const bool adopts_orphans_;
+  OrphanSearch orphans_;
 
   State state_ = State::kRunning;
   absl::Duration deadline_ = absl::InfiniteDuration();  // of the state, in boot time

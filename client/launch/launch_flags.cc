@@ -195,6 +195,22 @@ absl::Status SetPullDirectory(LaunchFlags& flags) {
   return absl::OkStatus();
 }
 
+absl::Status CheckOnFlags(const LaunchFlags& flags) {
+  if (flags.on.empty()) return absl::OkStatus();
+  const char* other = !flags.target.host.empty()           ? "--host"
+                      : !flags.resources.providers.empty() ? "--provider"
+                      : flags.fresh                        ? "--fresh"
+                      : flags.keep                         ? "--keep"
+                      : flags.down                         ? "--down"
+                      : !flags.cost.empty()                ? "--cost"
+                                                           : nullptr;
+  if (other == nullptr) return absl::OkStatus();
+  return UsageError(
+      absl::StrCat("--on takes a machine that is there, with its limits as they are; ", other,
+                   " does not go with it"),
+      "leave out one of the two");
+}
+
 void AddResumeFlags(FlagSet& set, LaunchFlags& flags) {
   set.Option("--from", flags.from, "Begin with this checkpoint here, not with the newest");
   set.Switch("--anew", flags.anew, "Begin anew when no checkpoint is at home");

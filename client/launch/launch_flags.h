@@ -9,7 +9,7 @@
 #include "client/base/flag_set.h"
 #include "client/config/resource_flags.h"
 #include "client/config/settings.h"
-#include "client/launch/resolve_target.h"
+#include "client/node/resolve_target.h"
 #include "client/runs/context.h"
 #include "client/spec/run_spec.h"
 
@@ -41,6 +41,7 @@ struct LaunchFlags {
   bool fresh = false;  // rent, although an idle machine of ours would do
   bool keep = false;   // hold the machine until the lease is over
   bool down = false;   // pull and release at the end
+  bool later = false;  // a plan will do while nothing is on offer; it has no machine then
 };
 
 // Adds the flags of resume. They say how and where the run goes on, not what it runs.
@@ -51,6 +52,9 @@ void AddJobFlags(FlagSet& set, LaunchFlags& flags);
 
 // With -d and --pull: notes the current directory for gpuctl keep. Returns usage errors.
 absl::Status SetPullDirectory(LaunchFlags& flags);
+
+// Returns a usage error for flags that do not go with --on, which names the machine by itself.
+absl::Status CheckOnFlags(const LaunchFlags& flags);
 
 // Overrides the limits of `spec` with those among the flags. Returns usage errors.
 absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);

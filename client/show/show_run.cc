@@ -554,12 +554,13 @@ void Show::PrintEnd() {
   }
   std::string line = absl::StrCat(row_.name, " ", DescribeEnd(*row_.end));
   const bool ran = row_.end->job_code >= 0;
+  const bool in_setup = status.setup.has_value() && status.setup->failed;
   if (ran && status.started_ms > 0 && row_.end->ended_ms > status.started_ms) {
     absl::StrAppend(&line, " after ",
                     HumanDuration(absl::Milliseconds(row_.end->ended_ms - status.started_ms)));
   }
   context_.Say(line);
-  if (const char* hint = CannotRunHint(row_.end->exit_code); !ran && hint != nullptr) {
+  if (const char* hint = CannotRunHint(row_.end->exit_code); !ran && !in_setup && hint != nullptr) {
     context_.Hint(hint);
   }
   if (mirror_->progress().checkpoint_step() >= 0 && !options_.pull.has_value()) {

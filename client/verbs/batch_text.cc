@@ -67,6 +67,8 @@ Json BatchToJson(const BatchView& view, const BatchMoney& money) {
   json["digest"] = batch.digest;
   json["created"] = FormatRfc3339(batch.created_ms);
   json["max_parallel"] = batch.max_parallel;
+  json["max_failures"] = batch.max_failures;
+  json["gave_up"] = view.gives_up() ? Json(WhyItGivesUp(view)) : Json();
   json["max_cost_usd"] = batch.max_cost_usd.has_value() ? Json(*batch.max_cost_usd) : Json();
   json["rents"] = batch.rents;
   json["nodes"] = Json::array();

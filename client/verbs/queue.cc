@@ -122,6 +122,11 @@ void PrintEntries(CommandContext& context, const BatchView& view) {
   }
 }
 
+void TellOfGivingUp(CommandContext& context, const BatchView& view) {
+  if (!view.gives_up()) return;
+  context.Say(absl::StrCat(view.batch.name, ": no more of it start: ", WhyItGivesUp(view)));
+}
+
 absl::Status Print(CommandContext& context, Holdings& holdings, BatchStore& batches,
                    const QueueFlags& flags, const std::vector<BatchView>& views) {
   std::vector<BatchMoney> money;
@@ -153,6 +158,7 @@ absl::Status Print(CommandContext& context, Holdings& holdings, BatchStore& batc
       if (view.schedule.has_value()) {
         context.Say(absl::StrCat(view.batch.name, ": ", DescribeSchedule(*view.schedule)));
       }
+      TellOfGivingUp(context, view);
     }
   }
   return absl::OkStatus();

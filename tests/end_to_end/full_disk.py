@@ -108,6 +108,36 @@ def fails_for_want_of_room(l, *arguments):
     return done
 
 
+def test_a_setup_that_fills_the_disk(l):
+    mebibyte = 1 << 20
+    node = SmallNode(l, 24 * mebibyte, "setup")
+    small = node.l
+    try:
+        done = small.run("launch", "--no-workdir", "--setup",
+                         "head -c 100M /dev/zero > $GPUCTL_ENV_DIR/large", "--", "echo", "never",
+                         code=1)
+        assert FULL in done.stdout and b"its setup failed" in done.stderr, done
+        assert b"node/envs is full: 0 bytes are free" in done.stdout.replace(b"setup-", b""), done
+        # Nothing of it is left, so there is room for the next one.
+        (env,) = os.listdir(node.seen + "/envs")
+        assert "env" not in os.listdir(node.seen + "/envs/" + env)
+        done = small.run("launch", "--no-workdir", "--setup",
+                         "head -c 4M /dev/zero > $GPUCTL_ENV_DIR/little", "--", "bash", "-c",
+                         "stat -c %s $GPUCTL_ENV_DIR/little")
+        assert done.stdout.endswith(b"\n4194304\n"), done
+        # The setup succeeds, and there is no room for the marker of what it made.
+        done = small.run("launch", "--no-workdir", "--setup",
+                         "head -c 100M /dev/zero > $GPUCTL_ENV_DIR/large || true", "--", "echo",
+                         "never", code=126)
+        assert b"could not run: setup: " in done.stderr and FULL in done.stderr, done
+        assert b"executable" not in done.stderr, done
+        left = sum(os.path.isdir(os.path.join(node.seen, "envs", one, "env"))
+                   for one in os.listdir(node.seen + "/envs"))
+        assert left == 1, left
+    finally:
+        node.close()
+
+
 def test_a_full_disk_on_the_node(l):
     mebibyte = 1 << 20
     node = SmallNode(l, 24 * mebibyte)

@@ -3,9 +3,9 @@
 
   setup.py GPUCTL FAKE_JOB [TEST...]
 
-No package manager is asked for anything: a stand-in for uv does what uv documents about
-UV_PROJECT_ENVIRONMENT, UV_CACHE_DIR and UV_NO_SYNC, and Python's own venv makes real environments
-without pip.
+Nothing is downloaded: pip itself installs a wheel that the test makes. A stand-in for uv does what
+uv documents about UV_PROJECT_ENVIRONMENT, UV_CACHE_DIR and UV_NO_SYNC, and one for conda makes what
+`conda env create` makes.
 """
 import json
 import os
@@ -154,6 +154,87 @@ def test_uv_with_and_without_setup(l):
     # Its packages came home with the streams, and need no machine.
     shown = l.json("show", "with-2")
     assert shown["packages"] == ["python==3.11.2", "demo==1.2"], shown["packages"]
+
+
+def wheel(directory, name, version):
+    """Writes a wheel with one module, which says its version."""
+    import zipfile
+    os.makedirs(directory, exist_ok=True)
+    info = "%s-%s.dist-info/" % (name, version)
+    members = {
+        name + ".py": "version = %r\n" % version,
+        info + "METADATA": "Metadata-Version: 2.1\nName: %s\nVersion: %s\n" % (name, version),
+        info + "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    record = "".join("%s,,\n" % path for path in [*members, info + "RECORD"])
+    path = os.path.join(directory, "%s-%s-py3-none-any.whl" % (name, version))
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, text in [*members.items(), (info + "RECORD", record)]:
+            archive.writestr(member, text)
+
+
+def test_pip_itself(l):
+    """Debian's venv and pip, with a wheel that is made here, so that nothing is downloaded."""
+    wheel(os.path.join(l.work, "wheels"), "gpuctl_little", "1.5")
+    write(l, "requirements.txt", "gpuctl_little\n")
+    write(l, "train.py", "import sys, gpuctl_little, importlib.metadata as known\n"
+          "print('uses', gpuctl_little.version, sys.prefix)\n"
+          "print('finds', *sorted(d.metadata['Name'] + '==' + d.version\n"
+          "                       for d in known.distributions()))\n")
+    setup = ("/usr/bin/python3 -m venv $GPUCTL_ENV_DIR\n"
+             "pip install --no-index --find-links wheels -r requirements.txt")
+    found = []
+    for turn in range(2):
+        done = l.run("launch", "--name", "pip", "--setup", setup, "--", "python", "train.py")
+        (env,) = envs(l)
+        prefix = os.path.join(l.root, "envs", env, "env")
+        assert ("uses 1.5 %s\n" % prefix).encode() in done.stdout, done
+        assert (b"Successfully installed gpuctl_little-1.5" in done.stdout.replace(b"-little", b"_little")) \
+            == (turn == 0), done
+        found.append(done.stdout.decode().split("\nfinds ")[1].split())
+        # What is recorded is what the job's own Python finds.
+        python, *packages = l.json("show", "pip-%d" % (turn + 1))["packages"]
+        assert python.startswith("python==3."), python
+        assert sorted(one.lower() for one in packages) == \
+            sorted(one.lower() for one in found[-1]), (packages, found)
+        assert not any(one.startswith(".venv") for one in os.listdir(l.work))
+    # Another version of the wheel is another environment.
+    wheel(os.path.join(l.work, "wheels"), "gpuctl_little", "2.0")
+    done = l.run("launch", "--name", "pip", "--setup", setup, "--", "python", "train.py")
+    assert b"uses 2.0 " in done.stdout and len(envs(l)) == 2, done
+
+
+CONDA = r"""#!/bin/bash
+# Stands in for conda: `env create -f FILE -p PREFIX` makes what conda would, of the names in FILE.
+set -e
+[ "$1 $2 $3 $4 $5" = "env create -y -f environment.yml" ] && [ "$6" = -p ]
+mkdir -p "$7/conda-meta" "$7/bin" "$7/lib/python3.10/site-packages" "$CONDA_PKGS_DIRS"
+printf '#!/bin/sh\necho the python of %s\n' "$7" > "$7/bin/python"
+chmod +x "$7/bin/python"
+while read -r dash package; do
+  [ "$dash" = - ] || continue
+  mkdir "$7/lib/python3.10/site-packages/${package/=/-}.dist-info"
+done < environment.yml
+"""
+
+
+def test_what_conda_makes(l):
+    """A stand-in for conda: conda itself is not here."""
+    path = os.path.join(l.dir, "tools")
+    os.makedirs(path)
+    with open(os.path.join(path, "conda"), "w") as file:
+        file.write(CONDA)
+    os.chmod(os.path.join(path, "conda"), stat.S_IRWXU)
+    l.env["PATH"] = path + ":" + l.env["PATH"]
+    write(l, "environment.yml", "dependencies:\n- numpy=1.26\n")
+    setup = "conda env create -y -f environment.yml -p $GPUCTL_ENV_DIR"
+    for version in ("1.26", "2.0"):
+        write(l, "environment.yml", "dependencies:\n- numpy=%s\n" % version)
+        done = l.run("launch", "--name", "conda", "--setup", setup, "--", "bash", "-c",
+                     "python; echo $CONDA_PREFIX")
+        lines = done.stdout.decode().splitlines()
+        assert lines[-2] == "the python of " + lines[-1] and lines[-1].startswith(l.root), lines
+        assert l.json("show", "conda")["packages"] == ["python==3.10", "numpy==" + version]
+    assert len(envs(l)) == 2
 
 
 def test_packages_of_a_job_without_setup(l):

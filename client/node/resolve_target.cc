@@ -1,4 +1,4 @@
-#include "client/launch/resolve_target.h"
+#include "client/node/resolve_target.h"
 
 #include <unistd.h>
 
@@ -10,6 +10,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/run_program.h"
 #include "client/node/ssh_config.h"
+#include "client/spec/run_spec.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "provisioning/markets.h"
@@ -46,7 +47,7 @@ absl::StatusOr<SshHost> ResolveHost(const TargetFlags& flags) {
   return ParseSshConfig(text, home == nullptr ? "" : home);
 }
 
-absl::Status CheckFlags(const TargetFlags& flags) {
+absl::Status CheckTargetFlags(const TargetFlags& flags) {
   if (!flags.provider.empty()) {
     if (absl::Status status = CheckProviderName(flags.provider); !status.ok()) {
       return WithHint(status, "--provider local, or --host USER@HOST");
@@ -109,7 +110,7 @@ std::string ExpandProxyCommand(const std::string& command, const NodeTarget& tar
 }
 
 absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags) {
-  RETURN_IF_ERROR(CheckFlags(flags));
+  RETURN_IF_ERROR(CheckTargetFlags(flags));
   NodeTarget target;
   if (const char* root = std::getenv("GPUCTL_NODE_ROOT"); root != nullptr) target.root = root;
   if (flags.host.empty() || (flags.host == kThisComputer && flags.provider != "ssh")) {
