@@ -53,6 +53,7 @@ constexpr OtherWord kOtherWords[] = {
     {"--chdir", "--workdir"},
     {"--wait", "gpuctl wait --batch"},
     {"--requeue", "--retry-max"},
+    {"--resume", "gpuctl resume RUN"},
     {"--mem", "part of the machine that --gpu names"},
     {"--cpus-per-task", "part of the machine that --gpu names"},
     {"--partition", "--provider, and --region"},

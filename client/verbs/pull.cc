@@ -117,25 +117,29 @@ absl::Status WatchPull(CommandContext& context, RunStore& store, RunRow& row,
   return AwaitLastLook(context, watch, pulled);
 }
 
-// Brings what `request` says of one run.
+// Returns the command that brings the same of one run.
+std::string CommandFor(const RunRow& row, const PullRequest& request) {
+  std::string command = absl::StrCat("gpuctl pull ", row.name);
+  for (const std::string& pattern : request.patterns) {
+    absl::StrAppend(&command, " ", TypedName(pattern, "PATTERN"));
+  }
+  return absl::StrCat(command, request.own_directory ? "" : " --to DIR");
+}
+
+// Brings what `request` says of one run. `again` is what goes on after an interruption.
 absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row,
-                     const PullRequest& request, PullResults& pulled) {
+                     const PullRequest& request, const std::string& again, PullResults& pulled) {
   if (request.checkpoint == "best" && !row.end.has_value()) {
     absl::Status error;
     RETURN_IF_ERROR(CatchUp(context, store, row, kPullPatience, &error).status());
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
-  std::string again = absl::StrCat("gpuctl pull ", row.name);
-  for (const std::string& pattern : request.patterns) {
-    absl::StrAppend(&again, " ", TypedName(pattern, "PATTERN"));
-  }
   ASSIGN_OR_RETURN(
       const auto interrupt,
-      TransferInterrupt::Install(
-          context, absl::StrCat("pull ", row.name),
-          absl::StrCat("all stays on ", row.target.name, ", and what has come so far stays in ",
-                       request.to),
-          absl::StrCat(again, request.own_directory ? "" : " --to DIR", " goes on with the rest")));
+      TransferInterrupt::Install(context, absl::StrCat("pull ", row.name),
+                                 absl::StrCat("all stays on ", row.target.name,
+                                              ", and what has come so far stays in ", request.to),
+                                 absl::StrCat(again, " goes on with the rest")));
   return BringResults(context, *links, row, request, pulled);
 }
 
@@ -152,7 +156,7 @@ absl::StatusOr<int> PullSeveral(CommandContext& context, RunStore& store, std::v
         request.own_directory ? absl::StrCat("./", row.name) : JoinPath(flags.request.to, row.name);
     request.own_directory = true;
     PullResults pulled;
-    const absl::Status status = PullOne(context, store, row, request, pulled);
+    const absl::Status status = PullOne(context, store, row, request, "the same command", pulled);
     if (absl::IsCancelled(status)) return status;
     objects.push_back(ToJson(row, request, pulled));
     objects.back()["error"] = status.ok() ? nlohmann::ordered_json() : ErrorToJson(status);
@@ -258,7 +262,14 @@ absl::Status ListThere(CommandContext& context, const RunRow& row) {
 // True when `argument` is the whole name or id of a run. Less could be a file.
 bool NamesRun(RunStore& store, const std::string& argument) {
   const absl::StatusOr<RunRow> row = store.Get(argument);
-  return row.ok() && (row->name == argument || row->run_id == argument || argument == "@last");
+  if (row.ok() && (row->run_id == argument || argument == "@last")) return true;
+  // Get may have found a run that goes on from the one of this name.
+  RunFilter filter;
+  filter.prefix = argument;
+  const absl::StatusOr<std::vector<RunRow>> rows = store.List(filter);
+  return rows.ok() && std::any_of(rows->begin(), rows->end(), [&argument](const RunRow& each) {
+           return each.name == argument;
+         });
 }
 
 // Returns the runs that the arguments name, and leaves the patterns behind them in `flags`. The
@@ -373,7 +384,8 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   if (flags.watch) {
     RETURN_IF_ERROR(WatchPull(context, *store, row, flags, keep, pulled));
   } else {
-    RETURN_IF_ERROR(PullOne(context, *store, row, flags.request, pulled));
+    RETURN_IF_ERROR(
+        PullOne(context, *store, row, flags.request, CommandFor(row, flags.request), pulled));
   }
   if (context.json()) context.PrintJson(ToJson(row, flags.request, pulled));
   return kExitOk;

@@ -121,7 +121,8 @@ def test_the_queue_shows_how_far_its_runs_are(l):
 def test_words_of_other_tools_are_named(l):
     for words, ours in ((["sbatch", "job.sh"], b"gpuctl submit"), (["download", "x"], b"gpuctl pull"),
                         (["launch", "--gres=gpu:1", "--", "true"], b"--gpus 1"),
-                        (["submit", "--array=0-5", "--", "true"], b"--sweep")):
+                        (["submit", "--array=0-5", "--", "true"], b"--sweep"),
+                        (["launch", "--resume", "x", "--", "true"], b"gpuctl resume RUN")):
         done = l.run(*words, code=2)
         assert b"; it is " in done.stderr and ours in done.stderr, done
         assert b"--yes" not in done.stderr and b"\"down\"" not in done.stderr, done
@@ -363,6 +364,10 @@ def test_pull_brings_several_runs_each_into_its_own_directory(l):
     # Whatever is no whole name of a run is a pattern, of each run.
     l.run("pull", "homes-1", "homes-2", "res*", "--to", "some")
     assert (brought("some/homes-1"), brought("some/homes-2")) == ("1\n", "2\n")
+    # Also of one that was launched again, under a name of which this is the beginning.
+    l.run("resume", "homes-2", "--anew")
+    runs = l.json("pull", "homes-1", "homes-2", "--to", "again")["runs"]
+    assert [run["name"] for run in runs] == ["homes-1", "homes-2-2"], runs
     said = l.run("pull", "homes-1", "homes-", code=1).stderr
     assert b'no file matches "homes-"' in said, said
 

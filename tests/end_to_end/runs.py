@@ -597,6 +597,9 @@ def test_the_host_local_is_this_computer(l):
     assert l.run("launch", "--no-workdir", "--host", "local", "--", "echo", "here").stdout == b"here\n"
     plan = l.json("launch", "--no-workdir", "--host", "local", "--dry-run", "--run", "true")["plan"]
     assert (plan["provider"], plan["node"]) == ("local", "local"), plan
+    plan = l.json("launch", "--no-workdir", "--host", "local", "--provider", "ssh", "--dry-run", "--run",
+                  "true")["plan"]
+    assert plan["provider"] == "ssh" and "@local:" in plan["node"], plan
     done = l.run("launch", "--no-workdir", "--host", "local", "-p", "22", "--", "true", code=2)
     assert b"--host local is this computer" in done.stderr, done
 
