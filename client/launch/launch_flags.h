@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "client/base/flag_set.h"
+#include "client/config/resource_flags.h"
 #include "client/config/settings.h"
-#include "client/launch/resource_flags.h"
 #include "client/node/resolve_target.h"
 #include "client/runs/context.h"
 #include "client/spec/run_spec.h"

@@ -201,8 +201,10 @@ absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
   RETURN_IF_ERROR(
       WithHint(CheckNothingRented(plan.spec), "gpuctl offers lists what could be rented"));
   TargetFlags target = flags.target;
-  if (target.host.empty() && !plan.spec.providers.empty()) {
-    target.provider = plan.spec.providers.front();
+  // With --host local, "ssh" means a machine of that name.
+  const std::vector<std::string>& providers = plan.spec.providers;
+  if (!providers.empty() && (target.host.empty() || providers.front() == "ssh")) {
+    target.provider = providers.front();
   }
   ASSIGN_OR_RETURN(plan.own_machine, ResolveTarget(target));
   return absl::OkStatus();

@@ -18,6 +18,9 @@
 namespace gpuctl {
 namespace {
 
+// The name of this computer as a machine, also in `submit --host local`.
+constexpr char kThisComputer[] = "local";
+
 // Resolves the host with the user's own ssh configuration, as ssh itself does.
 absl::StatusOr<SshHost> ResolveHost(const TargetFlags& flags) {
   absl::StatusOr<SshAddress> named = ParseSshDestination(flags.host);
@@ -58,7 +61,11 @@ absl::Status CheckTargetFlags(const TargetFlags& flags) {
   if (flags.provider == "ssh" && flags.host.empty()) {
     return UsageError("provider ssh needs a machine", "add --host USER@HOST");
   }
-  if (flags.provider == "local" && !flags.host.empty()) {
+  if (flags.host == kThisComputer && (!flags.identity.empty() || flags.port != 0)) {
+    return UsageError("--host local is this computer, and takes no -i and -p",
+                      "--provider ssh --host local is a machine of that name");
+  }
+  if (flags.provider == "local" && !flags.host.empty() && flags.host != kThisComputer) {
     return UsageError("provider local is this machine and takes no --host",
                       "leave --provider away to use the host");
   }
@@ -106,7 +113,7 @@ absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags) {
   RETURN_IF_ERROR(CheckTargetFlags(flags));
   NodeTarget target;
   if (const char* root = std::getenv("GPUCTL_NODE_ROOT"); root != nullptr) target.root = root;
-  if (flags.host.empty()) {
+  if (flags.host.empty() || (flags.host == kThisComputer && flags.provider != "ssh")) {
     target.provider = "local";
     target.name = "local";
     return target;

@@ -180,6 +180,11 @@ void Console::PrintTableWithin(std::vector<TableRow> rows, int columns,
   WriteText(STDOUT_FILENO, FormatTableWithin(std::move(rows), columns, least, terminal.colour));
 }
 
+void Console::PrintTableWrapped(std::vector<TableRow> rows, int columns,
+                                const std::vector<std::string>& least) const {
+  WriteText(STDOUT_FILENO, FormatTableWrapped(std::move(rows), columns, least, terminal.colour));
+}
+
 void Console::PrintJson(const Json& object) const {
   WriteText(STDOUT_FILENO, OneLine(WithSchemaVersion(object)));
 }

@@ -195,7 +195,7 @@ class LineCompleter {
     for (const bool live_only : {true, false}) {
       if (!live && live_only) continue;
       bool any = false;
-      for (const Completion& run : source_.runs(live_only)) {
+      for (const Completion& run : source_.runs(live_only, out_.typed())) {
         if (given_.count(run.word) != 0 || !absl::StartsWith(run.word, out_.typed())) continue;
         any = true;
         out_.Add(run);
@@ -214,7 +214,7 @@ class LineCompleter {
   // A file here, or RUN:PATH.
   void Place() {
     out_.AddFiles();
-    for (const Completion& run : source_.runs(/*live_only=*/false)) {
+    for (const Completion& run : source_.runs(/*live_only=*/false, out_.typed())) {
       out_.Add({absl::StrCat(run.word, ":"), run.help});
     }
   }

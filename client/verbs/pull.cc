@@ -7,15 +7,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
 #include "client/base/wake_pipe.h"
 #include "client/dispatch/dispatch_pass.h"
 #include "client/follow/catch_up.h"
 #include "client/market/holdings.h"
+#include "client/node/listing.h"
 #include "client/node/make_links.h"
+#include "client/node/node_calls.h"
 #include "client/results/checkpoint_watch.h"
 #include "client/results/pull_results.h"
 #include "client/runs/context.h"
 #include "client/runs/find_run.h"
+#include "client/runs/pulled_record.h"
 #include "client/spec/result_patterns.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
@@ -39,6 +43,7 @@ struct PullFlags {
   ResultFlags result;  // which run of `best`
   PullRequest request;
   bool watch = false;
+  bool list = false;
 };
 
 void TakeBrought(CommandContext& context, const CheckpointWatch::News& news, PullResults& pulled) {
@@ -112,25 +117,29 @@ absl::Status WatchPull(CommandContext& context, RunStore& store, RunRow& row,
   return AwaitLastLook(context, watch, pulled);
 }
 
-// Brings what `request` says of one run.
+// Returns the command that brings the same of one run.
+std::string CommandFor(const RunRow& row, const PullRequest& request) {
+  std::string command = absl::StrCat("gpuctl pull ", row.name);
+  for (const std::string& pattern : request.patterns) {
+    absl::StrAppend(&command, " ", TypedName(pattern, "PATTERN"));
+  }
+  return absl::StrCat(command, request.own_directory ? "" : " --to DIR");
+}
+
+// Brings what `request` says of one run. `again` is what goes on after an interruption.
 absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row,
-                     const PullRequest& request, PullResults& pulled) {
+                     const PullRequest& request, const std::string& again, PullResults& pulled) {
   if (request.checkpoint == "best" && !row.end.has_value()) {
     absl::Status error;
     RETURN_IF_ERROR(CatchUp(context, store, row, kPullPatience, &error).status());
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
-  std::string again = absl::StrCat("gpuctl pull ", row.name);
-  for (const std::string& pattern : request.patterns) {
-    absl::StrAppend(&again, " ", TypedName(pattern, "PATTERN"));
-  }
   ASSIGN_OR_RETURN(
       const auto interrupt,
-      TransferInterrupt::Install(
-          context, absl::StrCat("pull ", row.name),
-          absl::StrCat("all stays on ", row.target.name, ", and what has come so far stays in ",
-                       request.to),
-          absl::StrCat(again, request.own_directory ? "" : " --to DIR", " goes on with the rest")));
+      TransferInterrupt::Install(context, absl::StrCat("pull ", row.name),
+                                 absl::StrCat("all stays on ", row.target.name,
+                                              ", and what has come so far stays in ", request.to),
+                                 absl::StrCat(again, " goes on with the rest")));
   return BringResults(context, *links, row, request, pulled);
 }
 
@@ -147,7 +156,7 @@ absl::StatusOr<int> PullSeveral(CommandContext& context, RunStore& store, std::v
         request.own_directory ? absl::StrCat("./", row.name) : JoinPath(flags.request.to, row.name);
     request.own_directory = true;
     PullResults pulled;
-    const absl::Status status = PullOne(context, store, row, request, pulled);
+    const absl::Status status = PullOne(context, store, row, request, "the same command", pulled);
     if (absl::IsCancelled(status)) return status;
     objects.push_back(ToJson(row, request, pulled));
     objects.back()["error"] = status.ok() ? nlohmann::ordered_json() : ErrorToJson(status);
@@ -200,10 +209,67 @@ absl::StatusOr<std::vector<RunRow>> RunsOfBatch(CommandContext& context, RunStor
   return rows;
 }
 
+// Returns the path here of the pulled copy of a checkpoint with the node's current content; "" when
+// there is none.
+std::string CopyHere(const std::vector<PulledItem>& items,
+                     const gpuctl::v1::CheckpointInfo& checkpoint) {
+  for (const PulledItem& item : items) {
+    if (item.kind != PulledItem::Kind::kFiles && item.from == checkpoint.path() &&
+        item.node_modified_ms == checkpoint.modified_ms() && PathExists(item.path)) {
+      return item.path;
+    }
+  }
+  return "";
+}
+
+// Lists the checkpoints that the run's machine has, and brings nothing.
+absl::Status ListThere(CommandContext& context, const RunRow& row) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
+  ASSIGN_OR_RETURN(gpuctl::v1::ListArtifactsReply reply,
+                   calls.ListArtifacts(row.job_id, "", row.checkpoint_patterns));
+  RETURN_IF_ERROR(CheckListing("", row.checkpoint_patterns, reply));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const std::vector<PulledItem> items,
+                   PulledRecord(paths.MirrorDir(row.run_id)).Read());
+  std::vector<TableRow> table = {{"STEP", "CHECKPOINT", "SIZE", "MADE", "HERE"}};
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const gpuctl::v1::CheckpointInfo& checkpoint : reply.checkpoints()) {
+    const std::string here = CopyHere(items, checkpoint);
+    const bool foreign = checkpoint.kind() == gpuctl::v1::CheckpointInfo::KIND_FOREIGN;
+    const bool has_step = checkpoint.step() >= 0;
+    const std::string made = FormatRfc3339(checkpoint.modified_ms());
+    table.push_back({has_step ? absl::StrCat(checkpoint.step()) : "-", checkpoint.path(),
+                     FormatBytes(checkpoint.size()), made, here.empty() ? "-" : here});
+    list.push_back(
+        {{"step", has_step ? nlohmann::ordered_json(checkpoint.step()) : nlohmann::ordered_json()},
+         {"kind", foreign ? "foreign" : "trainer"},
+         {"path", checkpoint.path()},
+         {"bytes", checkpoint.size()},
+         {"made", made},
+         {"here", here.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(here)}});
+  }
+  if (context.json()) {
+    context.PrintJson({{"run_id", row.run_id}, {"name", row.name}, {"checkpoints", list}});
+  } else if (list.empty()) {
+    context.Say(absl::StrCat(row.name, " has no whole checkpoint on ", row.target.name));
+  } else {
+    context.PrintTable(table);
+  }
+  return absl::OkStatus();
+}
+
 // True when `argument` is the whole name or id of a run. Less could be a file.
 bool NamesRun(RunStore& store, const std::string& argument) {
   const absl::StatusOr<RunRow> row = store.Get(argument);
-  return row.ok() && (row->name == argument || row->run_id == argument || argument == "@last");
+  if (row.ok() && (row->run_id == argument || argument == "@last")) return true;
+  // Get may have found a run that goes on from the one of this name.
+  RunFilter filter;
+  filter.prefix = argument;
+  const absl::StatusOr<std::vector<RunRow>> rows = store.List(filter);
+  return rows.ok() && std::any_of(rows->begin(), rows->end(), [&argument](const RunRow& each) {
+           return each.name == argument;
+         });
 }
 
 // Returns the runs that the arguments name, and leaves the patterns behind them in `flags`. The
@@ -245,6 +311,11 @@ absl::Status CheckFlags(const PullFlags& flags) {
     return UsageError("pull takes either runs, or --batch, or --best",
                       "gpuctl pull --best BATCH brings the best run, --batch BATCH all of them");
   }
+  if (flags.list && (flags.watch || of_batch || flags.arguments.size() > 1 ||
+                     !flags.request.checkpoint.empty())) {
+    return UsageError("--list lists the checkpoints of one run, and brings nothing",
+                      "gpuctl pull RUN --list");
+  }
   if (flags.best.empty() && (!flags.result.metric.empty() || !flags.result.goal.empty())) {
     return UsageError("--metric and --goal go with --best",
                       "gpuctl pull --best BATCH --metric eval_loss");
@@ -284,6 +355,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
       .Range(1, 16);
   parser.Switch("--overwrite", flags.request.overwrite,
                 "Replace files here that pull did not bring");
+  parser.Switch("--list", flags.list, "List the checkpoints that are there; bring nothing");
   parser.Switch("--watch", flags.watch, "Bring new checkpoints until the run has ended");
   parser.Option("--keep", flags.keep, "With --watch: keep only the newest N here");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
@@ -303,12 +375,17 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
     return PullSeveral(context, *store, std::move(rows), flags);
   }
   RunRow& row = rows.front();
+  if (flags.list) {
+    RETURN_IF_ERROR(ListThere(context, row));
+    return kExitOk;
+  }
   if (flags.request.own_directory) flags.request.to = absl::StrCat("./", row.name);
   PullResults pulled;
   if (flags.watch) {
     RETURN_IF_ERROR(WatchPull(context, *store, row, flags, keep, pulled));
   } else {
-    RETURN_IF_ERROR(PullOne(context, *store, row, flags.request, pulled));
+    RETURN_IF_ERROR(
+        PullOne(context, *store, row, flags.request, CommandFor(row, flags.request), pulled));
   }
   if (context.json()) context.PrintJson(ToJson(row, flags.request, pulled));
   return kExitOk;

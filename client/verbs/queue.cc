@@ -115,8 +115,8 @@ absl::StatusOr<std::vector<BatchView>> FindViews(RunStore& runs, BatchStore& bat
 
 void PrintEntries(CommandContext& context, const BatchView& view) {
   if (context.terminal.stdout_tty && context.format != OutputFormat::kWide) {
-    context.PrintTableWithin(EntryTable(view), GetTerminalSize(STDOUT_FILENO).columns,
-                             {"STEP", "ON", "WHY"});
+    context.PrintTableWrapped(EntryTable(view), GetTerminalSize(STDOUT_FILENO).columns,
+                              {"LOSS", "STEP", "ON"});
   } else {
     context.PrintTable(EntryTable(view));
   }

@@ -2,8 +2,10 @@
 
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/batch/entry_spec.h"
@@ -13,6 +15,7 @@
 #include "client/node/resolve_target.h"
 #include "client/rent/lease_limits.h"
 #include "client/results/pull_files.h"
+#include "client/terminal/shown_name.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -21,6 +24,22 @@ namespace gpuctl {
 namespace {
 
 constexpr int64_t kMostCsvBytes = 16 << 20;
+
+// Names ours for "afterok:42" and the like, which Slurm's --dependency takes.
+absl::Status CheckNoSlurmDependency(const std::string& name) {
+  const std::vector<std::string> parts = absl::StrSplit(name, ':');
+  const std::string& word = parts.front();
+  if (parts.size() < 2 || !absl::StartsWith(word, "after")) return absl::OkStatus();
+  const std::string run = parts[1].empty() ? "RUN" : parts[1];
+  if (word == "afterok") {
+    return UsageError(absl::StrCat("--after: \"", word, ":\" is Slurm's, and what --after means"),
+                      absl::StrCat("--after ", TypedName(run, "RUN"), " alone"));
+  }
+  return UsageError(
+      absl::StrCat("--after: \"", word, ":\" is Slurm's; here --after waits for success only"),
+      absl::StrCat("--after ", TypedName(run, "RUN"),
+                   " waits for its success; gpuctl wait RUN in a script waits for any end"));
+}
 
 absl::StatusOr<std::vector<Parameters>> ReadParameters(const SubmitFlags& flags) {
   std::vector<Parameters> rows;
@@ -41,7 +60,7 @@ absl::StatusOr<std::vector<Parameters>> ReadParameters(const SubmitFlags& flags)
     absl::StatusOr<ParameterAxis> axis = ParseAxis(word);
     if (!axis.ok()) {
       return UsageError(absl::StrCat("--sweep: ", axis.status().message()),
-                        "for example --sweep lr=1e-4,2e-4 rank=8,16");
+                        "for example --sweep lr=1e-4,2e-4 rank=8,16 seed=0..4");
     }
     axes.push_back(*std::move(axis));
   }
@@ -233,6 +252,7 @@ absl::StatusOr<std::vector<std::string>> Submission::Resolve(
     const std::vector<std::string>& names) {
   std::vector<std::string> references;
   for (const std::string& name : names) {
+    RETURN_IF_ERROR(CheckNoSlurmDependency(name));
     if (const absl::StatusOr<Batch> batch = batches_.Get(name); batch.ok()) {
       ASSIGN_OR_RETURN(const std::vector<Entry> of_batch, batches_.Entries(batch->batch_id));
       for (const Entry& entry : of_batch) {

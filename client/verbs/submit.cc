@@ -91,7 +91,8 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   AddResourceFlags(parser, "Machine", /*image=*/true, launch.resources);
   AddJobFlags(parser, launch);
   parser.OneValueEach();
-  parser.Option("--sweep", flags.sweep, "NAME=VALUE,VALUE ...: a grid of parameters");
+  parser.Option("--sweep", flags.sweep,
+                "NAME=VALUE,VALUE ...: a grid of parameters; 0..5 is a range");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   flags.sampled = sample.given();
   flags.seeded = seed.given();

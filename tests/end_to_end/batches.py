@@ -121,7 +121,8 @@ def test_the_queue_shows_how_far_its_runs_are(l):
 def test_words_of_other_tools_are_named(l):
     for words, ours in ((["sbatch", "job.sh"], b"gpuctl submit"), (["download", "x"], b"gpuctl pull"),
                         (["launch", "--gres=gpu:1", "--", "true"], b"--gpus 1"),
-                        (["submit", "--array=0-5", "--", "true"], b"--sweep")):
+                        (["submit", "--array=0-5", "--", "true"], b"--sweep"),
+                        (["launch", "--resume", "x", "--", "true"], b"gpuctl resume RUN")):
         done = l.run(*words, code=2)
         assert b"; it is " in done.stderr and ours in done.stderr, done
         assert b"--yes" not in done.stderr and b"\"down\"" not in done.stderr, done
@@ -130,6 +131,19 @@ def test_words_of_other_tools_are_named(l):
             file.write("#!/bin/sh\n")
         done = l.run("launch", name, code=2)
         assert b"is a script, no run file" in done.stderr and b"-- " + program in done.stderr, done
+
+
+def test_ranges_and_dependencies_of_slurm_are_named(l):
+    done = l.run("submit", "--name", "ranged", "--host", "local", "--sweep", "i=0-5", "--no-workdir",
+                 "--", "true", code=2)
+    assert b'"0-5" is one value and no range; 0..5 stands for all' in done.stderr, done
+    out = l.run("submit", "--name", "ranged", "--host", "local", "--sweep", "i=3..5", "--no-workdir",
+                "--dry-run", "--json", "--", "true").stdout
+    assert json.loads(out)["plan"]["runs"] == 3, out
+    for word, ours in (("afterok:ranged", b"--after ranged alone"),
+                       ("afterany:ranged", b"waits for its success")):
+        done = l.run("submit", "--host", "local", "--after", word, "--no-workdir", "--", "true", code=2)
+        assert b"is Slurm's" in done.stderr and ours in done.stderr, done
 
 
 def test_a_sweep_goes_on_when_its_client_is_killed(l):
@@ -350,6 +364,10 @@ def test_pull_brings_several_runs_each_into_its_own_directory(l):
     # Whatever is no whole name of a run is a pattern, of each run.
     l.run("pull", "homes-1", "homes-2", "res*", "--to", "some")
     assert (brought("some/homes-1"), brought("some/homes-2")) == ("1\n", "2\n")
+    # Also of one that was launched again, under a name of which this is the beginning.
+    l.run("resume", "homes-2", "--anew")
+    runs = l.json("pull", "homes-1", "homes-2", "--to", "again")["runs"]
+    assert [run["name"] for run in runs] == ["homes-1", "homes-2-2"], runs
     said = l.run("pull", "homes-1", "homes-", code=1).stderr
     assert b'no file matches "homes-"' in said, said
 

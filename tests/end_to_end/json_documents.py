@@ -61,6 +61,7 @@ def test_of_runs_here(w):
     has(w, "debug", "replay", args=["replay", "one"])
     has(w, "debug", "man_pages", args=["man-pages", "man"])
     has(w, "pull", "result", args=["one", "--to", "home"])
+    has(w, "pull", "list", args=["one", "--list"])
     has(w, "resume", "plan", args=["one", "--dry-run"])
     has(w, "resume", "result", args=["one"])
     lines(w, "rm", "line", args=["--dry-run", "two"])

@@ -129,6 +129,27 @@ def error_of(w, *args, code, **env):
     return error["message"]
 
 
+def test_offers_are_those_that_a_launch_would_take(w):
+    whole = w.json("offers", *GPU)
+    assert whole["defaults"] == [] and len({one["provider"] for one in whole["offers"]}) > 1, whole
+    w.run("config", "set", "max_price", "0.31")
+    w.run("config", "set", "provider", "vast")
+    cut = w.json("offers", *GPU)
+    assert cut["offers"] == [one for one in whole["offers"] if one["provider"] == "vast" and
+                             one["price_usd_per_hour"] <= 0.31] != [], cut
+    assert [one["key"] for one in cut["defaults"]] == ["resources.provider", "resources.max_price"], cut
+    said = w.run("offers", *GPU).stderr
+    assert b"only what launch would take: resources.max_price 0.31, from " in said, said
+    own = w.json("offers", "--max-price", "9", "--provider", "runpod", *GPU)
+    assert own["defaults"] == [] and {one["provider"] for one in own["offers"]} == {"runpod"}, own
+    # A default that is no market leaves all of them.
+    w.run("config", "set", "provider", "local")
+    w.run("config", "unset", "max_price")
+    assert w.json("offers", *GPU) == whole
+    # Without --gpu, how to see machines with more of them.
+    assert b"gpuctl offers --gpu H100:8" in w.run("offers", "--max-price", "9").stderr
+
+
 def test_nothing_in_stock(w):
     w.empty("RTX 4090")
     message = error_of(w, *GPU, code=121)

@@ -593,6 +593,17 @@ def test_pull_keeps_times_and_says_what_modes_it_drops(l):
     assert info.st_mtime_ns == 1500000000 * 10**9 and info.st_mode & 0o7777 == 0o755, info
 
 
+def test_the_host_local_is_this_computer(l):
+    assert l.run("launch", "--no-workdir", "--host", "local", "--", "echo", "here").stdout == b"here\n"
+    plan = l.json("launch", "--no-workdir", "--host", "local", "--dry-run", "--run", "true")["plan"]
+    assert (plan["provider"], plan["node"]) == ("local", "local"), plan
+    plan = l.json("launch", "--no-workdir", "--host", "local", "--provider", "ssh", "--dry-run", "--run",
+                  "true")["plan"]
+    assert plan["provider"] == "ssh" and "@local:" in plan["node"], plan
+    done = l.run("launch", "--no-workdir", "--host", "local", "-p", "22", "--", "true", code=2)
+    assert b"--host local is this computer" in done.stderr, done
+
+
 def test_pull_of_a_scripts_checkpoints(l):
     gate = os.path.join(l.dir, "foreign.gate")
     os.mkfifo(gate)
