@@ -19,6 +19,7 @@
 #include "agent/bundle/bundle.h"
 #include "agent/bundle/bundle_sweep.h"
 #include "agent/envs/env_store.h"
+#include "agent/handover.h"
 #include "agent/jobs/job_table.h"
 #include "agent/jobs/shim_launcher.h"
 #include "agent/server_note.h"
@@ -85,9 +86,10 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, const Unique
               JobTable& jobs, Telemetry& telemetry, const SignalPipe& signals) {
   absl::Duration next_sweep = -absl::InfiniteDuration();
   for (;;) {
-    // Somebody removed the root, and another server has the new one.
-    if (IsReplaced(lock, paths.server_lock)) {
-      Log(LogLevel::kWarning, "server: its root was replaced");
+    // Somebody removed the root, and another server has the new one, or will. What is done below
+    // would make parts of it again.
+    if (IsRemoved(lock)) {
+      Log(LogLevel::kWarning, "server: its root was removed");
       return;
     }
     jobs.Tend();
@@ -100,7 +102,7 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, const Unique
     if (absl::Status status = telemetry.Tick(); !status.ok()) {
       Log(LogLevel::kWarning, absl::StrCat("telemetry: ", status.message()));
     }
-    (void)EnsureGuard(paths, options.bundle_dir);
+    if (!IsRemoved(lock)) (void)EnsureGuard(paths, options.bundle_dir);
     const std::string current = CurrentBundle(paths);
     if (!current.empty() && current != options.bundle_dir) {
       Log(LogLevel::kInfo, absl::StrCat("server: making way for ", current));
@@ -112,7 +114,7 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, const Unique
 }
 
 absl::Status Serve(const ServerOptions& options, const RootPaths& paths, const UniqueFd& lock,
-                   const SignalPipe& signals) {
+                   const SignalPipe& signals, const UniqueFd& handover) {
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
   Clock& clock = Clock::Real();
   ProcessShimLauncher launcher(JoinPath(options.bundle_dir, "gpuctl-shim"));
@@ -122,6 +124,7 @@ absl::Status Serve(const ServerOptions& options, const RootPaths& paths, const U
     return NodeGpus{VisibleGpus(listed.gpus, visible), listed.complete};
   };
   JobTable jobs(paths, node_id, launcher, clock, list_gpus);
+  jobs.TakeSecrets(ReceiveHandover(handover));
   AgentService service(paths, node_id, absl::StrCat(BundleVersion(options.bundle_dir)), jobs,
                        telemetry, clock);
   if (const absl::Status noted = WriteServerNote(paths, options.bundle_dir); !noted.ok()) {
@@ -136,12 +139,17 @@ absl::Status Serve(const ServerOptions& options, const RootPaths& paths, const U
   Maintain(options, paths, lock, jobs, telemetry, signals);
   // This cuts running streams; their clients link again.
   server->Shutdown(std::chrono::system_clock::time_point());
+  if (handover.valid()) {
+    const absl::Status handed = HandOver(handover, jobs.GiveSecrets());
+    if (!handed.ok()) Log(LogLevel::kWarning, absl::StrCat("server: ", handed.message()));
+  }
   return absl::OkStatus();
 }
 
 }  // namespace
 
 int RunServer(const ServerOptions& options) {
+  const UniqueFd handover = TakeHandover();
   absl::StatusOr<RootPaths> paths = PrepareNodeRoot(options.root);
   if (!paths.ok()) {
     Log(LogLevel::kError, paths.status().message());
@@ -158,7 +166,7 @@ int RunServer(const ServerOptions& options) {
   const absl::StatusOr<SignalPipe> signals =
       SignalPipe::Install({SIGTERM, SIGINT}, SignalPipe::WaitingCall::kRestarted);
   const absl::Status status =
-      signals.ok() ? Serve(options, *paths, *lock, *signals) : signals.status();
+      signals.ok() ? Serve(options, *paths, *lock, *signals, handover) : signals.status();
   if (!status.ok()) {
     Log(LogLevel::kError, absl::StrCat("server: ", status.ToString()));
     return 1;

@@ -13,6 +13,7 @@
 
 #include "agent/base/gpu_grant.h"
 #include "agent/base/node_root.h"
+#include "agent/handover.h"
 #include "agent/jobs/job_table.h"
 #include "common/base/fake_clock.h"
 #include "common/files/file_lock.h"
@@ -25,8 +26,11 @@
 namespace gpuctl {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::Pair;
 using Type = LifecycleEvent::Type;
 
@@ -316,6 +320,44 @@ TEST_F(JobQueueTest, AfterARestartSecretsComeFromAClientAgain) {
   table_->Tend();
   EXPECT_THAT(GpusOf("j-2"), ElementsAre("a"));
   EXPECT_THAT(GpusOf("j-4"), ElementsAre("b"));
+}
+
+TEST_F(JobQueueTest, TheNextServerGetsTheSecretsOfTheLastOne) {
+  Start("j-1", 2);
+  Begin("j-1");
+  Start("j-2", 1, "s3cret");
+  absl::StatusOr<UniqueFd> handover = MakeHandover(paths_);
+  ASSERT_OK(handover);
+  EXPECT_THAT(*ListDirectory(paths_.root), Not(Contains(HasSubstr("handover"))));
+  std::map<std::string, Secrets> given = table_->GiveSecrets();
+  given["j-unknown"] = {{"TOKEN", "x"}};
+  given["../j-2"] = {{"TOKEN", "x"}};
+  ASSERT_OK(HandOver(*handover, given));
+  Restart();
+  table_->TakeSecrets(ReceiveHandover(*handover));
+  EXPECT_THAT(ReceiveHandover(*handover), IsEmpty());
+  table_->Tend();
+  EXPECT_FALSE(DeriveJob(paths_.Job("j-2"))->queue().needs_secrets());
+  End("j-1");
+  table_->Tend();
+  EXPECT_EQ(shims_.launched.back().first, "j-2");
+  EXPECT_THAT(shims_.last_secrets, ElementsAre(Pair("TOKEN", "s3cret")));
+}
+
+TEST_F(JobQueueTest, IncompleteSecretsAreNotTaken) {
+  Start("j-1", 2);
+  Begin("j-1");
+  Start("j-2", 1, "s3cret");
+  Restart();
+  table_->TakeSecrets({{"j-2", {{"ANOTHER", "x"}}}});
+  table_->Tend();
+  EXPECT_TRUE(DeriveJob(paths_.Job("j-2"))->queue().needs_secrets());
+  // What does not fit, or is torn, does no harm.
+  absl::StatusOr<UniqueFd> handover = MakeHandover(paths_);
+  ASSERT_OK(handover);
+  EXPECT_FALSE(HandOver(*handover, {{"j-2", {{"TOKEN", std::string(2 << 20, 'x')}}}}).ok());
+  EXPECT_THAT(ReceiveHandover(*handover), IsEmpty());
+  EXPECT_THAT(ReceiveHandover(UniqueFd()), IsEmpty());
 }
 
 TEST_F(JobQueueTest, AGrantWhoseSecretsAreGoneIsTakenBack) {
