@@ -18,6 +18,7 @@
 #include "agent/base/node_root.h"
 #include "agent/bundle/bundle.h"
 #include "agent/bundle/bundle_sweep.h"
+#include "agent/envs/cache_sweep.h"
 #include "agent/envs/env_store.h"
 #include "agent/handover.h"
 #include "agent/jobs/job_table.h"
@@ -81,6 +82,24 @@ void SweepOldEnvironments(const RootPaths& paths) {
   }
 }
 
+// Makes room on a nearly full disk, after the environments.
+void SweepPackageCaches(const RootPaths& paths, JobTable& jobs) {
+  const auto in_use = [&jobs] {
+    for (const gpuctl::v1::Job& job : jobs.ListLive({})) {
+      if (job.state() != gpuctl::v1::JOB_STATE_LOST) return true;
+    }
+    return false;
+  };
+  const absl::StatusOr<std::vector<std::string>> swept =
+      SweepCaches(paths, WantFreeBytes(paths), in_use);
+  if (!swept.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("server: ", swept.status().message()));
+  } else if (!swept->empty()) {
+    Log(LogLevel::kInfo, absl::StrCat("server: package caches removed, the disk is nearly full: ",
+                                      absl::StrJoin(*swept, " ")));
+  }
+}
+
 // Tends jobs, telemetry, the guard and upgrades once a second until told to stop.
 void Maintain(const ServerOptions& options, const RootPaths& paths, const UniqueFd& lock,
               JobTable& jobs, Telemetry& telemetry, const SignalPipe& signals) {
@@ -98,6 +117,7 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, const Unique
       next_sweep = now + kSweepEvery;
       SweepOldBundles(paths);
       SweepOldEnvironments(paths);
+      SweepPackageCaches(paths, jobs);
     }
     if (absl::Status status = telemetry.Tick(); !status.ok()) {
       Log(LogLevel::kWarning, absl::StrCat("telemetry: ", status.message()));

@@ -13,7 +13,6 @@
 
 #include "agent/base/gpu_grant.h"
 #include "agent/base/node_root.h"
-#include "agent/handover.h"
 #include "agent/jobs/job_table.h"
 #include "common/base/fake_clock.h"
 #include "common/files/file_lock.h"
@@ -26,11 +25,8 @@
 namespace gpuctl {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using ::testing::Pair;
 using Type = LifecycleEvent::Type;
 
@@ -326,16 +322,12 @@ TEST_F(JobQueueTest, TheNextServerGetsTheSecretsOfTheLastOne) {
   Start("j-1", 2);
   Begin("j-1");
   Start("j-2", 1, "s3cret");
-  absl::StatusOr<UniqueFd> handover = MakeHandover(paths_);
-  ASSERT_OK(handover);
-  EXPECT_THAT(*ListDirectory(paths_.root), Not(Contains(HasSubstr("handover"))));
   std::map<std::string, Secrets> given = table_->GiveSecrets();
   given["j-unknown"] = {{"TOKEN", "x"}};
   given["../j-2"] = {{"TOKEN", "x"}};
-  ASSERT_OK(HandOver(*handover, given));
+  EXPECT_THAT(table_->GiveSecrets(), IsEmpty());
   Restart();
-  table_->TakeSecrets(ReceiveHandover(*handover));
-  EXPECT_THAT(ReceiveHandover(*handover), IsEmpty());
+  table_->TakeSecrets(given);
   table_->Tend();
   EXPECT_FALSE(DeriveJob(paths_.Job("j-2"))->queue().needs_secrets());
   End("j-1");
@@ -352,12 +344,6 @@ TEST_F(JobQueueTest, IncompleteSecretsAreNotTaken) {
   table_->TakeSecrets({{"j-2", {{"ANOTHER", "x"}}}});
   table_->Tend();
   EXPECT_TRUE(DeriveJob(paths_.Job("j-2"))->queue().needs_secrets());
-  // What does not fit, or is torn, does no harm.
-  absl::StatusOr<UniqueFd> handover = MakeHandover(paths_);
-  ASSERT_OK(handover);
-  EXPECT_FALSE(HandOver(*handover, {{"j-2", {{"TOKEN", std::string(2 << 20, 'x')}}}}).ok());
-  EXPECT_THAT(ReceiveHandover(*handover), IsEmpty());
-  EXPECT_THAT(ReceiveHandover(UniqueFd()), IsEmpty());
 }
 
 TEST_F(JobQueueTest, AGrantWhoseSecretsAreGoneIsTakenBack) {
