@@ -9,11 +9,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "agent/base/node_root.h"
 #include "agent/base/platform.h"
 #include "agent/bundle/bundle.h"
+#include "agent/handover.h"
 #include "agent/limits/limit_keeper.h"
 #include "agent/limits/node_limits_store.h"
 #include "agent/limits/self_release.h"
@@ -31,8 +34,18 @@ namespace {
 constexpr int kTickMs = 1000;
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
 constexpr absl::Duration kServerDownWithin = absl::Seconds(5);
+// rm -r may be at work for a while, and whatever is made then would be in its way.
+constexpr absl::Duration kRemovalTakes = absl::Seconds(3);
+constexpr int64_t kMostLimitBytes = 1 << 20;
 constexpr absl::Duration kFirstReleasePause = absl::Seconds(2);
 constexpr absl::Duration kReleaseEvery = absl::Minutes(1);
+
+// Returns a path of the running program that is valid although its file was removed, where the
+// system has such a path.
+std::string OwnProgram() {
+  constexpr char kSelf[] = "/proc/self/exe";
+  return PathExists(kSelf) ? kSelf : SelfPath("");
+}
 
 // The guard's loop and its state.
 class Guard {
@@ -47,8 +60,10 @@ class Guard {
 
   absl::Status Run() {
     RETURN_IF_ERROR(OpenControl());
+    OpenHandover();
     while (!leaving_) {
-      TendServer();
+      TendRoot();
+      if (!IsRemoved(lock_)) TendServer();
       limits_.Enforce();
       TendRelease();
       pollfd waited[2] = {{signals_.fd(), POLLIN, 0}, {control_.get(), POLLIN, 0}};
@@ -72,6 +87,54 @@ class Guard {
     return absl::OkStatus();
   }
 
+  // Without it, jobs that wait for GPUs need their secrets from a client again after an upgrade.
+  void OpenHandover() {
+    if (options_.handover_fd >= 0) {
+      fcntl(options_.handover_fd, F_SETFD, FD_CLOEXEC);
+      handover_.reset(options_.handover_fd);
+      return;
+    }
+    absl::StatusOr<UniqueFd> made = MakeHandover(paths_);
+    if (made.ok()) {
+      handover_ = *std::move(made);
+    } else {
+      Log(LogLevel::kWarning, absl::StrCat("guard: ", made.status().message()));
+    }
+  }
+
+  // Ends the guard of a root that somebody removed: a client makes a new root, with a guard of its
+  // own. But the limits of a rented machine outlive its root, because it bills on: they are put
+  // back, and this guard becomes that of the new root.
+  void TendRoot() {
+    const absl::Duration now = clock_.SinceBoot();
+    if (!IsRemoved(lock_)) {
+      removed_at_ = absl::InfiniteDuration();
+      if (!PathExists(paths_.limits)) return;
+      for (const std::string& path : {paths_.limits, paths_.clock, paths_.claimed}) {
+        absl::StatusOr<std::string> content = ReadFileToString(path, kMostLimitBytes);
+        if (content.ok()) kept_[path] = *std::move(content);
+      }
+      return;
+    }
+    removed_at_ = std::min(removed_at_, now);
+    if (now - removed_at_ < kRemovalTakes) return;
+    Log(LogLevel::kWarning, "guard: its root was removed");
+    if (!kept_.empty() && PrepareNodeRoot(paths_.root).ok()) {
+      for (const auto& [path, content] : kept_) {
+        if (!PathExists(path)) (void)WriteFileAtomic(path, content);
+      }
+    }
+    StopServer();
+    // Only its lock was removed, or there is a new root.
+    if (IsDirectory(paths_.root)) {
+      const std::string name = JoinPath(options_.bundle_dir, "gpuctl-agent");
+      execl(OwnProgram().c_str(), name.c_str(), "guard", "--root", paths_.root.c_str(),
+            static_cast<char*>(nullptr));
+    }
+    // With limits it goes on without its lock.
+    leaving_ = kept_.empty();
+  }
+
   // Starts the server when nobody holds its lock. The server of a dead guard lives on; then only
   // its lock can be watched.
   void TendServer() {
@@ -85,6 +148,7 @@ class Guard {
     UniqueFd log(file_ops::Open(paths_.log, O_WRONLY | O_CREAT | O_APPEND, 0600));
     SpawnOptions spawn;
     spawn.argv = {JoinPath(bundle, "gpuctl-agent"), "server", "--root", paths_.root};
+    spawn.stdin_fd = handover_.valid() ? handover_.get() : -1;
     spawn.stderr_fd = log.get();
     spawn.new_session = true;
     absl::StatusOr<pid_t> pid = Spawn(spawn);
@@ -115,8 +179,10 @@ class Guard {
     const std::string current = CurrentBundle(paths_);
     UniqueFd log(file_ops::Open(paths_.log, O_WRONLY | O_CREAT | O_APPEND, 0600));
     SpawnOptions spawn;
-    spawn.argv = {JoinPath(current.empty() ? options_.bundle_dir : current, "gpuctl-agent"),
-                  "release", "--root", paths_.root};
+    const std::string program =
+        JoinPath(current.empty() ? options_.bundle_dir : current, "gpuctl-agent");
+    // Where somebody removed the root, nobody may ever bring the programs again.
+    spawn.argv = {PathExists(program) ? program : OwnProgram(), "release", "--root", paths_.root};
     spawn.stderr_fd = log.get();
     spawn.new_session = true;
     const absl::StatusOr<pid_t> pid = Spawn(spawn);
@@ -189,10 +255,13 @@ class Guard {
     StopServer();
     const std::string program = JoinPath(current, "gpuctl-agent");
     const std::string lock_fd = absl::StrCat(inherited);
+    const int handed = handover_.valid() ? fcntl(handover_.get(), F_DUPFD, 3) : -1;
+    const std::string handover_fd = absl::StrCat(handed);
     execl(program.c_str(), program.c_str(), "guard", "--root", paths_.root.c_str(), "--lock-fd",
-          lock_fd.c_str(), static_cast<char*>(nullptr));
+          lock_fd.c_str(), "--handover-fd", handover_fd.c_str(), static_cast<char*>(nullptr));
     Log(LogLevel::kError, ErrnoStatus(errno, absl::StrCat("guard: become ", program)).message());
     close(inherited);
+    if (handed >= 0) close(handed);
   }
 
   const GuardOptions options_;
@@ -202,6 +271,9 @@ class Guard {
   LimitKeeper limits_;
   SignalPipe signals_;
   UniqueFd control_;
+  UniqueFd handover_;
+  std::map<std::string, std::string> kept_;  // what a rented machine's limits are in, by path
+  absl::Duration removed_at_ = absl::InfiniteDuration();
   std::string commands_;
   pid_t server_ = -1;
   pid_t release_ = -1;

@@ -13,6 +13,8 @@ struct GuardOptions {
   bool detach = false;
   // The inherited descriptor of the lock, set by a guard that replaces itself.
   int lock_fd = -1;
+  // The inherited pipe of handover.h, set likewise.
+  int handover_fd = -1;
 };
 
 // Runs until SIGTERM or `exit` in the control FIFO. As a subreaper it adopts and reaps the shims of

@@ -100,6 +100,8 @@ int Run(int argc, char** argv) {
       root = argv[++i];
     } else if (flag == "--lock-fd" && i + 1 < argc) {
       guard.lock_fd = atoi(argv[++i]);
+    } else if (flag == "--handover-fd" && i + 1 < argc) {
+      guard.handover_fd = atoi(argv[++i]);
     } else if (flag == "--detach") {
       guard.detach = true;
     } else if (flag == "--wait") {

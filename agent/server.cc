@@ -18,7 +18,9 @@
 #include "agent/base/node_root.h"
 #include "agent/bundle/bundle.h"
 #include "agent/bundle/bundle_sweep.h"
+#include "agent/envs/cache_sweep.h"
 #include "agent/envs/env_store.h"
+#include "agent/handover.h"
 #include "agent/jobs/job_table.h"
 #include "agent/jobs/shim_launcher.h"
 #include "agent/server_note.h"
@@ -80,14 +82,33 @@ void SweepOldEnvironments(const RootPaths& paths) {
   }
 }
 
+// Makes room on a nearly full disk, after the environments.
+void SweepPackageCaches(const RootPaths& paths, JobTable& jobs) {
+  const auto in_use = [&jobs] {
+    for (const gpuctl::v1::Job& job : jobs.ListLive({})) {
+      if (job.state() != gpuctl::v1::JOB_STATE_LOST) return true;
+    }
+    return false;
+  };
+  const absl::StatusOr<std::vector<std::string>> swept =
+      SweepCaches(paths, WantFreeBytes(paths), in_use);
+  if (!swept.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("server: ", swept.status().message()));
+  } else if (!swept->empty()) {
+    Log(LogLevel::kInfo, absl::StrCat("server: package caches removed, the disk is nearly full: ",
+                                      absl::StrJoin(*swept, " ")));
+  }
+}
+
 // Tends jobs, telemetry, the guard and upgrades once a second until told to stop.
 void Maintain(const ServerOptions& options, const RootPaths& paths, const UniqueFd& lock,
               JobTable& jobs, Telemetry& telemetry, const SignalPipe& signals) {
   absl::Duration next_sweep = -absl::InfiniteDuration();
   for (;;) {
-    // Somebody removed the root, and another server has the new one.
-    if (IsReplaced(lock, paths.server_lock)) {
-      Log(LogLevel::kWarning, "server: its root was replaced");
+    // Somebody removed the root, and another server has the new one, or will. What is done below
+    // would make parts of it again.
+    if (IsRemoved(lock)) {
+      Log(LogLevel::kWarning, "server: its root was removed");
       return;
     }
     jobs.Tend();
@@ -96,11 +117,12 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, const Unique
       next_sweep = now + kSweepEvery;
       SweepOldBundles(paths);
       SweepOldEnvironments(paths);
+      SweepPackageCaches(paths, jobs);
     }
     if (absl::Status status = telemetry.Tick(); !status.ok()) {
       Log(LogLevel::kWarning, absl::StrCat("telemetry: ", status.message()));
     }
-    (void)EnsureGuard(paths, options.bundle_dir);
+    if (!IsRemoved(lock)) (void)EnsureGuard(paths, options.bundle_dir);
     const std::string current = CurrentBundle(paths);
     if (!current.empty() && current != options.bundle_dir) {
       Log(LogLevel::kInfo, absl::StrCat("server: making way for ", current));
@@ -112,7 +134,7 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, const Unique
 }
 
 absl::Status Serve(const ServerOptions& options, const RootPaths& paths, const UniqueFd& lock,
-                   const SignalPipe& signals) {
+                   const SignalPipe& signals, const UniqueFd& handover) {
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
   Clock& clock = Clock::Real();
   ProcessShimLauncher launcher(JoinPath(options.bundle_dir, "gpuctl-shim"));
@@ -122,6 +144,7 @@ absl::Status Serve(const ServerOptions& options, const RootPaths& paths, const U
     return NodeGpus{VisibleGpus(listed.gpus, visible), listed.complete};
   };
   JobTable jobs(paths, node_id, launcher, clock, list_gpus);
+  jobs.TakeSecrets(ReceiveHandover(handover));
   AgentService service(paths, node_id, absl::StrCat(BundleVersion(options.bundle_dir)), jobs,
                        telemetry, clock);
   if (const absl::Status noted = WriteServerNote(paths, options.bundle_dir); !noted.ok()) {
@@ -136,12 +159,17 @@ absl::Status Serve(const ServerOptions& options, const RootPaths& paths, const U
   Maintain(options, paths, lock, jobs, telemetry, signals);
   // This cuts running streams; their clients link again.
   server->Shutdown(std::chrono::system_clock::time_point());
+  if (handover.valid()) {
+    const absl::Status handed = HandOver(handover, jobs.GiveSecrets());
+    if (!handed.ok()) Log(LogLevel::kWarning, absl::StrCat("server: ", handed.message()));
+  }
   return absl::OkStatus();
 }
 
 }  // namespace
 
 int RunServer(const ServerOptions& options) {
+  const UniqueFd handover = TakeHandover();
   absl::StatusOr<RootPaths> paths = PrepareNodeRoot(options.root);
   if (!paths.ok()) {
     Log(LogLevel::kError, paths.status().message());
@@ -158,7 +186,7 @@ int RunServer(const ServerOptions& options) {
   const absl::StatusOr<SignalPipe> signals =
       SignalPipe::Install({SIGTERM, SIGINT}, SignalPipe::WaitingCall::kRestarted);
   const absl::Status status =
-      signals.ok() ? Serve(options, *paths, *lock, *signals) : signals.status();
+      signals.ok() ? Serve(options, *paths, *lock, *signals, handover) : signals.status();
   if (!status.ok()) {
     Log(LogLevel::kError, absl::StrCat("server: ", status.ToString()));
     return 1;

@@ -95,12 +95,6 @@ absl::StatusOr<bool> RemoveEnv(const EnvPaths& env) {
   return true;
 }
 
-int64_t FreeBytes(const std::string& path) {
-  struct statvfs disk {};
-  if (statvfs(path.c_str(), &disk) != 0) return -1;
-  return static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
-}
-
 }  // namespace
 
 EnvPaths::EnvPaths(const RootPaths& root, const std::string& name)
@@ -262,12 +256,18 @@ absl::StatusOr<std::vector<std::string>> SweepEnvs(const RootPaths& root, int64_
   }
   std::sort(kept.begin(), kept.end());
   for (const auto& [last, name] : kept) {
-    const int64_t free = FreeBytes(root.envs);
+    const int64_t free = FreeBytesAt(root.envs);
     if (free < 0 || free >= want_free_bytes || now - last < kUnusedOnFullDisk) break;
     status.Update(remove(name));
   }
   if (!status.ok() && removed.empty()) return status;
   return removed;
+}
+
+int64_t FreeBytesAt(const std::string& path) {
+  struct statvfs disk {};
+  if (statvfs(path.c_str(), &disk) != 0) return -1;
+  return static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
 }
 
 int64_t WantFreeBytes(const RootPaths& root) {

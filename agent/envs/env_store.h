@@ -70,6 +70,9 @@ std::optional<std::vector<std::string>> ListPaths(const std::string& dir);
 absl::StatusOr<std::vector<std::string>> SweepEnvs(const RootPaths& root, int64_t want_free_bytes,
                                                    Clock& clock);
 
+// Returns the free bytes of the disk of `path`; -1 when they are not known.
+int64_t FreeBytesAt(const std::string& path);
+
 // Returns how much of the disk should be free: 5 GiB, or a twentieth of a small disk.
 int64_t WantFreeBytes(const RootPaths& root);
 

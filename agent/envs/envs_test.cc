@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "agent/envs/cache_sweep.h"
 #include "agent/envs/env_key.h"
 #include "agent/envs/env_store.h"
 #include "agent/envs/packages.h"
@@ -190,6 +191,38 @@ TEST(PackagesTest, AreThoseThatTheEnvironmentsPythonFinds) {
   EXPECT_THAT(packages(), ElementsAre("own==1"));
   dir.Write("env/pyvenv.cfg", "include-system-site-packages = true\n" + config);
   EXPECT_THAT(packages(), ElementsAre("debian==1", "own==1", "torch==2"));
+}
+
+TEST(CacheSweepTest, RemovesTheLongestUnusedWhileNoJobIsThere) {
+  TempDir dir;
+  const RootPaths root(dir.path());
+  bool used = false;
+  const auto sweep = [&](int64_t want_free) {
+    return *SweepCaches(root, want_free, [&used] { return used; });
+  };
+  constexpr int64_t kNever = int64_t{1} << 60;
+  EXPECT_THAT(sweep(kNever), IsEmpty());
+  for (const char* name : {"uv", "pip", "conda"}) {
+    dir.Write(absl::StrCat("caches/", name, "/a/b"), "x");
+    const time_t when = name == std::string("pip") ? 1000 : 2000;
+    const timespec times[2] = {{when, 0}, {when, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, dir.Sub(absl::StrCat("caches/", name, "/a")).c_str(), times, 0),
+              0);
+    ASSERT_EQ(utimensat(AT_FDCWD, dir.Sub(absl::StrCat("caches/", name)).c_str(), times, 0), 0);
+  }
+  dir.Write("caches/.gone-old/x", "x");
+  used = true;
+  EXPECT_THAT(sweep(kNever), IsEmpty());
+  EXPECT_FALSE(PathExists(dir.Sub("caches/.gone-old")));
+  used = false;
+  EXPECT_THAT(sweep(0), IsEmpty());
+  // One job comes while the first one is removed.
+  int asked = 0;
+  EXPECT_THAT(*SweepCaches(root, kNever, [&] { return asked++ > 0; }), ElementsAre("pip"));
+  EXPECT_FALSE(PathExists(dir.Sub("caches/pip")));
+  EXPECT_TRUE(PathExists(dir.Sub("caches/uv/a/b")));
+  EXPECT_THAT(sweep(kNever), UnorderedElementsAre("conda", "uv"));
+  EXPECT_THAT(*ListDirectory(root.caches), IsEmpty());
 }
 
 class EnvSweepTest : public ::testing::Test {

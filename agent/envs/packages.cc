@@ -218,9 +218,9 @@ std::vector<std::string> PackagesOfProcesses(const std::vector<pid_t>& pids) {
     const auto maps = ReadFileToString(JoinPath(process, "maps"), kMostMapBytes);
     for (const absl::string_view line : absl::StrSplit(maps.ok() ? *maps : "", '\n')) {
       for (const absl::string_view name : {"/site-packages/", "/dist-packages/"}) {
-        const size_t at = line.find(name), path = line.find('/');
+        const size_t at = line.find(name), begin = line.find('/');
         if (at != line.npos)
-          add(sites, std::string(line.substr(path, at + name.size() - 1 - path)));
+          add(sites, std::string(line.substr(begin, at + name.size() - 1 - begin)));
       }
     }
   }

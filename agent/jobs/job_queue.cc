@@ -223,6 +223,25 @@ absl::Status JobTable::RequeueWithoutSecrets(const JobPaths& job, int attempt) {
   return absl::IsAborted(revoked) ? absl::OkStatus() : revoked;
 }
 
+std::map<std::string, Secrets> JobTable::GiveSecrets() {
+  MutexLock lock(mutex_);
+  return std::exchange(secrets_, {});
+}
+
+void JobTable::TakeSecrets(std::map<std::string, Secrets> secrets) {
+  MutexLock lock(mutex_);
+  for (auto& [job_id, values] : secrets) {
+    const absl::StatusOr<StoredSpec> stored =
+        IsValidId(job_id) ? ReadStoredSpec(paths_.Job(job_id)) : absl::NotFoundError("no job");
+    const bool whole =
+        stored.ok() &&
+        std::all_of(stored->spec.secret_names().begin(), stored->spec.secret_names().end(),
+                    [&own = values](const std::string& name) { return own.count(name) != 0; });
+    secrets_[job_id] = std::move(values);
+    if (!whole) ForgetSecrets(job_id);
+  }
+}
+
 void JobTable::ForgetSecrets(const std::string& job_id) {
   const auto found = secrets_.find(job_id);
   if (found == secrets_.end()) return;

@@ -318,6 +318,34 @@ TEST_F(JobQueueTest, AfterARestartSecretsComeFromAClientAgain) {
   EXPECT_THAT(GpusOf("j-4"), ElementsAre("b"));
 }
 
+TEST_F(JobQueueTest, TheNextServerGetsTheSecretsOfTheLastOne) {
+  Start("j-1", 2);
+  Begin("j-1");
+  Start("j-2", 1, "s3cret");
+  std::map<std::string, Secrets> given = table_->GiveSecrets();
+  given["j-unknown"] = {{"TOKEN", "x"}};
+  given["../j-2"] = {{"TOKEN", "x"}};
+  EXPECT_THAT(table_->GiveSecrets(), IsEmpty());
+  Restart();
+  table_->TakeSecrets(given);
+  table_->Tend();
+  EXPECT_FALSE(DeriveJob(paths_.Job("j-2"))->queue().needs_secrets());
+  End("j-1");
+  table_->Tend();
+  EXPECT_EQ(shims_.launched.back().first, "j-2");
+  EXPECT_THAT(shims_.last_secrets, ElementsAre(Pair("TOKEN", "s3cret")));
+}
+
+TEST_F(JobQueueTest, IncompleteSecretsAreNotTaken) {
+  Start("j-1", 2);
+  Begin("j-1");
+  Start("j-2", 1, "s3cret");
+  Restart();
+  table_->TakeSecrets({{"j-2", {{"ANOTHER", "x"}}}});
+  table_->Tend();
+  EXPECT_TRUE(DeriveJob(paths_.Job("j-2"))->queue().needs_secrets());
+}
+
 TEST_F(JobQueueTest, AGrantWhoseSecretsAreGoneIsTakenBack) {
   Start("j-1", 1, "s3cret");
   Restart();

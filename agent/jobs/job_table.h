@@ -60,6 +60,11 @@ class JobTable {
   // Adds to a queued job its place, as of the last Tend.
   void AddPlace(gpuctl::v1::Job& job);
 
+  // Gives the secrets of waiting jobs away, by job id, for the next server: call it last.
+  std::map<std::string, Secrets> GiveSecrets();
+  // Takes those that the last server had. Call it before Tend.
+  void TakeSecrets(std::map<std::string, Secrets> secrets);
+
   // True while a thread copies the content of a job that will be accepted.
   bool IsAccepting(const std::string& job_id);
 

@@ -328,8 +328,8 @@ ProcessSearch Supervisor::Tree() const {
 
 std::vector<ProcessId> Supervisor::FreezeTree() const {
   std::vector<ProcessId> frozen;
-  int idle = 0;
-  for (int round = 0; round < kFreezeRounds && idle < kIdleRounds; ++round) {
+  int idle = 0, quiet = 0;  // rounds without a new process; those in which none can come
+  for (int round = 0; round < kFreezeRounds && idle < kIdleRounds && quiet < 2; ++round) {
     const size_t before = frozen.size();
     // A fork that has begun ends before its process stands still.
     const bool still = absl::c_all_of(frozen, StandsStill);
@@ -339,8 +339,9 @@ std::vector<ProcessId> Supervisor::FreezeTree() const {
       SendSignal(process, SIGSTOP);
       frozen.push_back(process);
     }
-    if (frozen.size() == before && still && !tree.unsure) break;
     idle = frozen.size() == before ? idle + 1 : 0;
+    // Twice, because a process may make a child and end behind the list's back.
+    quiet = idle > 0 && still && !tree.unsure ? quiet + 1 : 0;
   }
   return frozen;
 }

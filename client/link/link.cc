@@ -21,6 +21,7 @@
 #include "client/link/ssh_session.h"
 #include "client/programs/bundle_delivery.h"
 #include "client/programs/node_scripts.h"
+#include "common/base/clock.h"
 #include "common/base/link_fault.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
@@ -95,6 +96,17 @@ class SshLink : public Link {
   bool BundleMissing() {
     const std::optional<int> exit_code = pump_->exit_code();
     return !pump_->magic_line().has_value() && ShellFoundNone(exit_code);
+  }
+
+  bool ReachedNobody() override {
+    Clock& clock = Clock::Real();
+    const absl::Duration deadline = clock.SinceBoot() + absl::Seconds(2);
+    // The channel's end comes before the exit code.
+    while (pump_->status().ok() && !pump_->magic_line().has_value() &&
+           clock.SinceBoot() < deadline) {
+      clock.SleepFor(absl::Milliseconds(5));
+    }
+    return BundleMissing();
   }
 
   absl::Duration Silence() override { return pump_->Silence(); }

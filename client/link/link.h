@@ -36,6 +36,9 @@ class Link {
   virtual const AgentCalls& agent() = 0;
   // Returns OK while the link lives; afterwards the reason of its end. Safe from any thread.
   virtual absl::Status status() = 0;
+  // For a link over which a call failed: true when it is certain that nothing sent over it reached
+  // an agent, because the node lacks the program. Waits for the link's end, at most 2 s.
+  virtual bool ReachedNobody() { return false; }
   // Returns the time since the last byte from the node. Safe from any thread.
   virtual absl::Duration Silence() = 0;
   // Ends every call at once with UNAVAILABLE. Safe from any thread.

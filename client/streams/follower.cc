@@ -181,7 +181,7 @@ absl::StatusOr<Follower::Next> Follower::FollowLink(Link& link,
   }
 }
 
-absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start) {
+absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start, Link& link) {
   start.handled = true;
   start.Join();
   const grpc::Status status = start.status();
@@ -215,7 +215,7 @@ absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start) {
       break;
   }
   if (IsLinkFailure(failure)) {
-    asked_ = true;
+    asked_ = asked_ || !link.ReachedNobody();
     return Next::kRelink;
   }
   return failure;
@@ -260,7 +260,7 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
   Next start_result = Next::kDone;
   auto check_start = [&]() -> absl::Status {
     if (start == nullptr || start->handled || !start->done()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(start_result, HandleStart(*start));
+    ASSIGN_OR_RETURN(start_result, HandleStart(*start, link));
     return absl::OkStatus();
   };
   WatchReply reply;

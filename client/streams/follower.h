@@ -160,7 +160,7 @@ class Follower {
   absl::StatusOr<Next> AfterWatch(const absl::Status& ended, bool was_accepted) const;
   absl::StatusOr<Next> WatchOnce(Link& link, const std::function<bool()>& until);
   absl::Status Handle(const gpuctl::v1::WatchReply& reply);
-  absl::StatusOr<Next> HandleStart(Start& start);
+  absl::StatusOr<Next> HandleStart(Start& start, Link& link);
   absl::Status ChooseNode(Link& link);
   absl::Status FollowMirror(const std::function<bool()>& until);
   // Returns true when nothing more is to be followed.

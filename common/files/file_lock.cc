@@ -64,11 +64,15 @@ absl::StatusOr<bool> IsLocked(const std::string& path) {
   return ErrnoStatus(errno, absl::StrCat("probe lock ", path));
 }
 
+bool IsRemoved(const UniqueFd& lock) {
+  struct stat held {};
+  return fstat(lock.get(), &held) == 0 && held.st_nlink == 0;
+}
+
 // Inode numbers are not compared: some network file systems change them.
 bool IsReplaced(const UniqueFd& lock, const std::string& path) {
-  struct stat held {};
   struct stat there {};
-  return fstat(lock.get(), &held) == 0 && held.st_nlink == 0 && stat(path.c_str(), &there) == 0;
+  return IsRemoved(lock) && stat(path.c_str(), &there) == 0;
 }
 
 }  // namespace gpuctl

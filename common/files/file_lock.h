@@ -24,6 +24,9 @@ absl::StatusOr<UniqueFd> WaitForSharedLock(const std::string& path);
 // lock for an instant, so a TryLock at the same time can fail; owners that matter retry.
 absl::StatusOr<bool> IsLocked(const std::string& path);
 
+// True when the file of `lock` was removed. False when it cannot be told.
+bool IsRemoved(const UniqueFd& lock);
+
 // True when the file of `lock` was removed, and another one is at `path`: then somebody else may
 // hold that one. False when it cannot be told.
 bool IsReplaced(const UniqueFd& lock, const std::string& path);

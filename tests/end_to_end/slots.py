@@ -232,7 +232,23 @@ def test_secrets_wait_in_memory_only(l):
     assert l.run("wait", "second-1").returncode == 0
     with open(seen) as file:
         assert file.read() == "s3cret-value\n"
-    # A restart loses them, and the run says so until a client brings them.
+    # A server that ends, as in an upgrade, hands them over to the next one.
+    os.unlink(seen)
+    first = held(l, "passed-1", "--gpus", "1")
+    l.run("launch", "-d", "--no-workdir", "--name", "passed-2", "--gpus", "1", "--secret",
+          "SLOT_TOKEN", "--", "bash", "-c", script)
+    for _ in range(2):
+        old = server_pid(l)
+        os.kill(old, signal.SIGTERM)
+        wait_until(lambda: any(b"server" in cmdline(pid).split(b"\0") and pid != old
+                               for pid in l.node_pids()), "the guard starts another server")
+        l.run("ps")
+    assert not run_of(l, "passed-2")["queue"]["needs_secrets"]
+    open_gate(first)
+    assert l.run("wait", "passed-2").returncode == 0
+    with open(seen) as file:
+        assert file.read() == "s3cret-value\n"
+    # One that is killed loses them, and the run says so until a client brings them.
     os.unlink(seen)
     first = held(l, "third-1", "--gpus", "1")
     l.run("launch", "-d", "--no-workdir", "--name", "fourth-1", "--gpus", "1", "--secret",

@@ -15,6 +15,7 @@ import sys
 import time
 
 from runs import DEADLINE_S, Laptop, open_gate, run_tests
+from slots import give_gpus, held
 from sync import eventually, project, read, write
 
 NEWER = os.path.abspath(sys.argv.pop(3)) if __name__ == "__main__" else None
@@ -112,6 +113,27 @@ def test_an_older_gpuctl_works_on_and_takes_nothing_back(l):
     assert (agents(l, "guard"), agents(l, "server")) == took_over
     open_gate(gate)
     assert shown.wait(timeout=DEADLINE_S) == 0, shown.stderr.read()
+
+
+def test_an_upgrade_keeps_the_secrets_of_queued_runs(l):
+    own = Other(l, "queued")
+    own.root = own.env["GPUCTL_NODE_ROOT"] = os.path.join(own.dir, "node")
+    own.env["UPGRADE_TOKEN"] = "s3cret-value"
+    give_gpus(own, 1)
+    gate = held(own, "first-1", "--gpus", "1")
+    seen = os.path.join(own.dir, "token")
+    own.run("launch", "-d", "--no-workdir", "--name", "second-1", "--gpus", "1", "--secret",
+            "UPGRADE_TOKEN", "--", "bash", "-c", "echo $UPGRADE_TOKEN > " + seen)
+    newer = newer_laptop(own, "tomorrow-with-queue")
+    newer.run("launch", "-y", "--no-workdir", "--gpus", "0", "--", "true")
+    new = current(own)
+    eventually(lambda: one_agent_of(own, new), "guard and server of the newer build")
+    assert subprocess.run(["grep", "-rqs", "s3cret-value", own.root]).returncode == 1
+    assert not own.json("show", "second-1")["queue"]["needs_secrets"]
+    open_gate(gate)
+    assert newer.run("doctor", code=None) and own.run("wait", "second-1").returncode == 0
+    assert read(seen) == "s3cret-value\n"
+    own.close()
 
 
 def test_what_dies_comes_back_as_the_newer_build(l):
