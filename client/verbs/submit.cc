@@ -122,7 +122,12 @@ absl::Status CheckFlags(SubmitFlags& flags) {
 }
 
 absl::StatusOr<bool> Agrees(CommandContext& context, const Submission& submission) {
-  if (!submission.rents() || submission.flags().launch.yes) return true;
+  if (!submission.rents() || submission.flags().launch.yes) {
+    for (const std::string& line : submission.Terms(ColumnsFor(context, STDERR_FILENO))) {
+      context.Note(line);
+    }
+    return true;
+  }
   constexpr absl::string_view kNobody = "submit asks before it rents, and there is nobody to ask";
   constexpr absl::string_view kHint = "add -y to accept the cost, or --dry-run to see it";
   if (!context.CanAsk()) return UsageError(kNobody, kHint);
