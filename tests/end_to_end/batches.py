@@ -332,12 +332,47 @@ def test_results_name_the_best_run(l):
         ("5", 5, False, "done"), ("2", 2, True, "done"), ("9", 9, False, "failed")], rows
     out = l.run("queue", "scored", "--results", "--metric", "eval/accuracy", "--csv").stdout
     table = list(csv.DictReader(io.StringIO(out.decode())))
-    assert [row["best"] for row in table] == ["false", "false", "true"], table
+    # One that failed is not the best, whatever its numbers say.
+    assert [row["best"] for row in table] == ["true", "false", "false"], table
     assert table[0]["text"] == "a, b" and table[0]["eval/accuracy_best"] == "5", table
     out = l.run("queue", "scored", "--results", "--metric", "eval/accuracy", "--goal", "min")
     assert b"*  scored-2" in out.stdout and b"gpuctl pull scored-2" in out.stderr, out
     assert b"no run here has a value" in l.run("queue", "scored", "--results", "--metric",
                                                "nothing").stderr
+
+
+def test_the_best_run_is_one_that_finished_or_went_on(l):
+    """The first run saves and ends with 0 when it is stopped, the third one is only stopped."""
+    script = ("put() { echo '{\"type\":\"step\",\"step\":1,\"loss\":'$1'}' >> $GPUCTL_METRICS; }; "
+              "[ $V = 2 ] && { put 5; exit 0; }; "
+              "[ -e %s ] && { put 1; exit 0; }; "
+              "trap 'exit 0' TERM; put $((4 - V)); sleep 60 & wait" % os.path.join(l.dir, "again"))
+    l.run("submit", "--name", "best", "--host", "local", "--max-parallel", "1", "--sweep", "v=1,2,3",
+          "--no-workdir", "--", "bash", "-c", script)
+    # While nothing is done, a live run may be the best one.
+    wait_until(lambda: l.json("queue", "best", "--results")["results"][0]["best"] == 3, "its loss")
+    assert l.json("queue", "best", "--results")["results"][0]["best_run"]
+    l.run("stop", "best-1")
+
+    def third_tells():
+        return l.json("queue", "best", "--results")["results"][2]["best"] == 1
+    wait_until(third_tells, "the loss of the third")
+    l.run("stop", "best-3")
+    rows = l.json("queue", "best", "--results")["results"]
+    assert [(r["state"], r["best"], r["best_run"]) for r in rows] == [
+        ("cancelled", 3, False), ("done", 5, True), ("cancelled", 1, False)], rows
+    said = l.run("queue", "best", "--results").stderr
+    assert b"best-3 has a better value of loss, 1, and is cancelled, not done" in said, said
+    with open(os.path.join(l.dir, "again"), "w", encoding="utf-8"):
+        pass
+    l.run("resume", "best-1", "--anew")
+    rows = l.json("queue", "best", "--results")["results"]
+    assert [(r["run"], r["state"], r["best"], r["best_run"]) for r in rows] == [
+        ("best-1-2", "done", 1, True), ("best-2", "done", 5, False),
+        ("best-3", "cancelled", 1, False)], rows
+    # An equal value of a run that was stopped is not worth a word.
+    done = l.run("pull", "--best", "best", code=None)
+    assert b"the best run of best is best-1-2" in done.stderr and b"better" not in done.stderr, done
 
 
 def test_pull_brings_several_runs_each_into_its_own_directory(l):

@@ -5,6 +5,7 @@
 """
 import json
 import os
+import re
 import time
 
 from batches import batch, check_ran_once, job, notes
@@ -104,6 +105,18 @@ def test_after_needs_no_offer_at_the_submit(w):
     w.run("wait", "--batch", "prep", "--timeout", "1m")
     w.run("wait", "--batch", "later", "--timeout", "3m")
     check_ran_once(w, "later.ran", ["{v}"])
+    w.run("down", "--all", "-y", "--force")
+
+
+def test_queue_says_what_it_rents(w):
+    w.run("submit", "--name", "first", "--provider", "local", *gated(w, "first.ran", "first.go"))
+    w.run("submit", "-y", "--name", "told", "--after", "first", *ONE, *job(w, "told.ran", "0.1"))
+    assert b"renting" not in w.run("queue").stderr
+    open_gate(w, "first.go")
+    told = re.compile(rb"renting RTX-4090 at vast for told-1, \$0\.\d\d/h")
+    eventually(lambda: told.search(w.run("queue").stderr), "queue says that it rents")
+    w.run("wait", "--batch", "told", "--timeout", "3m")
+    assert b"renting" not in w.run("queue").stderr
     w.run("down", "--all", "-y", "--force")
 
 
