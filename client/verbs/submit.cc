@@ -218,12 +218,28 @@ absl::StatusOr<int> TellItIsOver(CommandContext& context, RunStore& runs, BatchS
   const std::string& name = before.batch.name;
   RETURN_IF_ERROR(PrintSubmitted(context, runs, batches, name, /*again=*/true));
   context.Say(absl::StrCat(name, " was submitted before and is over: ", DescribeCounts(before),
-                           "; nothing is left to do"));
+                           "; nothing is left to do, and nothing was run"));
   TellOfGivingUp(context, before);
-  if (CountOf(before, EntryPhase::kDone) < static_cast<int>(before.entries.size())) {
-    context.Hint("another --name runs it again");
-  }
+  context.Hint("another --name runs it again, with the work directory as it is now");
   return kExitOk;
+}
+
+// Says which entries were given up at once, because what they come after has failed. Returns the
+// exit code.
+absl::StatusOr<int> TellOfCancelled(CommandContext& context, RunStore& runs, BatchStore& batches,
+                                    const std::string& name) {
+  ASSIGN_OR_RETURN(const std::vector<BatchView> views,
+                   ReadBatches(runs, batches, {name}, /*open_only=*/false));
+  if (views.empty()) return kExitOk;
+  int code = kExitOk;
+  for (const EntryView& view : views[0].entries) {
+    if (view.entry.state != EntryState::kCancelled) continue;
+    if (code == kExitOk) {
+      context.Say(absl::StrCat(view.entry.name, " is cancelled: ", view.why));
+    }
+    code = kExitFailed;
+  }
+  return code;
 }
 
 // Says which secrets a later start will not have.
@@ -290,7 +306,8 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
   const absl::Status passed = MakePass(kPatience).status();
   if (!passed.ok()) context.Say(absl::StrCat("nothing could be started: ", passed.message()));
   if (!context.json()) RETURN_IF_ERROR(TellOfBatch(context, *runs, *batches, name));
-  return kExitOk;
+  if (again) return kExitOk;
+  return TellOfCancelled(context, *runs, *batches, name);
 }
 
 }  // namespace gpuctl

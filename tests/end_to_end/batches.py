@@ -272,11 +272,12 @@ def test_what_comes_after_another_waits_for_its_success(l):
     assert b"HINT: gpuctl submit" in done.stderr, done
     # After a failure the other one is given up, and what comes after that one.
     l.run("submit", "bad.yaml", "--name", "fails", "--no-workdir", "--host", "local")
-    l.run("submit", "--name", "later", "--after", "fails", "--host", "local",
-          *job(l, "later.ran", "0"))
-    l.run("submit", "--name", "last", "--after", "later-1", "--host", "local",
-          *job(l, "later.ran", "0"))
     l.run("wait", "--batch", "fails", code=3)
+    done = l.run("submit", "--name", "later", "--after", "fails", "--host", "local",
+                 *job(l, "later.ran", "0"), code=1)
+    assert b"later-1 is cancelled: it comes after fails-1" in done.stderr and done.stdout == b"later-1\n", done
+    l.run("submit", "--json", "--name", "last", "--after", "later-1", "--host", "local",
+          *job(l, "later.ran", "0"), code=1)
     l.run("wait", "--batch", "later", code=1)
     l.run("wait", "--batch", "last", code=1)
     (entry,) = batch(l, "last")["entries"]
