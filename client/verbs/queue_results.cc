@@ -197,7 +197,7 @@ void PrintAsTable(CommandContext& context, const std::string& metric,
   if (rented) head.emplace_back("COST");
   std::vector<TableRow> table = {head};
   for (const Row& row : rows) {
-    TableRow cells = {row.best ? "*" : "", row.view->entry.name};
+    TableRow cells = {row.best ? "*" : "", MarkedName(*row.view)};
     for (const std::string& name : names) cells.emplace_back(ParameterOf(row, name));
     Cell state = EntryPhaseWord(row.view->phase);
     state.red = row.view->phase == EntryPhase::kFailed;
@@ -244,6 +244,7 @@ absl::Status PrintResults(CommandContext& context, Holdings& holdings, const Res
   } else {
     PrintAsTable(context, metric, rows);
     TellOfBetter(context, metric, goal, rows);
+    for (const BatchView& view : views) TellOfOtherContent(context, view);
   }
   return absl::OkStatus();
 }

@@ -214,12 +214,22 @@ absl::Status TellOfBatch(CommandContext& context, RunStore& runs, BatchStore& ba
 
 // Says that a batch that is submitted again has nothing left to do.
 absl::StatusOr<int> TellItIsOver(CommandContext& context, RunStore& runs, BatchStore& batches,
-                                 const BatchView& before) {
+                                 const Submission& submission) {
+  const BatchView& before = *submission.before();
   const std::string& name = before.batch.name;
   RETURN_IF_ERROR(PrintSubmitted(context, runs, batches, name, /*again=*/true));
   context.Say(absl::StrCat(name, " was submitted before and is over: ", DescribeCounts(before),
                            "; nothing is left to do, and nothing was run"));
   TellOfGivingUp(context, before);
+  // A content that is not known differs from none.
+  std::string content;
+  for (const EntryView& view : before.entries) {
+    if (content.empty()) content = ContentOf(runs, view);
+  }
+  const std::string& now = submission.first().plan.job.manifest_digest();
+  if (!content.empty() && !now.empty() && content != now) {
+    context.Say("the files of the work directory differ from those that it ran with");
+  }
   context.Hint("another --name runs it again, with the work directory as it is now");
   return kExitOk;
 }
@@ -275,7 +285,7 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
     return kExitOk;
   }
   if (submission.is_over()) {
-    return TellItIsOver(context, *runs, *batches, *submission.before());
+    return TellItIsOver(context, *runs, *batches, submission);
   }
   ASSIGN_OR_RETURN(const bool agreed, Agrees(context, submission));
   if (!agreed) {

@@ -342,6 +342,46 @@ def test_results_name_the_best_run(l):
                                                "nothing").stderr
 
 
+def test_runs_that_got_other_files_are_marked(l):
+    work = os.path.join(l.dir, "drift")
+    os.mkdir(work)
+    script = os.path.join(work, "train.sh")
+
+    def write_script(line):
+        with open(script, "w", encoding="utf-8") as file:
+            file.write("while [ ! -e %s/$1 ]; do sleep 0.05; done\n%s\n" % (l.dir, line))
+
+    write_script("echo first")
+    args = ["--name", "drift", "--host", "local", "--workdir", work, "--sweep", "v=1,2,3",
+            "--", "bash", "train.sh", "{v}"]
+    l.run("submit", *args)
+    done = l.run("queue", "drift")
+    assert b"other files" not in done.stdout + done.stderr, done
+    write_script("echo second")
+    for name in "123":
+        with open(os.path.join(l.dir, name), "w", encoding="utf-8"):
+            pass
+    l.run("wait", "--batch", "drift")
+    for flags in ([], ["--results"]):
+        done = l.run("queue", "drift", *flags)
+        assert b"drift-2 (other files)" in done.stdout and b"drift-1 (" not in done.stdout, done
+        said = b"drift-2, drift-3 got other files of %s than the first run" % work.encode()
+        assert said in done.stderr and b"gpuctl diff drift-1 drift-2" in done.stderr, done
+    found = [entry["other_content"] for entry in batch(l, "drift")["entries"]]
+    assert found == [False, True, True], found
+    rows = l.json("queue", "drift", "--results")["results"]
+    assert [row["other_content"] for row in rows] == [False, True, True], rows
+    l.run("diff", "drift-1", "drift-2")
+    # The same batch again runs nothing, and says so.
+    done = l.run("submit", *args)
+    assert b"nothing is left to do, and nothing was run" in done.stderr, done
+    assert b"the files of the work directory differ from those that it ran with" in done.stderr, done
+    assert b"HINT: another --name runs it again" in done.stderr, done
+    write_script("echo first")
+    done = l.run("submit", *args)
+    assert b"nothing was run" in done.stderr and b"differ" not in done.stderr, done
+
+
 def test_the_best_run_is_one_that_finished_or_went_on(l):
     """The first run saves and ends with 0 when it is stopped, the third one is only stopped."""
     script = ("put() { echo '{\"type\":\"step\",\"step\":1,\"loss\":'$1'}' >> $GPUCTL_METRICS; }; "
