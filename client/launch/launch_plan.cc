@@ -415,6 +415,8 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
   FillRow(context, flags, resume, plan);
   plan.names_results = flags.down || NamesResults(plan.spec, plan.row.workdir);
   if (!plan.rents) return plan;
+  if (flags.down) plan.needs_this_gpuctl.emplace_back("--down");
+  if (!flags.pull.empty() && !flags.detach) plan.needs_this_gpuctl.emplace_back("--pull");
   RETURN_IF_ERROR(PlanRental(context, holdings, flags, plan));
   return plan;
 }

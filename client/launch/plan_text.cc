@@ -223,6 +223,11 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns, PlanOf of
         " by itself");
   }
   if (const std::string results = ResultsText(plan); !results.empty()) add(results);
+  if (const std::vector<std::string>& here = plan.needs_this_gpuctl; !here.empty()) {
+    add("here      ", absl::StrJoin(here, " and "), here.size() == 1 ? " needs" : " need",
+        " this gpuctl to live: when its terminal is closed, nothing comes home, and only the "
+        "limits end the bill");
+  }
   if (SendsTrainer(plan)) add("trainer   ", DescribeTrainerWays(*plan.trainer));
   std::vector<std::string> gpus;
   for (const GpuRequirement& gpu : spec.gpu) gpus.push_back(gpu.text);
@@ -280,6 +285,7 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan, PlanOf of) {
   json["files"] = plan.workdir.has_value() ? plan.workdir->files : 0;
   json["bytes"] = plan.workdir.has_value() ? plan.workdir->bytes : 0;
   json["names_results"] = plan.names_results;
+  json["needs_this_gpuctl"] = plan.needs_this_gpuctl;
   if (SendsTrainer(plan)) json["trainer"] = TrainerToJson(plan);
   json["env"] = NamesIn(plan.spec.env);
   json["secrets"] = plan.spec.secrets;

@@ -153,6 +153,11 @@ def test_results_that_nobody_names(w):
     # --down brings all at the end.
     for more in (["--checkpoints", "out/*"], ["--artifacts", "out/**"], ["--down"]):
         assert plan_of(w, *ONE, *more, "--", "true")["names_results"] is True, more
+    # What only this process would do is in the plan.
+    done = w.run("launch", "--dry-run", "--no-workdir", *ONE, "--down", "--pull", "--", "true")
+    assert b"here      --down and --pull need this gpuctl to live" in done.stdout, done
+    assert plan_of(w, *ONE, "--down", "--", "true")["needs_this_gpuctl"] == ["--down"]
+    assert plan_of(w, *ONE, "-d", "--pull", "--", "true")["needs_this_gpuctl"] == []
     # The same without a question, also for a run on a machine that is rented already.
     done = w.rent("--name", "lost-1", *ONE, "--", "true")
     assert done.stderr.count(lost) == 1, done
