@@ -92,7 +92,7 @@ def main():
         fill_store(laptop, MANY_RUNS, LIVE)
         fill_ledger(laptop)
         with contextlib.closing(sqlite3.connect(os.path.join(laptop.state, "state.db"))) as store:
-            store.execute("UPDATE runs SET name = ? WHERE name = 'amber-fox-9900'", (NAME,))
+            store.execute("UPDATE runs SET name = ? WHERE name = 'amber-fox-100'", (NAME,))
             store.commit()
         shells = {name: Shell(laptop, name) for name in SHELLS if shutil.which(name)}
         try:

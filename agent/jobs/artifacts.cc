@@ -176,18 +176,16 @@ absl::StatusOr<std::vector<CheckpointInfo>> TrainerCheckpoints(const JobPaths& j
   return infos;
 }
 
-// Returns the end of the job's processes, for a job that is over; see ForeignSearch.
-absl::StatusOr<std::optional<absl::Time>> WritersEnded(const JobPaths& paths) {
-  ASSIGN_OR_RETURN(const gpuctl::v1::Job job, DeriveJob(paths));
+// Returns nothing for a job that is not over.
+absl::StatusOr<std::optional<WritersEnd>> FindWritersEnd(const JobPaths& paths) {
+  ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(paths));
+  ASSIGN_OR_RETURN(const gpuctl::v1::Job job, DeriveJob(paths, stored));
   if (job.state() != gpuctl::v1::JOB_STATE_FINISHED && job.state() != gpuctl::v1::JOB_STATE_LOST) {
-    return std::optional<absl::Time>();
+    return std::optional<WritersEnd>();
   }
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(paths));
-  const LifecycleEvent* last = LastStateEvent(lifecycle);
-  if (last == nullptr) return std::optional<absl::Time>();
-  const bool ended_well = last->type == LifecycleEvent::Type::kExited && ShellExitCode(*last) == 0;
-  return std::make_optional(ended_well ? absl::InfiniteFuture()
-                                       : absl::FromUnixMillis(last->time_ms));
+  if (LastStateEvent(lifecycle) == nullptr) return std::optional<WritersEnd>();
+  return std::make_optional(WritersEndOf(lifecycle, GraceOf(stored.spec)));
 }
 
 }  // namespace
@@ -214,7 +212,7 @@ absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
     ForeignSearch search;
     if (request.behind_links()) search.links = &checkpoint_links;
     search.patterns = std::move(checkpoint_patterns);
-    ASSIGN_OR_RETURN(search.writers_ended, WritersEnded(job));
+    ASSIGN_OR_RETURN(search.writers_end, FindWritersEnd(job));
     search.now = clock.Now();
     search.unreached = &unreached;
     ASSIGN_OR_RETURN(foreign, FindForeignCheckpoints(job.dir, search));

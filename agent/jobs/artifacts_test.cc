@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -162,6 +163,22 @@ class EndedJobTest : public ::testing::Test {
     end.time_ms = absl::ToUnixMillis(when);
     dir_.Write("lifecycle.jsonl", FormatLifecycleEvent(end));
   }
+  // The user stopped it, and it ended by itself with `exit_code`, or by `signal`.
+  void StopAndEnd(absl::Time stopped, int exit_code, int signal, absl::Time when) {
+    LifecycleEvent stop;
+    stop.type = LifecycleEvent::Type::kStopping;
+    stop.attempt = 1;
+    stop.reason = kUserReason;
+    stop.time_ms = absl::ToUnixMillis(stopped);
+    LifecycleEvent end;
+    end.type = LifecycleEvent::Type::kExited;
+    end.attempt = 1;
+    end.exit_code = signal != 0 ? -1 : exit_code;
+    end.signal = signal;
+    end.reason = kUserReason;
+    end.time_ms = absl::ToUnixMillis(when);
+    dir_.Write("lifecycle.jsonl", FormatLifecycleEvent(stop) + FormatLifecycleEvent(end));
+  }
   TempDir dir_;
   JobPaths job_;
   gpuctl::v1::ListArtifactsRequest request_;
@@ -180,6 +197,33 @@ TEST_F(EndedJobTest, WhatWasNewWhenAJobFailedMustProveItself) {
   EXPECT_EQ(Listed(), 1);
   End(137, changed_ + kCheckpointQuietTime + absl::Seconds(1));
   EXPECT_EQ(Listed(), 2);
+}
+
+TEST_F(EndedJobTest, WhatAJobSavedWhenItWasStoppedCountsWithAnyExitCode) {
+  const absl::Time stopped = changed_ - absl::Milliseconds(200);
+  const absl::Time ended = changed_ + absl::Seconds(1);
+  End(143, ended);  // nobody had stopped it
+  EXPECT_EQ(Listed(), 1);
+  for (const int code : {143, 130, 1, 7}) {
+    StopAndEnd(stopped, code, 0, ended);
+    EXPECT_EQ(Listed(), 2) << code;
+  }
+  // When its grace of a minute was over, SIGKILL may have ended a writer.
+  StopAndEnd(ended - absl::Minutes(1), 143, 0, ended);
+  EXPECT_EQ(Listed(), 1);
+  StopAndEnd(ended + absl::Minutes(1), 143, 0, ended);  // the clock was set back
+  EXPECT_EQ(Listed(), 1);
+}
+
+TEST_F(EndedJobTest, WhatOutlivedTheSignalThatEndedTheShellAroundItCounts) {
+  const absl::Time ended = changed_ + absl::Seconds(1);
+  StopAndEnd(changed_ - absl::Seconds(3), 0, SIGTERM, ended);
+  EXPECT_EQ(Listed(), 2);
+  // The signal may have ended its writer.
+  StopAndEnd(changed_ - absl::Milliseconds(200), 0, SIGTERM, ended);
+  EXPECT_EQ(Listed(), 1);
+  StopAndEnd(changed_ - absl::Seconds(3), 0, SIGKILL, ended);
+  EXPECT_EQ(Listed(), 1);
 }
 
 }  // namespace

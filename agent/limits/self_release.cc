@@ -20,6 +20,7 @@
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/release/release_route.h"
 
 namespace gpuctl {
 namespace {
@@ -27,16 +28,8 @@ namespace {
 // The limit of one request, in seconds. After a hang the process that started us tries again.
 constexpr unsigned kLongestSeconds = 150;
 
-struct KeyNames {
-  const char* provider;
-  const char* key;
-  const char* id;
-};
-constexpr KeyNames kKeyNames[] = {{"runpod", "RUNPOD_API_KEY", "RUNPOD_POD_ID"},
-                                  {"vast", "CONTAINER_API_KEY", "CONTAINER_ID"}};
-
-std::string Find(const Environment& environment, const char* name) {
-  const auto found = environment.find(name);
+std::string Find(const Environment& environment, absl::string_view name) {
+  const auto found = environment.find(std::string(name));
   return found == environment.end() ? "" : found->second;
 }
 
@@ -48,12 +41,12 @@ bool IsPlain(absl::string_view text, absl::string_view also) {
 
 // Returns the key of the instance `id`: a key from a source that has this id, else from one that
 // has no id.
-absl::StatusOr<std::string> FindKey(const KeyNames& names, const std::string& id,
+absl::StatusOr<std::string> FindKey(const ReleaseRoute& route, const std::string& id,
                                     const std::vector<Environment>& sources) {
   std::string nameless, stranger;
   for (const Environment& source : sources) {
-    const std::string key = Find(source, names.key);
-    const std::string whose = Find(source, names.id);
+    const std::string key = Find(source, route.key_variable);
+    const std::string whose = Find(source, route.id_variable);
     if (key.empty()) continue;
     if (whose == id) return key;
     if (!whose.empty()) {
@@ -64,11 +57,11 @@ absl::StatusOr<std::string> FindKey(const KeyNames& names, const std::string& id
   }
   if (!stranger.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(names.key, " here is that of ", stranger, ", not of ", id));
+        absl::StrCat(route.key_variable, " here is that of ", stranger, ", not of ", id));
   }
   if (!nameless.empty()) return nameless;
   return absl::FailedPreconditionError(
-      absl::StrCat("no ", names.key, " in the container's environment"));
+      absl::StrCat("no ", route.key_variable, " in the container's environment"));
 }
 
 void NoteRelease(const RootPaths& paths, const std::string& outcome, Clock& clock) {
@@ -150,31 +143,25 @@ absl::StatusOr<HttpsRequest> ReleaseRequest(const gpuctl::v1::NodeLimits& limits
   if (!limits.self_release()) {
     return absl::FailedPreconditionError("its limits leave the release to the laptop");
   }
-  const KeyNames* names = nullptr;
-  for (const KeyNames& each : kKeyNames) {
-    if (limits.provider() == each.provider) names = &each;
-  }
-  if (names == nullptr) {
+  const ReleaseRoute& route = ReleaseRouteOf(limits.provider());
+  if (route.way != EndsItself::kByKey) {
     return absl::FailedPreconditionError(
         absl::StrCat(limits.provider(), " gives a machine no key to end itself with"));
   }
   if (!IsPlain(limits.instance_id(), "-_")) {
     return absl::FailedPreconditionError("the instance's id is none");
   }
-  ASSIGN_OR_RETURN(const std::string key, FindKey(*names, limits.instance_id(), sources));
+  ASSIGN_OR_RETURN(const std::string key, FindKey(route, limits.instance_id(), sources));
   if (!IsPlain(key, "-_.:~+/=")) {
-    return absl::FailedPreconditionError(absl::StrCat(names->key, " is not a key"));
+    return absl::FailedPreconditionError(absl::StrCat(route.key_variable, " is not a key"));
   }
   HttpsRequest request;
   const absl::string_view base = absl::StripSuffix(limits.release_base_url(), "/");
-  if (limits.provider() == "runpod") {
-    request.method = "POST";
-    request.url = absl::StrCat(base, "/v2/pods/", limits.instance_id(), "/action");
-    request.body = "{\"action\":\"terminate\"}";
+  request.method = std::string(route.method);
+  request.url = absl::StrCat(base, ReleasePath(route, limits.instance_id()));
+  if (!route.body.empty()) {
+    request.body = std::string(route.body);
     request.headers.emplace_back("Content-Type", "application/json");
-  } else {
-    request.method = "DELETE";
-    request.url = absl::StrCat(base, "/api/v0/instances/", limits.instance_id(), "/");
   }
   RETURN_IF_ERROR(ParseHttpsUrl(request.url).status());
   request.headers.emplace_back("Authorization", absl::StrCat("Bearer ", key));

@@ -141,15 +141,16 @@ class Search {
   }
 
   bool IsQuiet(absl::Time changed) const {
-    if (search_.writers_ended.has_value()) return true;
+    if (search_.writers_end.has_value()) return true;
     // It is far in the future when the clock was set back since.
     return absl::AbsDuration(search_.now - changed) >= search_.quiet;
   }
 
   bool IsComplete(const LayoutVerdict& verdict, absl::Time changed) const {
     if (verdict.wholeness == Wholeness::kTorn) return false;
+    const std::optional<WritersEnd>& end = search_.writers_end;
     const bool needs_proof =
-        search_.writers_ended.has_value() && changed > *search_.writers_ended - search_.quiet;
+        end.has_value() && changed > end->ended - search_.quiet && changed <= end->outlived;
     return !needs_proof || verdict.wholeness == Wholeness::kWhole;
   }
 

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/results/result_links.h"
+#include "agent/results/writers_end.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
@@ -21,10 +22,10 @@ struct ForeignSearch {
   std::vector<std::string> patterns;  // relative to work/; see common/base/path_pattern.h
   absl::Time now;
   absl::Duration quiet = kCheckpointQuietTime;
-  // The end of all writers, for a job that is over. A checkpoint that changed in the quiet time
-  // before this moment counts only if its files prove that it is whole, because its writer may have
-  // been killed. The infinite future, for a job that ended well, requires no proof.
-  std::optional<absl::Time> writers_ended;
+  // For a job that is over. A checkpoint that changed in the quiet time before `ended`, and not
+  // after `outlived`, counts only if its files prove that it is whole, because its writer may have
+  // been killed.
+  std::optional<WritersEnd> writers_end;
   // Decides about symlinks. Null: none is followed.
   ResultLinks* links = nullptr;
   // With links: receives symlinks to files that the patterns mean and that cannot be reached,

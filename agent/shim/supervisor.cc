@@ -26,7 +26,6 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kDefaultGrace = absl::Seconds(60);
 constexpr absl::Duration kTerminateTime = absl::Seconds(5);
 constexpr absl::Duration kGuardInterval = absl::Seconds(5);
 constexpr absl::Duration kKillInterval = absl::Milliseconds(100);
@@ -364,9 +363,7 @@ void Supervisor::SignalTree(int signal) {
 
 void Supervisor::SetDeadline(absl::Duration from_now) { deadline_ = clock_.SinceBoot() + from_now; }
 
-absl::Duration Supervisor::Grace() const {
-  return spec_.grace_ms() > 0 ? absl::Milliseconds(spec_.grace_ms()) : kDefaultGrace;
-}
+absl::Duration Supervisor::Grace() const { return GraceOf(spec_); }
 
 LifecycleEvent Supervisor::NewEvent(LifecycleEvent::Type type) const {
   LifecycleEvent event;

@@ -1,8 +1,8 @@
 #include "client/batch/batch_budget.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/quantity.h"
@@ -24,20 +24,28 @@ BatchMoney MoneyOf(const std::vector<Attempt>& attempts, const std::vector<Lease
   BatchMoney money;
   std::map<std::string, OfRun> runs;
   for (const Attempt& attempt : attempts) runs[attempt.run_id];
+  constexpr int64_t kEver = std::numeric_limits<int64_t>::max();
   for (const Lease& lease : leases) {
-    std::set<std::string> counted;
-    for (const LeaseUse& use : lease.uses) {
-      const auto run = runs.find(use.run_id);
-      if (run == runs.end() || !counted.insert(use.run_id).second) continue;
-      const double spent = SpentByRun(lease, use.run_id, now_ms).high_usd;
+    const SpendParts parts = DivideSpend(lease, 0, kEver, now_ms);
+    for (size_t i = 0; i < lease.uses.size(); ++i) {
+      const auto run = runs.find(lease.uses[i].run_id);
+      if (run == runs.end()) continue;
+      const SpendParts::Part& part = parts.of_uses[i];
+      const double spent = part.own.high_usd + part.idle.high_usd;
       money.spent += spent;
       run->second.committed += spent;
     }
-    const auto last = lease.uses.empty() ? runs.end() : runs.find(lease.uses.back().run_id);
-    if (!lease.open() || last == runs.end() || lease.lease_id == idle_lease) continue;
+    if (!lease.open() || lease.lease_id == idle_lease) continue;
+    // The last one of the batch that holds the machine stands for all that it may still cost.
+    auto holder = runs.end();
+    for (const size_t use : HoldingUses(lease)) {
+      const auto run = runs.find(lease.uses[use].run_id);
+      if (run != runs.end()) holder = run;
+    }
+    if (holder == runs.end()) continue;
     const double rest = std::max(0.0, lease.limits.cost_usd - SpentOn(lease, now_ms).high_usd);
     money.may_spend += rest;
-    last->second.committed += rest;
+    holder->second.committed += rest;
     // It pays for all runs that share the machine.
     for (const LeaseUse& use : lease.uses) {
       if (const auto run = runs.find(use.run_id); run != runs.end()) run->second.on_machine = true;

@@ -19,9 +19,10 @@ struct BatchMoney {
   double committed() const { return spent + may_spend; }
 };
 
-// Returns the money of a batch with these attempts, given the leases that their runs used. A
-// machine counts from its first use by the batch until another run uses it, and while its last run
-// is of the batch, all that its cost limit allows counts too. An open attempt that is being
+// Returns the money of a batch with these attempts, given the leases that their runs used. Of a
+// machine the part of its runs counts (DivideSpend), with the idle time after them. While one of
+// them holds it (HoldingUses), all that its cost limit still allows counts too: for each batch with
+// a run there, because any of them may be the one that stays. An open attempt that is being
 // started, or has no machine, counts with at least what was reserved for it. `idle_lease` ("":
 // none) is a machine that is about to be used again under a limit of its own, which the caller
 // adds: what it may still cost is left out.

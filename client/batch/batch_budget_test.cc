@@ -69,6 +69,29 @@ TEST(BatchBudget, RunsThatShareAMachineCountItsLimitOnce) {
               4.5, 0.001);
 }
 
+TEST(BatchBudget, EachBatchOnAMachineCountsWhatItMayStillCost) {
+  Lease lease = Machine("l", {{"a1", "a-1", 1, 1, 0}, {"b1", "b-1", 1, 1, 0}}, 4);
+  lease.gpu_count = 2;
+  const int64_t now_ms = kHour + 1;
+  // One dollar was spent, a half by each; either of them may be the one that stays.
+  const BatchMoney a = MoneyOf({OpenAttempt("a1", 4, false)}, {lease}, now_ms);
+  const BatchMoney b = MoneyOf({OpenAttempt("b1", 2, false)}, {lease}, now_ms);
+  EXPECT_NEAR(a.spent, 0.5, 0.001);
+  EXPECT_NEAR(b.spent, 0.5, 0.001);
+  EXPECT_NEAR(a.may_spend, 3, 0.001);
+  EXPECT_NEAR(b.may_spend, 3, 0.001);
+  // The one that is over has nothing more to pay, and the idle time is that of the last one.
+  lease.uses[1].until_ms = now_ms;
+  const Attempt over{"b1", "e", "b", 2, false, false};
+  EXPECT_NEAR(MoneyOf({over}, {lease}, 2 * kHour).committed(), 0.5, 0.001);
+  EXPECT_NEAR(MoneyOf({OpenAttempt("a1", 4, false)}, {lease}, 2 * kHour).spent, 1.5, 0.001);
+  lease.uses[0].until_ms = 2 * kHour;
+  const Attempt last{"a1", "e", "a", 4, false, false};
+  EXPECT_NEAR(MoneyOf({last}, {lease}, 3 * kHour).spent, 2.5, 0.001);
+  EXPECT_NEAR(MoneyOf({last}, {lease}, 3 * kHour).committed(), 3.5, 0.001);
+  EXPECT_NEAR(MoneyOf({over}, {lease}, 3 * kHour).committed(), 0.5, 0.001);
+}
+
 TEST(BatchBudget, APreemptedRunCountsUntilItHasGoneOn) {
   Lease lease = Machine("l", {{"r1", "s-1", 1}}, 4);
   lease.state = LeaseState::kReleased;

@@ -55,6 +55,10 @@ class Planner {
 
   void Consider(const Candidate& candidate) {
     const Entry& entry = candidate.view->entry;
+    if (candidate.batch->gives_up()) {
+      plan_.cancels[entry.entry_id] = WhyItGivesUp(*candidate.batch);
+      return;
+    }
     if (!MayStart(entry)) return;
     const Batch& batch = candidate.batch->batch;
     if (live_[batch.batch_id] >= batch.max_parallel) {
@@ -102,18 +106,25 @@ class Planner {
     return view.run.has_value() ? view.run->target.name : "";
   }
 
-  // Returns a machine of the batch with GPUs for the entry, and takes them; one that is there
-  // before one that is being rented. Null when there is none.
+  // Returns a machine with GPUs for the entry, and takes them: one of the batch that is there, one
+  // that is being rented for it, or one of another batch. Null when there is none.
   const SharedMachine* FindShared(const Entry& entry, const Batch& batch) {
     const SharedMachine* best = nullptr;
+    int best_rank = 3;
     // An entry that could not start on a machine of others gets one of its own.
     for (const SharedMachine& machine : in_.shared) {
-      if (entry.failures > 0 || machine.batch_id != batch.batch_id || !HasRoom(machine, entry))
-        continue;
-      if (best == nullptr || (best->name.empty() && !machine.name.empty())) best = &machine;
+      if (entry.failures > 0 || !HasRoom(machine, entry)) continue;
+      const bool own = machine.batch_id == batch.batch_id;
+      const int rank = !own ? 2 : machine.name.empty() ? 1 : 0;
+      if (rank >= best_rank || (!own && !MayJoin(batch, entry, machine))) continue;
+      best = &machine;
+      best_rank = rank;
     }
     if (best != nullptr) taken_[KeyOf(*best)] += ShareOfMachine(entry.gpus);
     return best;
+  }
+  bool MayJoin(const Batch& batch, const Entry& entry, const SharedMachine& machine) const {
+    return !machine.name.empty() && in_.may_join != nullptr && in_.may_join(batch, entry, machine);
   }
   // Adds the machine that the entry rents, which later ones share.
   void AddShared(const Entry& entry, const Batch& batch) {
@@ -218,6 +229,18 @@ bool BatchView::over() const {
   if (schedule.has_value() && !schedule->ended) return false;
   return std::all_of(entries.begin(), entries.end(),
                      [](const EntryView& view) { return view.over(); });
+}
+
+int BatchView::failed() const {
+  return static_cast<int>(std::count_if(entries.begin(), entries.end(), [](const EntryView& view) {
+    return view.phase == EntryPhase::kFailed;
+  }));
+}
+
+std::string WhyItGivesUp(const BatchView& view) {
+  const int failed = view.failed();
+  return absl::StrCat(failed, failed == 1 ? " run" : " runs", " failed (--max-failures ",
+                      view.batch.max_failures, ")");
 }
 
 EntryView ViewOf(Entry entry, std::optional<RunRow> run) {

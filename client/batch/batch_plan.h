@@ -45,7 +45,14 @@ struct BatchView {
   std::vector<EntryView> entries;
 
   bool over() const;
+  // The number of its runs that failed.
+  int failed() const;
+  // True when so many failed that no more may start.
+  bool gives_up() const { return batch.max_failures > 0 && failed() >= batch.max_failures; }
 };
+
+// Returns "2 runs failed (--max-failures 2)", of a batch that gives up.
+std::string WhyItGivesUp(const BatchView& view);
 
 // The reason with which a node stops a job that must not have started, because its entry starts
 // again.
@@ -82,17 +89,21 @@ struct StartPlan {
   std::map<std::string, std::string> cancels;  // entries that can never start, and why
 };
 
-// Plans what starts now. An entry with a number of GPUs goes to the machine that has least to do,
-// whose own queue starts it; one without needs a machine for itself. Entries of higher priority
-// come first, then those of older batches.
+// Plans what starts now. Of a batch that gives up all that waits is cancelled. An entry with a
+// number of GPUs goes to the machine that has least to do, whose own queue starts it; one without
+// needs a machine for itself. Entries of higher priority come first, then those of older batches.
 struct StartInputs {
   // The machines (NodeTarget::name) with a live run, and that run's name.
   std::map<std::string, std::string> busy;
   // Each "run:ID" and "entry:ID" that entries come after; one that is missing has failed.
   std::map<std::string, Dependency> dependencies;
   // The batches' own rented machines. A run with a number of GPUs goes to one that has them free,
-  // waits for one that is being rented, or rents another.
+  // waits for one that is being rented, goes to one of another batch, or rents another.
   std::vector<SharedMachine> shared;
+  // Returns whether an entry may go to the machine of another batch: it fits, and both batches can
+  // pay for it. Null: none may.
+  std::function<bool(const Batch& batch, const Entry& entry, const SharedMachine& machine)>
+      may_join;
   // Returns the GPUs of a machine that is rented for that entry; 0: not known.
   std::function<int(const Entry& entry)> rented_gpus;
   int64_t now_ms = 0;

@@ -77,6 +77,66 @@ TEST(BatchPlan, OneRunForEachFreeMachineAndNoMoreAtOnceThanAllowed) {
   EXPECT_THAT(plan.waits.at("3"), HasSubstr("--max-parallel"));
 }
 
+EntryView Failed(const std::string& id) {
+  Entry entry = Waiting(id);
+  entry.state = EntryState::kFailed;
+  return ViewOf(std::move(entry), std::nullopt);
+}
+
+TEST(BatchPlan, AfterTooManyFailuresNoMoreStart) {
+  BatchView view = View("b", 9, {Host("a"), Host("b")}, {Waiting("1"), Waiting("2")});
+  view.entries.push_back(Failed("3"));
+  const BatchView other = View("c", 9, {Host("b")}, {Waiting("4")});
+  EXPECT_EQ(PlanStarts({view}, {}).starts.size(), 2u) << "no limit by default";
+  view.batch.max_failures = 2;
+  EXPECT_FALSE(view.gives_up());
+  EXPECT_EQ(PlanStarts({view}, {}).starts.size(), 2u);
+  view.entries.push_back(Failed("5"));
+  EXPECT_TRUE(view.gives_up());
+  EXPECT_EQ(WhyItGivesUp(view), "2 runs failed (--max-failures 2)");
+  const StartPlan plan = PlanStarts({view, other}, {});
+  EXPECT_THAT(Starts(plan), ElementsAre("4@b")) << "other batches go on";
+  EXPECT_THAT(plan.cancels.at("1"), HasSubstr("--max-failures 2"));
+  EXPECT_THAT(plan.cancels.at("2"), HasSubstr("--max-failures 2"));
+}
+
+TEST(BatchPlan, SharesGoToTheMachineOfAnotherBatchWhereTheyMay) {
+  std::vector<Entry> entries;
+  for (const char* id : {"1", "2", "3"}) {
+    entries.push_back(Waiting(id));
+    entries.back().gpus = 2;
+  }
+  BatchView other = View("a", 9, {BatchHost()}, {});
+  other.entries.push_back(RunningOn("old", "vast/1", 4));
+  const BatchView view = View("b", 9, {BatchHost()}, entries);
+  StartInputs inputs;
+  inputs.rented_gpus = [](const Entry&) { return 8; };
+  inputs.shared = {{"a", "vast/1", "", 8}};
+  // Nobody says that they may.
+  StartPlan plan = PlanStarts({other, view}, inputs);
+  ASSERT_EQ(plan.starts.size(), 1u);
+  EXPECT_EQ(plan.starts[0].join, "");
+  inputs.may_join = [](const Batch& batch, const Entry& entry, const SharedMachine& machine) {
+    return batch.batch_id == "b" && machine.name == "vast/1" && entry.entry_id != "1";
+  };
+  plan = PlanStarts({other, view}, inputs);
+  // The first one may not, and rents; the others share what it rents before they go to others.
+  ASSERT_EQ(plan.starts.size(), 1u);
+  EXPECT_THAT(plan.waits.at("2"), HasSubstr("rented for name-1"));
+  inputs.may_join = [](const Batch&, const Entry&, const SharedMachine&) { return true; };
+  plan = PlanStarts({other, view}, inputs);
+  ASSERT_EQ(plan.starts.size(), 3u);
+  EXPECT_EQ(plan.starts[0].join, "vast/1");
+  EXPECT_EQ(plan.starts[1].join, "vast/1");
+  EXPECT_EQ(plan.starts[2].join, "") << "its GPUs are taken";
+  // One that failed to start there gets a machine of its own.
+  BatchView failed = view;
+  for (EntryView& one : failed.entries) one.entry.failures = 1;
+  for (const StartPick& pick : PlanStarts({other, failed}, inputs).starts) {
+    EXPECT_EQ(pick.join, "");
+  }
+}
+
 TEST(BatchPlan, AMachineBelongsToOneRunOfAllBatches) {
   const BatchView first = View("b1", 9, {Host("a")}, {Waiting("1"), Waiting("2")}),
                   second = View("b2", 9, {Host("a")}, {Waiting("3", /*priority=*/5)});

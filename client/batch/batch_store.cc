@@ -56,6 +56,10 @@ CREATE TABLE IF NOT EXISTS batch_schedules (
 ) WITHOUT ROWID;
 )sql";
 
+// A column that came later. A gpuctl that does not know it leaves it at its default.
+constexpr char kFailuresColumn[] =
+    "ALTER TABLE batches ADD COLUMN max_failures INTEGER NOT NULL DEFAULT 0";
+
 #define GPUCTL_ENTRY_COLUMNS                                                                  \
   "e.entry_id, e.batch_id, e.number, e.name, e.parameters, e.launch, e.priority, e.after, "   \
   "e.state, e.why, e.run_id, e.machine, e.not_before_ms, e.failures, e.resumes, e.followed, " \
@@ -130,12 +134,13 @@ Batch ReadBatch(SqliteStatement& row) {
   batch.rents = row.Int(6) != 0;
   batch.agreed_usd_per_hour = row.Double(7);
   batch.tags = StringsOf(row.Text(8));
+  batch.max_failures = static_cast<int>(row.Int(9));
   return batch;
 }
 
 constexpr char kBatchColumns[] =
     "SELECT batch_id, name, digest, created_ms, max_parallel, max_cost_usd, rents, "
-    "agreed_usd_per_hour, tags FROM batches b ";
+    "agreed_usd_per_hour, tags, max_failures FROM batches b ";
 
 absl::Status InsertHosts(sqlite3* database, const Batch& batch) {
   for (size_t i = 0; i < batch.hosts.size(); ++i) {
@@ -194,7 +199,22 @@ absl::StatusOr<std::unique_ptr<BatchStore>> BatchStore::Open(const std::string& 
                             doing);
   ASSIGN_OR_RETURN(const bool has_schedules, scheduled.Step());
   if (!has_schedules) RETURN_IF_ERROR(SqliteExecute(database, kScheduleTable, doing));
+  ASSIGN_OR_RETURN(const bool has_failures, store->HasFailuresColumn());
+  if (has_failures) return store;
+  const absl::Status added = store->InTransaction([&]() -> absl::Status {
+    // Another process may have added it meanwhile.
+    ASSIGN_OR_RETURN(const bool there_now, store->HasFailuresColumn());
+    return there_now ? absl::OkStatus() : SqliteExecute(database, kFailuresColumn, doing);
+  });
+  RETURN_IF_ERROR(added);
   return store;
+}
+
+absl::StatusOr<bool> BatchStore::HasFailuresColumn() {
+  return SqliteStatement(database_,
+                         "SELECT 1 FROM pragma_table_info('batches') WHERE name = 'max_failures'",
+                         "look at the tables of batches")
+      .Step();
 }
 
 BatchStore::~BatchStore() { sqlite3_close(database_); }
@@ -213,15 +233,15 @@ absl::Status BatchStore::InTransaction(const std::function<absl::Status()>& work
 absl::Status BatchStore::InsertLocked(const Batch& batch, const std::vector<Entry>& entries) {
   SqliteStatement insert(database_,
                          "INSERT INTO batches (batch_id, name, digest, created_ms, max_parallel, "
-                         "max_cost_usd, rents, agreed_usd_per_hour, tags) "
-                         "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 "
+                         "max_cost_usd, rents, agreed_usd_per_hour, tags, max_failures) "
+                         "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 "
                          "WHERE NOT EXISTS (SELECT 1 FROM batches WHERE name = ?2)",
                          "record the batch");
   insert.Bind(batch.batch_id).Bind(batch.name).Bind(batch.digest).Bind(batch.created_ms);
   insert.Bind(int64_t{batch.max_parallel});
   BindCost(insert, batch.max_cost_usd);
   insert.Bind(int64_t{batch.rents}).BindDouble(batch.agreed_usd_per_hour);
-  insert.Bind(ToText(batch.tags));
+  insert.Bind(ToText(batch.tags)).Bind(int64_t{batch.max_failures});
   RETURN_IF_ERROR(insert.Run());
   if (sqlite3_changes(database_) != 1) {
     return absl::AlreadyExistsError(absl::StrCat("there is a batch ", batch.name));
@@ -256,11 +276,12 @@ absl::Status BatchStore::SetLimits(const Batch& batch) {
   return InTransaction([&]() -> absl::Status {
     SqliteStatement update(database_,
                            "UPDATE batches SET max_parallel = ?, max_cost_usd = ?, rents = ?, "
-                           "agreed_usd_per_hour = ? WHERE batch_id = ?",
+                           "agreed_usd_per_hour = ?, max_failures = ? WHERE batch_id = ?",
                            "record the batch's limits");
     update.Bind(int64_t{batch.max_parallel});
     BindCost(update, batch.max_cost_usd);
-    update.Bind(int64_t{batch.rents}).BindDouble(batch.agreed_usd_per_hour).Bind(batch.batch_id);
+    update.Bind(int64_t{batch.rents}).BindDouble(batch.agreed_usd_per_hour);
+    update.Bind(int64_t{batch.max_failures}).Bind(batch.batch_id);
     RETURN_IF_ERROR(update.Run());
     return InsertHosts(database_, batch);
   });

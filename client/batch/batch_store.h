@@ -20,10 +20,13 @@ struct sqlite3;
 
 namespace gpuctl {
 
-// A machine of the user's own on which entries may start.
+// A machine that is there already, on which entries may start. One without a target_name stands for
+// the markets.
 struct BatchHost {
-  std::string host;  // as typed: "local", or a name for ssh
-  int port = 0;      // 0: as ssh has it
+  // As typed: "local", or a name for ssh; kOnMachine and its target_name: the machine of an earlier
+  // run, also a rented one.
+  std::string host;
+  int port = 0;  // 0: as ssh has it
   std::string identity;
   std::string target_name;    // NodeTarget::name
   int64_t not_before_ms = 0;  // after a failure: when it is tried again
@@ -31,12 +34,15 @@ struct BatchHost {
   std::string why;            // of the last failure
 };
 
+inline constexpr char kOnMachine[] = "on:";
+
 struct Batch {
   std::string batch_id;
   std::string name;    // unique
   std::string digest;  // of what it runs (BatchDigest)
   int64_t created_ms = 0;
   int max_parallel = 1;
+  int max_failures = 0;                // after so many failed runs no more start; 0: no limit
   std::optional<double> max_cost_usd;  // of all its rented machines together
   bool rents = false;                  // entries may go to rented machines
   double agreed_usd_per_hour = 0;      // the highest price that the user was shown and agreed to
@@ -186,6 +192,7 @@ class BatchStore {
 
  private:
   explicit BatchStore(sqlite3* database) : database_(database) {}
+  absl::StatusOr<bool> HasFailuresColumn();
   absl::Status InTransaction(const std::function<absl::Status()>& work);
   absl::Status InsertEntries(const std::string& batch_id, const std::vector<Entry>& entries);
   absl::Status InsertLocked(const Batch& batch, const std::vector<Entry>& entries);

@@ -10,6 +10,7 @@
 #include "client/runs/run_store.h"
 #include "common/base/ids.h"
 #include "common/files/files.h"
+#include "common/sqlite/sqlite.h"
 
 namespace gpuctl {
 namespace {
@@ -266,6 +267,24 @@ TEST_F(BatchStoreTest, AMachineThatFailsWaitsAndASuccessForgetsIt) {
   host = store_->Get("sweep")->hosts[0];
   EXPECT_EQ(host.failures, 0);
   EXPECT_EQ(host.not_before_ms, 0);
+}
+
+TEST_F(BatchStoreTest, TheLimitOfFailuresIsKeptAlsoInAnOlderDatabase) {
+  Batch batch = ABatch("one", 1, 1);
+  EXPECT_EQ(store_->Get("one")->max_failures, 0);
+  batch.max_failures = 3;
+  ASSERT_TRUE(store_->SetLimits(batch).ok());
+  EXPECT_EQ(store_->Get("one")->max_failures, 3);
+  // As a gpuctl left it that did not know the column.
+  store_.reset();
+  sqlite3* database = *OpenSqlite(path_, "open");
+  ASSERT_TRUE(SqliteExecute(database, "ALTER TABLE batches DROP COLUMN max_failures", "drop").ok());
+  sqlite3_close(database);
+  store_ = *BatchStore::Open(path_);
+  ASSERT_TRUE(store_->Get("one").ok());
+  EXPECT_EQ(store_->Get("one")->max_failures, 0);
+  ASSERT_TRUE(store_->SetLimits(batch).ok());
+  EXPECT_EQ((*BatchStore::Open(path_))->Get("one")->max_failures, 3);
 }
 
 }  // namespace

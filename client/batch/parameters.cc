@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <random>
 #include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -155,6 +157,68 @@ std::vector<uint64_t> Draw(uint64_t points, const Sampling& sampling) {
 
 }  // namespace
 
+namespace {
+
+// Reads a whole number as a person writes it: no sign but '-', no leading zeros.
+std::optional<int64_t> WholeNumber(absl::string_view text) {
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(text, &number) || absl::StrCat(number) != text) return std::nullopt;
+  return number;
+}
+
+// Reads "0..5" or, with `between` "-", "0-5"; nothing for a text that is no such range.
+std::optional<std::pair<int64_t, int64_t>> RangeOf(absl::string_view text,
+                                                   absl::string_view between) {
+  const size_t at = text.find(between, 1);
+  if (at == text.npos) return std::nullopt;
+  const std::optional<int64_t> first = WholeNumber(text.substr(0, at));
+  const std::optional<int64_t> last = WholeNumber(text.substr(at + between.size()));
+  if (!first.has_value() || !last.has_value()) return std::nullopt;
+  return std::make_pair(*first, *last);
+}
+
+// Refuses what Slurm takes for a range.
+absl::Status CheckNoOtherRange(const std::vector<std::string>& values) {
+  size_t numbers = 0;
+  std::string found;
+  for (const std::string& value : values) {
+    // "0-5%2": two at once.
+    const auto range = RangeOf(absl::string_view(value).substr(0, value.find('%')), "-");
+    if (WholeNumber(value).has_value()) ++numbers;
+    if (range.has_value() && range->first >= 0 && range->first < range->second) found = value;
+  }
+  if (found.empty() || (values.size() > 1 && numbers == 0)) return absl::OkStatus();
+  const auto range = *RangeOf(absl::string_view(found).substr(0, found.find('%')), "-");
+  return Bad(absl::StrCat("\"", found, "\" is one value and no range; ", range.first, "..",
+                          range.second, " stands for all from ", range.first, " to ",
+                          range.second));
+}
+
+// Returns the values of an axis, with ranges written out.
+absl::StatusOr<std::vector<std::string>> ValuesOf(absl::string_view text) {
+  const std::vector<std::string> given = absl::StrSplit(text, ',');
+  RETURN_IF_ERROR(CheckNoOtherRange(given));
+  std::vector<std::string> values;
+  for (const std::string& value : given) {
+    const auto range = RangeOf(value, "..");
+    if (!range.has_value()) {
+      values.push_back(value);
+      continue;
+    }
+    const auto& [first, last] = *range;
+    if (first > last) return Bad(absl::StrCat(value, " begins above its end"));
+    // The difference of two numbers may be no such number.
+    if (static_cast<uint64_t>(last) - static_cast<uint64_t>(first) >= uint64_t{kMostEntries}) {
+      return Bad(absl::StrCat(value, " has more than ", kMostEntries, " values"));
+    }
+    for (int64_t number = first; number < last; ++number) values.push_back(absl::StrCat(number));
+    values.push_back(absl::StrCat(last));
+  }
+  return values;
+}
+
+}  // namespace
+
 absl::StatusOr<ParameterAxis> ParseAxis(absl::string_view text) {
   const size_t equals = text.find('=');
   if (equals == text.npos) {
@@ -163,7 +227,7 @@ absl::StatusOr<ParameterAxis> ParseAxis(absl::string_view text) {
   ParameterAxis axis;
   axis.name = std::string(text.substr(0, equals));
   RETURN_IF_ERROR(CheckName(axis.name));
-  axis.values = absl::StrSplit(text.substr(equals + 1), ',');
+  ASSIGN_OR_RETURN(axis.values, ValuesOf(text.substr(equals + 1)));
   std::set<std::string> seen;
   for (const std::string& value : axis.values) {
     RETURN_IF_ERROR(CheckValue(axis.name, value));

@@ -41,6 +41,33 @@ TEST(Parameters, ABadAxisIsRefused) {
   EXPECT_FALSE(ExpandGrid({}, {Axis("a=1"), Axis("a=2")}, {}).ok());
 }
 
+TEST(Parameters, ARangeIsWrittenOut) {
+  EXPECT_THAT(Axis("i=0..3").values, ElementsAre("0", "1", "2", "3"));
+  EXPECT_THAT(Axis("i=-1..1,7").values, ElementsAre("-1", "0", "1", "7"));
+  EXPECT_THAT(Axis("i=5..5").values, ElementsAre("5"));
+  EXPECT_THAT(Axis("i=9223372036854775806..9223372036854775807").values,
+              ElementsAre("9223372036854775806", "9223372036854775807"));
+  // None of these is a range of whole numbers.
+  for (const char* value : {"../data", "1.5..2", "00..02", "a..b", "1..", "..2", "1e-4", "-1"}) {
+    EXPECT_THAT(ParseAxis(absl::StrCat("i=", value))->values, ElementsAre(value));
+  }
+  for (const char* bad :
+       {"i=3..1", "i=0..10000", "i=0..2,1", "i=-9223372036854775808..9223372036854775807"}) {
+    EXPECT_FALSE(ParseAxis(bad).ok()) << bad;
+  }
+}
+
+TEST(Parameters, ARangeOfAnotherToolIsRefusedWithOurs) {
+  for (const char* bad : {"i=0-5", "i=0-5,7", "i=0-5%2"}) {
+    EXPECT_THAT(std::string(ParseAxis(bad).status().message()), HasSubstr("0..5 stands for"))
+        << bad;
+  }
+  // A month, buckets, a date.
+  for (const char* good : {"i=2024-01", "i=1-3,4-6", "i=2024-05-01", "i=5-3", "i=a-b"}) {
+    EXPECT_TRUE(ParseAxis(good).ok()) << good;
+  }
+}
+
 TEST(Parameters, ASampleIsDifferentPointsAndTheSameForTheSameSeed) {
   const std::vector<ParameterAxis> axes = {Axis("a=1,2,3,4,5,6,7,8,9"), Axis("b=1,2,3,4,5,6,7,8,9"),
                                            Axis("c=1,2,3,4,5,6,7,8,9")};

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/progress_lines.h"
 #include "client/base/quantity.h"
 #include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
@@ -69,6 +70,12 @@ std::string PullText(const nlohmann::json& json) {
   return text;
 }
 
+std::string ListText(const nlohmann::json& json) {
+  const auto found = json.find("checkpoints");
+  return (found == json.end() ? nlohmann::json::array() : *found)
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace
 
 void ReadOutcome(absl::string_view output, int exit_code, Action& action) {
@@ -82,7 +89,9 @@ void ReadOutcome(absl::string_view output, int exit_code, Action& action) {
     action.state = Action::State::kFailed;
   } else {
     action.state = Action::State::kDone;
-    action.text = action.verb == "stop" ? StopText(json) : PullText(json);
+    action.text = action.verb == "stop"   ? StopText(json)
+                  : action.verb == "list" ? ListText(json)
+                                          : PullText(json);
   }
   if (action.text.empty()) {
     action.text = absl::StrCat("gpuctl ", action.verb, " ended with ", exit_code);
@@ -108,16 +117,22 @@ absl::Status Actions::Begin(const std::string& verb, const std::string& run_id,
         absl::StrCat(kAtOnce, " stops and pulls are at work: wait for one of them"));
   }
   ASSIGN_OR_RETURN(FdPair ends, MakePipe("make a pipe"));
+  ASSIGN_OR_RETURN(FdPair progress, MakePipe("make a pipe"));
   SpawnOptions options;
-  options.argv = {program_, verb, run_id, "--json"};
+  options.argv = {program_, verb == "list" ? "pull" : verb, run_id, "--json"};
+  if (verb == "list") options.argv.push_back("--list");
+  options.env = {absl::StrCat(kProgressVariable, "=1")};
   options.stdout_fd = ends.second.get();
+  options.stderr_fd = progress.second.get();
   options.new_session = true;  // Ctrl-C is for this process: see End
   Process process;
   ASSIGN_OR_RETURN(process.pid, Spawn(options));
   (void)fcntl(ends.first.get(), F_SETFL, fcntl(ends.first.get(), F_GETFL) | O_NONBLOCK);
   process.number = next_;
   process.output_fd = std::move(ends.first);
-  process.interrupts = verb == "pull";
+  (void)fcntl(progress.first.get(), F_SETFL, fcntl(progress.first.get(), F_GETFL) | O_NONBLOCK);
+  process.progress_fd = std::move(progress.first);
+  process.interrupts = verb != "stop";
   processes_.push_back(std::move(process));
   Action action;
   action.number = next_++;
@@ -136,6 +151,7 @@ absl::Status Actions::Begin(const std::string& verb, const std::string& run_id,
 void Actions::AddPolled(std::vector<pollfd>& polled) const {
   for (const Process& process : processes_) {
     if (process.output_fd.valid()) polled.push_back({process.output_fd.get(), POLLIN, 0});
+    if (process.progress_fd.valid()) polled.push_back({process.progress_fd.get(), POLLIN, 0});
   }
 }
 
@@ -150,12 +166,37 @@ void Actions::Settle(Process& process, int status) {
   changed_ = true;
   Action* const action = Find(process.number);
   if (action == nullptr) return;
+  action->text.clear();
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   ReadOutcome(process.output, code, *action);
 }
 
+// The action's text is the newest whole line.
+void Actions::ReadProgress(Process& process) {
+  char buffer[4096];
+  while (process.progress_fd.valid()) {
+    const ssize_t count = read(process.progress_fd.get(), buffer, sizeof(buffer));
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (count <= 0) return process.progress_fd.reset();
+    process.progress.append(buffer, static_cast<size_t>(count));
+    const size_t end = process.progress.rfind('\n');
+    if (end == std::string::npos) {
+      if (process.progress.size() > kMostOutputBytes) process.progress.clear();
+      continue;
+    }
+    const size_t before = end == 0 ? std::string::npos : process.progress.rfind('\n', end - 1);
+    const size_t begin = before == std::string::npos ? 0 : before + 1;
+    if (Action* const action = Find(process.number); action != nullptr) {
+      action->text = process.progress.substr(begin, end - begin);
+      changed_ = true;
+    }
+    process.progress.erase(0, end + 1);
+  }
+}
+
 bool Actions::Step() {
   for (Process& process : processes_) {
+    ReadProgress(process);
     char buffer[4096];
     while (process.output_fd.valid()) {
       const ssize_t count = read(process.output_fd.get(), buffer, sizeof(buffer));

@@ -23,11 +23,11 @@ namespace gpuctl {
 
 struct Action {
   int64_t number = 0;
-  std::string verb;  // "stop" or "pull"
+  std::string verb;  // "stop", "pull", or "list": a pull that only lists checkpoints
   std::string run_id, run_name;
   enum class State { kRunning, kDone, kFailed } state = State::kRunning;
   int64_t started_ms = 0;  // Unix time
-  std::string text;        // what came of it; "" while it runs
+  std::string text;        // what came of it, of "list" as JSON; while it runs, how far it is
   std::string hint;        // what helps, when it failed
 };
 
@@ -44,8 +44,8 @@ class Actions {
   // Leaves what still runs alone.
   ~Actions() = default;
 
-  // Begins a stop or a pull. FAILED_PRECONDITION when the same is at work, RESOURCE_EXHAUSTED when
-  // too many are.
+  // Begins a stop, a pull or a list. FAILED_PRECONDITION when the same is at work,
+  // RESOURCE_EXHAUSTED when too many are.
   absl::Status Begin(const std::string& verb, const std::string& run_id,
                      const std::string& run_name);
   void AddPolled(std::vector<pollfd>& polled) const;
@@ -61,11 +61,12 @@ class Actions {
   struct Process {
     int64_t number = 0;
     pid_t pid = -1;
-    UniqueFd output_fd;
-    std::string output;
+    UniqueFd output_fd, progress_fd;
+    std::string output, progress;  // `progress`: its last line, which may be incomplete
     bool interrupts = false;
   };
   Action* Find(int64_t number);
+  void ReadProgress(Process& process);
   void Settle(Process& process, int status);
 
   const std::string program_;

@@ -52,9 +52,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(int port, Clock& 
 void HttpServer::AddPolled(std::vector<pollfd>& polled) const {
   if (clock_.SinceBoot() >= accept_at_) polled.push_back({listener_.get(), POLLIN, 0});
   for (const auto& [number, connection] : connections_) {
-    const bool writes = connection.written < connection.out.size();
-    polled.push_back(
-        {connection.fd.get(), static_cast<int16_t>(POLLIN | (writes ? POLLOUT : 0)), 0});
+    // The end of what a peer sends can be read again and again.
+    const int reads = connection.ended ? 0 : POLLIN;
+    const int writes = connection.written < connection.out.size() ? POLLOUT : 0;
+    polled.push_back({connection.fd.get(), static_cast<int16_t>(reads | writes), 0});
   }
 }
 
@@ -96,6 +97,7 @@ void HttpServer::Read(Connection& connection) {
     if (count < 0 && WouldBlock()) return;
     if (count <= 0) {
       // The page went away. One who asked and closed only his side still wants his answer.
+      connection.ended = count == 0;
       if (count < 0 || connection.is_stream || connection.closing || connection.in.empty()) {
         connection.broken = true;
       }
@@ -165,7 +167,10 @@ void HttpServer::Serve(const Handler& handler) {
   for (auto& [number, connection] : connections_) {
     Read(connection);
     if (!connection.broken && !connection.replied) Answer(number, connection, handler);
+    // The rest of a request that is cut off never comes.
+    if (connection.ended && !connection.replied) connection.broken = true;
     if (!connection.broken) Write(connection);
+    if (connection.ended && connection.closing) connection.broken = true;
     // A stream without news is no slow one.
     const bool idle_stream = connection.is_stream && connection.out.empty();
     const absl::Duration patience = connection.is_stream ? kStreamPatience : kPatience;

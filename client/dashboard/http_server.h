@@ -61,6 +61,7 @@ class HttpServer {
     bool replied = false;  // closed when `out` is written, unless it is a stream
     bool is_stream = false;
     bool closing = false;  // all is written; the peer's rest is awaited
+    bool ended = false;    // the peer sends nothing more
     bool broken = false;
     absl::Duration moved_at;  // since boot: when its peer last did something
   };

@@ -45,7 +45,7 @@ class HttpServerTest : public ::testing::Test {
   void Serve() {
     server_->Serve([this](const PageRequest& request, int64_t stream) {
       PageReply reply;
-      reply.body = absl::StrCat("you asked for ", request.path);
+      reply.body = absl::StrCat("you asked for ", request.path, body_);
       reply.is_stream = request.path == "/stream";
       if (reply.is_stream) newest_ = stream;
       return reply;
@@ -55,6 +55,7 @@ class HttpServerTest : public ::testing::Test {
   FakeClock clock_;
   std::unique_ptr<HttpServer> server_;
   int64_t newest_ = 0;
+  std::string body_;
 };
 
 constexpr char kAsk[] = "GET /x HTTP/1.1\r\n\r\n";
@@ -78,6 +79,35 @@ TEST_F(HttpServerTest, ARequestMayComeInPieces) {
     Write(client, std::string(1, c));
   }
   EXPECT_TRUE(absl::EndsWith(Got(client), "/x"));
+}
+
+TEST_F(HttpServerTest, OneWhoSendsNothingMoreIsNotWaitedFor) {
+  const UniqueFd cut = Connect();
+  Write(cut, "GET / HT");
+  shutdown(cut.get(), SHUT_WR);
+  for (int i = 0; i < 2; ++i) Serve();
+  EXPECT_EQ(server_->connections(), 0u);
+
+  const UniqueFd asked = Connect();
+  Write(asked, kStream);
+  Serve();
+  const UniqueFd whole = Connect();
+  Write(whole, kAsk);
+  shutdown(whole.get(), SHUT_WR);
+  EXPECT_TRUE(absl::EndsWith(Got(whole), "/x"));
+  EXPECT_EQ(server_->connections(), 1u);
+}
+
+TEST_F(HttpServerTest, AnAnswerThatWaitsForItsReaderIsNoBusyLoop) {
+  body_ = std::string(16 << 20, 'x');
+  const UniqueFd client = Connect();
+  Write(client, kAsk);
+  shutdown(client.get(), SHUT_WR);
+  for (int i = 0; i < 3; ++i) Serve();
+  ASSERT_EQ(server_->connections(), 1u);
+  std::vector<pollfd> polled;
+  server_->AddPolled(polled);
+  EXPECT_EQ(poll(polled.data(), static_cast<nfds_t>(polled.size()), 0), 0);
 }
 
 TEST_F(HttpServerTest, ListensOnLoopbackAlone) {

@@ -41,6 +41,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr absl::Duration kTellEvery = absl::Milliseconds(500);
 constexpr absl::Duration kDetailEvery = absl::Seconds(2);
+// How often a run's machine is asked for its checkpoints.
+constexpr absl::Duration kAskEvery = absl::Seconds(20);
+constexpr absl::Duration kAskEndedEvery = absl::Minutes(10);
 constexpr absl::Duration kSignOfLifeEvery = absl::Seconds(10);
 constexpr absl::Duration kEndPatience = absl::Milliseconds(500);
 // A page that takes its events slower than they come gets all anew when it has taken these.
@@ -62,7 +65,10 @@ struct Watched {
   RunRow row;
   std::string detail;  // as it was told last
   absl::Duration detail_at = absl::ZeroDuration();
-  std::string error;  // why it cannot be read
+  std::string error;   // why it cannot be read
+  Json there;          // the checkpoints on its machine; null: not known
+  int64_t listed = 0;  // the number of the list that told them
+  absl::Duration ask_at = absl::ZeroDuration();
 };
 
 PageReply TextReply(int status, absl::string_view text) {
@@ -94,7 +100,8 @@ class Dashboard {
         paths_(std::move(paths)),
         token_(RandomHex(kTokenBytes)),
         runs_(context, store, holdings),
-        actions_(ExecutablePath(), context.clock) {}
+        actions_(ExecutablePath(), context.clock),
+        lists_(ExecutablePath(), context.clock) {}
 
   std::string Address() const {
     return absl::StrCat("http://127.0.0.1:", server_->port(), "/?token=", token_);
@@ -105,6 +112,7 @@ class Dashboard {
     while (over.ok() && !*over) over = Round();
     // The pages see the end at once: their connections are closed.
     server_.reset();
+    lists_.End(absl::ZeroDuration());
     actions_.End(kEndPatience);
     if (!runs_.Unlink())
       ExitAtOnce(context_, over.ok() ? absl::StatusOr<int>(kExitOk) : over.status());
@@ -140,6 +148,7 @@ class Dashboard {
       Tell("actions", ActionsJson().dump());
       for (auto& [run_id, watched] : watched_) watched.detail_at = absl::ZeroDuration();
     }
+    if (lists_.Step()) TakeLists();
     server_->Serve(
         [this](const PageRequest& request, int64_t stream) { return Handle(request, stream); });
     RETURN_IF_ERROR(Renew());
@@ -167,6 +176,7 @@ class Dashboard {
     std::vector<pollfd> polled = {{signals_.fd(), POLLIN, 0}};
     for (const int fd : runs_.wake_fds()) polled.push_back({fd, POLLIN, 0});
     actions_.AddPolled(polled);
+    lists_.AddPolled(polled);
     server_->AddPolled(polled);
     (void)poll(polled.data(), static_cast<nfds_t>(polled.size()),
                static_cast<int>(absl::ToInt64Milliseconds(timeout + absl::Microseconds(999))));
@@ -223,6 +233,7 @@ class Dashboard {
         watched.detail_at = context_.clock.SinceBoot() + kDetailEvery;
         const absl::StatusOr<RunRow> row = runs_.Row(run_id);
         if (row.ok()) watched.row = *row;
+        AskForCheckpoints(watched);
         std::string detail = DetailOf(run_id);
         if (detail != watched.detail) {
           watched.detail = std::move(detail);
@@ -263,7 +274,33 @@ class Dashboard {
     if (!detail.ok()) {
       return Json{{"run_id", run_id}, {"error", MakeSafe(detail.status().message())}}.dump();
     }
+    const auto watched = watched_.find(run_id);
+    (*detail)["checkpoints_there"] = watched == watched_.end() ? Json() : watched->second.there;
     return detail->dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+
+  // Asks the run's machine for the checkpoints of a script, which its metrics need not tell of.
+  void AskForCheckpoints(Watched& watched) {
+    const absl::Duration now = context_.clock.SinceBoot();
+    const RunRow& row = watched.row;
+    if (row.checkpoint_patterns.empty() || row.accepted_ms == 0 || now < watched.ask_at) return;
+    watched.ask_at = now + (row.end.has_value() ? kAskEndedEvery : kAskEvery);
+    (void)lists_.Begin("list", row.run_id, row.name);
+  }
+
+  // A machine that does not answer leaves what is known.
+  void TakeLists() {
+    for (const Action& list : lists_.all()) {
+      const auto watched = watched_.find(list.run_id);
+      if (watched == watched_.end() || list.state != Action::State::kDone ||
+          list.number <= watched->second.listed) {
+        continue;
+      }
+      watched->second.listed = list.number;
+      watched->second.there = Json::parse(list.text, nullptr, false);
+      MakeStringsSafe(watched->second.there);
+      watched->second.detail_at = absl::ZeroDuration();
+    }
   }
 
   // Forgets runs that no page looks at, and pages that are gone.
@@ -446,6 +483,7 @@ class Dashboard {
   const std::string token_;
   RunList runs_;
   Actions actions_;
+  Actions lists_;  // of what is on the machines, for the runs that are looked at
   std::map<int64_t, Watcher> watchers_;     // by stream
   std::map<std::string, Watched> watched_;  // by run id
   std::vector<std::string> notices_;

@@ -13,12 +13,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/paths.h"
+#include "client/batch/batch_budget.h"
 #include "client/batch/entry_spec.h"
 #include "client/dispatch/due_schedules.h"
+#include "client/dispatch/join_cost.h"
 #include "client/dispatch/settle_claims.h"
 #include "client/follow/catch_up_all.h"
 #include "client/follow/run_outcome.h"
 #include "client/market/instance_target.h"
+#include "client/rent/reuse_node.h"
 #include "client/runs/run_status.h"
 #include "client/spec/launch_record.h"
 #include "client/terminal/console.h"
@@ -158,6 +161,43 @@ absl::StatusOr<std::vector<SharedMachine>> SharedMachines(const std::vector<Batc
   return shared;
 }
 
+// Judges whether runs go to the machines of other batches, as they are at the moment.
+class Joins {
+ public:
+  Joins(CommandContext& context, BatchStore& batches, Ledger* ledger, std::vector<Lease> leases)
+      : now_ms_(context.NowMs()), batches_(batches), ledger_(ledger), leases_(std::move(leases)) {}
+
+  bool May(const Batch& batch, const Entry& entry, const SharedMachine& machine) {
+    // One that is preempted is resumed on a whole machine.
+    if (entry.resumes > 0) return false;
+    const absl::StatusOr<LaunchRecord> record = ParseLaunchRecord(entry.launch_json);
+    if (!record.ok()) return false;
+    for (const Lease& lease : leases_) {
+      if (RentedNodeName(lease.provider, lease.instance_id) != machine.name) continue;
+      if (!FitsRun(record->spec, lease, batch.agreed_usd_per_hour)) return false;
+      return CheckMoney(batch, record->spec, lease).ok();
+    }
+    return false;
+  }
+
+ private:
+  absl::Status CheckMoney(const Batch& batch, const RunSpec& spec, const Lease& lease) {
+    ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches_.Attempts(batch.batch_id));
+    const JoinCost cost = CostOfJoining(spec, lease, attempts, now_ms_);
+    if (batch.max_cost_usd.has_value()) {
+      ASSIGN_OR_RETURN(const std::vector<Lease> leases, LeasesOf(*ledger_, attempts));
+      RETURN_IF_ERROR(CheckBudget(
+          *batch.max_cost_usd, MoneyOf(attempts, leases, now_ms_).committed(), cost.reserved_usd));
+    }
+    return CheckOthersOn(batches_, *ledger_, lease, batch.batch_id, cost.more_usd, now_ms_);
+  }
+
+  const int64_t now_ms_;
+  BatchStore& batches_;
+  Ledger* const ledger_;
+  const std::vector<Lease> leases_;
+};
+
 absl::StatusOr<StartPlan> PlanNow(CommandContext& context, Holdings& holdings, RunStore& runs,
                                   BatchStore& batches) {
   ASSIGN_OR_RETURN(const std::vector<BatchView> open,
@@ -168,8 +208,39 @@ absl::StatusOr<StartPlan> PlanNow(CommandContext& context, Holdings& holdings, R
   for (const RunRow& row : live) inputs.busy.emplace(row.target.name, row.name);
   ASSIGN_OR_RETURN(inputs.shared, SharedMachines(open, holdings));
   inputs.rented_gpus = GpusOfMachineFor;
+  std::vector<Lease> leases;
+  Ledger* ledger = nullptr;
+  if (!inputs.shared.empty()) {
+    ASSIGN_OR_RETURN(ledger, holdings.FindLedger());
+  }
+  if (ledger != nullptr) {
+    ASSIGN_OR_RETURN(leases, ledger->List(/*open_only=*/true));
+  }
+  const auto joins = std::make_shared<Joins>(context, batches, ledger, std::move(leases));
+  inputs.may_join = [joins](const Batch& batch, const Entry& entry, const SharedMachine& machine) {
+    return joins->May(batch, entry, machine);
+  };
   inputs.now_ms = context.NowMs();
   return PlanStarts(open, std::move(inputs));
+}
+
+// Ends the schedules of which so many runs failed that no more may start.
+absl::Status EndSchedulesThatGiveUp(RunStore& runs, BatchStore& batches) {
+  ASSIGN_OR_RETURN(const auto schedules, batches.Schedules());
+  ASSIGN_OR_RETURN(const std::vector<Batch> open, batches.List(/*open_only=*/true));
+  std::vector<std::string> names;
+  for (const Batch& batch : open) {
+    const auto schedule = schedules.find(batch.batch_id);
+    const bool comes = schedule != schedules.end() && !schedule->second.ended;
+    if (comes && batch.max_failures > 0) names.push_back(batch.name);
+  }
+  if (names.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<BatchView> views,
+                   ReadBatches(runs, batches, names, /*open_only=*/true));
+  for (const BatchView& view : views) {
+    if (view.gives_up()) RETURN_IF_ERROR(batches.EndSchedule(view.batch.batch_id).status());
+  }
+  return absl::OkStatus();
 }
 
 // The processes that start entries.
@@ -323,6 +394,7 @@ absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore&
   bool look = true;
   while (true) {
     if (look) {
+      RETURN_IF_ERROR(EndSchedulesThatGiveUp(runs, batches));
       RETURN_IF_ERROR(MakeDueEntries(context, batches));
       ASSIGN_OR_RETURN(const StartPlan plan, PlanNow(context, holdings, runs, batches));
       for (const auto& [entry_id, why] : plan.cancels) {

@@ -6,18 +6,18 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/base/exit_codes.h"
 #include "client/batch/batch_budget.h"
 #include "client/batch/batch_plan.h"
+#include "client/dispatch/join_cost.h"
 #include "client/dispatch/settle_claims.h"
 #include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
-#include "client/rent/claim_node.h"
 #include "client/rent/join_machine.h"
 #include "client/rent/lease_limits.h"
-#include "client/rent/reuse_node.h"
 #include "client/spec/launch_record.h"
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
@@ -126,6 +126,7 @@ class Starter {
     flags.note = DescribeParameters(entry_.parameters).substr(0, kMostOfNote);
     flags.detach = flags.yes = true;
     RunSpec spec = std::move(record.spec);
+    own_max_price_ = spec.max_price_usd_per_hour.has_value();
     if (!rents()) {
       ForOwnMachine(host_, flags, spec);
     } else if (batch_.agreed_usd_per_hour > 0) {
@@ -134,18 +135,19 @@ class Starter {
                    batch_.agreed_usd_per_hour);
     }
     if (joins()) return PlanToJoin(flags, std::move(spec));
+    if (absl::StartsWith(host_.host, kOnMachine)) return PlanOnMachine(flags, std::move(spec));
     ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context_, holdings_, flags, std::move(spec),
                                                  /*machine=*/nullptr, /*resume=*/nullptr));
     if (plan.rents != rents()) {
       return absl::UnavailableError(absl::StrCat(entry_.name, " has no machine to rent"));
     }
     plan.agreed_usd_per_hour = batch_.agreed_usd_per_hour;
-    if (plan.rents) RETURN_IF_ERROR(PreferIdle(plan));
+    if (plan.rents) PreferIdle(plan);
     return plan;
   }
 
-  // Plans the run on a rented machine that other runs of the batch have. Its limits become what
-  // this run needs from now on, and never less than they are.
+  // Plans the run on a rented machine that runs of this or of another batch have. Its limits become
+  // what this run needs from now on, and never less than they are.
   absl::StatusOr<LaunchPlan> PlanToJoin(const LaunchFlags& flags, RunSpec spec) {
     absl::StatusOr<NamedMachine> machine = FindMachineOf(context_, holdings_, runs_, join_);
     if (!machine.ok() || !machine->lease.has_value()) {
@@ -155,35 +157,36 @@ class Starter {
     ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context_, holdings_, flags, std::move(spec),
                                                  &machine->target, /*resume=*/nullptr));
     plan.joined = machine->lease;
-    LeaseLimits& limits = plan.joined->limits;
-    const LeaseLimits needs = AgreeLimits(plan.spec, plan.joined->usd_per_hour(),
-                                          SpentOn(*plan.joined, context_.NowMs()).high_usd);
-    more_usd_ = std::max(0.0, needs.cost_usd - limits.cost_usd);
-    limits.cost_usd += more_usd_;
-    limits.time_s = std::max(limits.time_s, needs.time_s);
-    limits.idle_s = std::max(limits.idle_s, needs.idle_s);
-    limits.salvage_s = std::max(limits.salvage_s, needs.salvage_s);
-    limits.contact_s = std::max(limits.contact_s, needs.contact_s);
+    ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches_.Attempts(batch_.batch_id));
+    join_cost_ = CostOfJoining(plan.spec, *plan.joined, attempts, context_.NowMs());
+    plan.joined->limits = join_cost_.limits;
+    return plan;
+  }
+
+  // Plans the run on a machine that is there, with its limits as they are.
+  absl::StatusOr<LaunchPlan> PlanOnMachine(LaunchFlags flags, RunSpec spec) {
+    absl::StatusOr<NamedMachine> machine =
+        FindMachineOf(context_, holdings_, runs_, host_.target_name);
+    // One that has ended does not come back.
+    if (absl::IsFailedPrecondition(machine.status()) || absl::IsNotFound(machine.status())) {
+      return WithExitCode(machine.status(), kExitNotFound);
+    }
+    RETURN_IF_ERROR(machine.status());
+    flags.target = TargetFlags();
+    ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context_, holdings_, flags, std::move(spec),
+                                                 &machine->target, /*resume=*/nullptr));
+    plan.joined = std::move(machine->lease);
     return plan;
   }
 
   // Uses an idle machine of ours, and only that, when there is one: a machine that waits and bills
   // must not hold up the batch's money.
-  absl::Status PreferIdle(LaunchPlan& plan) {
-    ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
-    if (!plan.rental.idle.has_value()) {
-      RentedNodeRequest request;
-      request.spec = &plan.spec;
-      request.volume = plan.volume;
-      ASSIGN_OR_RETURN(plan.rental.idle,
-                       FindIdleNode(context_, *ledger, plan.rental.markets, request));
-    }
-    if (!plan.rental.idle.has_value()) return absl::OkStatus();
+  void PreferIdle(LaunchPlan& plan) {
+    if (!plan.rental.idle.has_value()) return;
     idle_lease_ = plan.rental.idle->lease_id;
     plan.rental.in_order.clear();
     plan.rental.nothing_offered = WithCause(
         absl::UnavailableError("the idle machine for it was taken by another run"), kMachineTaken);
-    return absl::OkStatus();
   }
 
   absl::Status Claim(const LaunchPlan& plan) {
@@ -195,10 +198,20 @@ class Starter {
       request.shares = entry_.gpus >= 0;
       if (!joins()) return batches_.Claim(request);
     }
-    request.reserved_usd =
-        joins()
-            ? more_usd_
-            : AgreeLimits(plan.spec, std::max(PriceOf(plan), plan.agreed_usd_per_hour)).cost_usd;
+    request.reserved_usd = join_cost_.reserved_usd;
+    if (joins()) {
+      ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
+      const absl::Status others = CheckOthersOn(batches_, *ledger, *plan.joined, batch_.batch_id,
+                                                join_cost_.more_usd, context_.NowMs());
+      others_refuse_ = !others.ok();
+      RETURN_IF_ERROR(others);
+    }
+    if (!joins()) {
+      // An idle machine has its price already; one that is rented may cost what was agreed to.
+      const double price =
+          idle_lease_.empty() ? std::max(PriceOf(plan), plan.agreed_usd_per_hour) : PriceOf(plan);
+      request.reserved_usd = AgreeLimits(plan.spec, price).cost_usd;
+    }
     // What a lease costs only falls below what it may cost; a run that is claimed meanwhile counts
     // with what is reserved for it.
     ASSIGN_OR_RETURN(const std::vector<Lease> leases, LeasesOfBatch());
@@ -213,12 +226,16 @@ class Starter {
   absl::StatusOr<std::vector<Lease>> LeasesOfBatch() {
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
     ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches_.Attempts(batch_.batch_id));
-    std::vector<std::string> run_ids;
-    for (const Attempt& attempt : attempts) run_ids.push_back(attempt.run_id);
-    return ledger->OpenOrOf(run_ids);
+    return LeasesOf(*ledger, attempts);
   }
 
   absl::Status WaitForMoney(const absl::Status& why) {
+    // It gets a machine of its own instead of this one of another batch.
+    if (joins() && (others_refuse_ || !join_cost_.held)) {
+      return batches_.SetWaiting(entry_.entry_id, why.message(),
+                                 context_.NowMs() + absl::ToInt64Milliseconds(kTakenWait),
+                                 /*failed=*/true);
+    }
     return batches_.SetHost(batch_.batch_id, host_.target_name, why.message(),
                             context_.NowMs() + absl::ToInt64Milliseconds(kMoneyWait), 1);
   }
@@ -241,7 +258,10 @@ class Starter {
   // Lets the entry wait after a failed start, or gives it up. It is not claimed.
   absl::Status Failed(const absl::Status& status) {
     const int64_t now_ms = context_.NowMs();
-    const std::string why(status.message());
+    std::string why(status.message());
+    if (rents() && ExitCodeOf(status) == kExitCapacity && !own_max_price_) {
+      why += "; the same submit again with --max-price allows more";
+    }
     context_.Say(absl::StrCat(entry_.name, ": ", why));
     if (CauseOf(status) == kMachineTaken) {
       return batches_.SetWaiting(entry_.entry_id, why,
@@ -273,8 +293,10 @@ class Starter {
   const BatchHost host_;
   const std::string join_;  // the rented machine that it shares; "" for none
   Entry entry_;
-  double more_usd_ = 0;     // by which the cost limit of that machine rises
-  std::string idle_lease_;  // of the idle machine that the plan uses; "" for none
+  JoinCost join_cost_;          // on that one
+  bool own_max_price_ = false;  // of its run file, which a submit does not change
+  bool others_refuse_ = false;  // other batches on it cannot pay for that
+  std::string idle_lease_;      // of the idle machine that the plan uses; "" for none
 };
 
 absl::StatusOr<Batch> BatchOf(BatchStore& batches, const Entry& entry) {

@@ -26,13 +26,11 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 constexpr absl::Duration kAfterGrace = absl::Minutes(1);
 
 // Returns the time that the job has between SIGTERM and SIGKILL.
-absl::Duration GraceOf(RunStore& store, const RunRow& row) {
-  constexpr absl::Duration kDefault = absl::Seconds(60);  // as gpuctl/v1/run.proto says
+absl::Duration GraceOfRun(RunStore& store, const RunRow& row) {
   const absl::StatusOr<RunRow> whole = store.Get(row.run_id);
-  if (!whole.ok()) return kDefault;
-  const absl::StatusOr<StoredSpec> stored = ParseStoredSpec(whole->spec_json);
-  if (!stored.ok() || stored->spec.grace_ms() <= 0) return kDefault;
-  return absl::Milliseconds(stored->spec.grace_ms());
+  const absl::StatusOr<StoredSpec> stored =
+      whole.ok() ? ParseStoredSpec(whole->spec_json) : whole.status();
+  return GraceOf(stored.ok() ? stored->spec : gpuctl::v1::JobSpec());
 }
 
 // Makes sure that a run that is recorded as never started does not start either. Its launch may
@@ -93,7 +91,7 @@ absl::Status StopRun(CommandContext& context, RunStore& store, RunRow& row, bool
                              " was told to stop and may save first; "
                              "waiting (Ctrl-C stops the waiting only)"));
   }
-  const absl::Duration grace = GraceOf(store, row);
+  const absl::Duration grace = GraceOfRun(store, row);
   const absl::Status followed =
       FollowQuietly(context, store, row, *links, grace + kAfterGrace, kPatience, nullptr);
   if (row.end.has_value()) return absl::OkStatus();

@@ -9,7 +9,8 @@
 namespace gpuctl {
 
 // Returns NOT_FOUND, with the cause kNothingToBring (client/base/exit_codes.h), with the patterns
-// that matched nothing and the files that the job made instead. `found` is the reply to a RemoveJob
+// that matched nothing and the files that the job made instead, or with what the checkpoint
+// patterns match and the node takes for no whole checkpoint. `found` is the reply to a RemoveJob
 // with dry_run.
 absl::Status NothingToBring(const RunRow& row, const gpuctl::v1::RemoveJobReply& found);
 

@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(NothingToBringTest, NamesWhatThereIsInstead) {
   RunRow row;
@@ -30,6 +31,31 @@ TEST(NothingToBringTest, NamesWhatThereIsInstead) {
   EXPECT_THAT(HintOf(status), HasSubstr("gpuctl pull amber-fox-1 '**'"));
   EXPECT_THAT(NothingToBring(row, {}),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("made no files")));
+}
+
+TEST(NothingToBringTest, SaysHowToGoOnFromWhatMayBeTorn) {
+  RunRow row;
+  row.name = "amber-fox-1";
+  row.checkpoint_patterns = {"out/checkpoint-*/", "best.pkl"};
+  gpuctl::v1::RemoveJobReply found;
+  const auto add = [&found](const char* path, int64_t modified_ms) {
+    found.add_left()->set_path(path);
+    found.mutable_left(found.left_size() - 1)->set_modified_ms(modified_ms);
+    found.set_left_count(found.left_size());
+  };
+  add("work/out/checkpoint-3/deep/weights", 30);
+  add("work/out/checkpoint-2/weights", 20);
+  add("work/log.txt", 90);
+  const absl::Status status = NothingToBring(row, found);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound,
+                               AllOf(HasSubstr("out/checkpoint-3 matches the patterns"),
+                                     Not(HasSubstr("nothing matches")))));
+  EXPECT_EQ(HintOf(status),
+            "gpuctl pull amber-fox-1 'out/checkpoint-3/**' brings it as it is, and gpuctl resume "
+            "amber-fox-1 --from amber-fox-1/out/checkpoint-3 goes on from that");
+  add("work/best.pkl", 40);
+  EXPECT_THAT(HintOf(NothingToBring(row, found)),
+              HasSubstr("gpuctl pull amber-fox-1 best.pkl brings it"));
 }
 
 }  // namespace

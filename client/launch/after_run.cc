@@ -66,7 +66,7 @@ absl::Status Kept(CommandContext& context, const absl::Status& cause, const Leas
       Annotate(cause, absl::StrCat("bring the results of ", row.name, " home"));
   const std::string kept =
       absl::StrCat(lease.provider, "/", lease.instance_id, " is kept, ", FormatUsdPerHour(lease),
-                   "/h, ", HowLong(lease, row, provider.traits().self_release, context.NowMs()));
+                   "/h, ", HowLong(lease, row, provider.traits().self_release(), context.NowMs()));
   context.Say(kept);
   const std::string again = absl::IsNotFound(cause) ? " '**' brings all files" : " tries again";
   return WithHint(annotated, absl::StrCat("gpuctl pull ", row.name, again, ", gpuctl down ",
@@ -130,7 +130,7 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, RunStore& store
   std::string text = absl::StrCat(lease.provider, "/", lease.instance_id, " bills on, ",
                                   FormatUsdPerHour(lease), "/h");
   const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
-  if (market.ok() && !market->front().provider->traits().self_release) {
+  if (market.ok() && !market->front().provider->traits().self_release()) {
     absl::StrAppend(&text, ", and cannot end its own bill: gpuctl down ", row.name,
                     " ends it now, gpuctl reap once its limits are over");
   } else {

@@ -7,7 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
 #include "client/launch/after_run.h"
+#include "client/market/price_limit.h"
 #include "client/rent/claim_node.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/rent/lease_limits.h"
@@ -20,7 +22,7 @@
 namespace gpuctl {
 
 double HighestPrice(const LaunchPlan& plan) {
-  double highest = PriceOf(plan);
+  double highest = std::max(PriceOf(plan), plan.rental.own_limit_usd_per_hour.value_or(0));
   for (const Offer& offer : plan.rental.in_order) {
     highest = std::max(highest, offer.price_usd_per_hour);
   }
@@ -49,8 +51,16 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
   machine.fresh = !node.has_value();
   if (machine.fresh) {
     // The plan's only machine is gone or busy by now.
-    if (plan.rental.idle.has_value()) return plan.rental.nothing_offered;
-    ASSIGN_OR_RETURN(node, RentNode(context, *ledger, plan.rental.markets, request));
+    if (plan.rental.in_order.empty()) return plan.rental.nothing_offered;
+    absl::StatusOr<RentedNode> rented = RentNode(context, *ledger, plan.rental.markets, request);
+    const bool none_left =
+        absl::IsNotFound(rented.status()) && ExitCodeOf(rented.status()) == kExitCapacity;
+    if (none_left && plan.rental.next_dearer.has_value()) {
+      return WithNextPrice(rented.status(), *plan.rental.own_limit_usd_per_hour,
+                           *plan.rental.next_dearer);
+    }
+    RETURN_IF_ERROR(rented.status());
+    node = *std::move(rented);
   }
   machine.target = std::move(node->target);
   machine.use = std::move(node->use);

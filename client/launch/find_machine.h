@@ -17,8 +17,8 @@
 
 namespace gpuctl {
 
-// Returns the highest price in USD per hour that the user was shown, and so agreed to; 0 when the
-// plan does not rent.
+// Returns the highest price in USD per hour that the user was shown, and so agreed to: gpuctl's own
+// limit, else that of the dearest machine. 0 when the plan does not rent.
 double HighestPrice(const LaunchPlan& plan);
 
 // The rented machine of a launch.

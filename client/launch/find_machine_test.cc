@@ -132,6 +132,31 @@ TEST_F(FindMachineTest, WhenTheOnlyMachineIsGoneWhyNothingWasOfferedIsTold) {
   EXPECT_EQ(market_->rents, 1);
 }
 
+TEST_F(FindMachineTest, WhenAllWithinOurOwnLimitAreGoneTheNextPriceIsTold) {
+  plan_.rental.next_dearer = plan_.rental.in_order.back();
+  plan_.rental.in_order.resize(1);
+  plan_.rental.own_limit_usd_per_hour = 2.5;
+  EXPECT_EQ(HighestPrice(plan_), 2.5);
+  market_->refusal = absl::AbortedError("gone");
+  const absl::Status gone = Find().status();
+  EXPECT_THAT(gone, StatusIs(absl::StatusCode::kNotFound,
+                             HasSubstr("for $5.00 per hour, and the limit is $2.50")));
+  EXPECT_EQ(HintOf(gone), "--max-price 5.00 allows that one");
+  EXPECT_EQ(static_cast<int>(ExitCodeOf(gone)), 121);
+  // A market that refuses the key is no matter of a price.
+  market_->refusal = absl::UnauthenticatedError("wrong key");
+  EXPECT_EQ(static_cast<int>(ExitCodeOf(Find().status())), 120);
+}
+
+TEST_F(FindMachineTest, WhenTheIdleMachineIsTakenOneIsRented) {
+  plan_.rental.idle = HaveIdle();
+  world_.script(kIdle).hello.add_jobs()->set_state(gpuctl::v1::JOB_STATE_RUNNING);
+  const auto machine = Find();
+  ASSERT_OK(machine) << told_;
+  EXPECT_TRUE(machine->fresh);
+  EXPECT_EQ(machine->target.name, "vast/i-002");
+}
+
 TEST_F(FindMachineTest, WhatCannotBeRentedHasTheMarketsExitCode) {
   market_->refusal = absl::AbortedError("gone");
   EXPECT_EQ(static_cast<int>(ExitCodeOf(Find().status())), 121);

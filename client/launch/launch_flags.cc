@@ -69,25 +69,17 @@ absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
 
 // Notes which fields the flags have.
 void NoteFlags(const LaunchFlags& flags, RunSpec& spec) {
-  const ResourceFlags& machine = flags.resources;
-  const std::pair<const char*, bool> fields[] = {
-      {"resources.gpu", !machine.gpu.empty()},
-      {"resources.provider", !machine.providers.empty() || !flags.target.host.empty()},
-      {"resources.max_price", !machine.max_price.empty()},
-      {"resources.on_price_rise", !machine.on_price_rise.empty()},
-      {"resources.spot", machine.spot},
-      {"resources.region", !machine.regions.empty()},
-      {"resources.disk", !machine.disk.empty()},
-      {"resources.image", !machine.image.empty()},
-      {"limits.time", !flags.time.empty()},
-      {"limits.cost", !flags.cost.empty()},
-      {"limits.idle", !flags.idle.empty() || flags.keep},
-      {"limits.salvage", !flags.salvage.empty()},
-      {"limits.lease", !flags.lease.empty()},
-      {"checkpoints", !flags.checkpoints.empty()},
-      {"artifacts", !flags.artifacts.empty()},
-      {"grace", !flags.grace.empty()},
-      {"output_limit", !flags.output_limit.empty()}};
+  NoteResourceFlags(flags.resources, spec);
+  const std::pair<const char*, bool> fields[] = {{"resources.provider", !flags.target.host.empty()},
+                                                 {"limits.time", !flags.time.empty()},
+                                                 {"limits.cost", !flags.cost.empty()},
+                                                 {"limits.idle", !flags.idle.empty() || flags.keep},
+                                                 {"limits.salvage", !flags.salvage.empty()},
+                                                 {"limits.lease", !flags.lease.empty()},
+                                                 {"checkpoints", !flags.checkpoints.empty()},
+                                                 {"artifacts", !flags.artifacts.empty()},
+                                                 {"grace", !flags.grace.empty()},
+                                                 {"output_limit", !flags.output_limit.empty()}};
   for (const auto& [field, given] : fields) {
     if (given) spec.flagged.insert(field);
   }
@@ -110,7 +102,9 @@ void AddHowAndWhere(FlagSet& set, LaunchFlags& flags) {
              "With -d, gpuctl keep brings them");
   set.Switch("--dry-run", flags.dry_run, "Show the plan and stop");
   set.Switch("-y,--yes", flags.yes, "Do not ask; also send large work directories");
-  set.Option("--host", flags.target.host, "Machine to use: an ssh alias or USER@HOST[:PORT]")
+  set.Option("--host", flags.target.host,
+             "Machine to use: an ssh alias or USER@HOST[:PORT], or\n"
+             "local for this computer")
       .Group("Machine");
   set.Option("-p,--port", flags.target.port, "Its ssh port").Range(1, 65535).Group("Machine");
   set.Option("-i,--identity", flags.target.identity, "Private key for it").Group("Machine");
@@ -201,7 +195,24 @@ absl::Status SetPullDirectory(LaunchFlags& flags) {
   return absl::OkStatus();
 }
 
+absl::Status CheckOnFlags(const LaunchFlags& flags) {
+  if (flags.on.empty()) return absl::OkStatus();
+  const char* other = !flags.target.host.empty()           ? "--host"
+                      : !flags.resources.providers.empty() ? "--provider"
+                      : flags.fresh                        ? "--fresh"
+                      : flags.keep                         ? "--keep"
+                      : flags.down                         ? "--down"
+                      : !flags.cost.empty()                ? "--cost"
+                                                           : nullptr;
+  if (other == nullptr) return absl::OkStatus();
+  return UsageError(
+      absl::StrCat("--on takes a machine that is there, with its limits as they are; ", other,
+                   " does not go with it"),
+      "leave out one of the two");
+}
+
 void AddResumeFlags(FlagSet& set, LaunchFlags& flags) {
+  set.Option("--from", flags.from, "Begin with this checkpoint here, not with the newest");
   set.Switch("--anew", flags.anew, "Begin anew when no checkpoint is at home");
   AddHowAndWhere(set, flags);
   AddLimits(set, flags);

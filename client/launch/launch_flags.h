@@ -7,9 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "client/base/flag_set.h"
+#include "client/config/resource_flags.h"
 #include "client/config/settings.h"
-#include "client/launch/resolve_target.h"
-#include "client/launch/resource_flags.h"
+#include "client/node/resolve_target.h"
 #include "client/runs/context.h"
 #include "client/spec/run_spec.h"
 
@@ -35,11 +35,13 @@ struct LaunchFlags {
   TargetFlags target;
   ResourceFlags resources;
   std::string pull_dir;  // with detach: where gpuctl keep brings results home, absolute; "" nowhere
+  std::string from;      // resume with this checkpoint here, as typed
   bool anew = false;     // resume without a checkpoint at home: begin anew
   bool detach = false, dry_run = false, yes = false, no_workdir = false;
   bool fresh = false;  // rent, although an idle machine of ours would do
   bool keep = false;   // hold the machine until the lease is over
   bool down = false;   // pull and release at the end
+  bool later = false;  // a plan will do while nothing is on offer; it has no machine then
 };
 
 // Adds the flags of resume. They say how and where the run goes on, not what it runs.
@@ -50,6 +52,9 @@ void AddJobFlags(FlagSet& set, LaunchFlags& flags);
 
 // With -d and --pull: notes the current directory for gpuctl keep. Returns usage errors.
 absl::Status SetPullDirectory(LaunchFlags& flags);
+
+// Returns a usage error for flags that do not go with --on, which names the machine by itself.
+absl::Status CheckOnFlags(const LaunchFlags& flags);
 
 // Overrides the limits of `spec` with those among the flags. Returns usage errors.
 absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);

@@ -9,11 +9,12 @@
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
-#include "client/launch/resolve_target.h"
 #include "client/market/lease_view.h"
+#include "client/market/price_limit.h"
 #include "client/market/secret_values.h"
 #include "client/market/volumes.h"
 #include "client/node/make_links.h"
+#include "client/node/resolve_target.h"
 #include "client/rent/claim_node.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/reuse_node.h"
@@ -52,6 +53,7 @@ absl::StatusOr<bool> PlansToRent(CommandContext& context, const Holdings& holdin
   return markets.status();
 }
 
+// Finds the idle machine of ours that the run would take, within the price of the plan.
 absl::StatusOr<std::optional<Lease>> FindIdle(CommandContext& context, Holdings& holdings,
                                               const LaunchPlan& plan) {
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
@@ -59,6 +61,7 @@ absl::StatusOr<std::optional<Lease>> FindIdle(CommandContext& context, Holdings&
   RentedNodeRequest request;
   request.spec = &plan.spec;
   request.volume = plan.volume;
+  request.agreed_usd_per_hour = plan.rental.own_limit_usd_per_hour;
   return FindIdleNode(context, *ledger, plan.rental.markets, request);
 }
 
@@ -84,6 +87,42 @@ void ServeOnlyKit(const TrainerWays& trainer, Requirements& requirements) {
   if (platform != NodePlatform::kLinuxAarch64) requirements.arm64 = lack;
 }
 
+// Leaves out the offers that a cost which the user named does not pay for. When nothing is left,
+// that is why nothing is offered.
+void LeaveOutUnpaid(LaunchPlan& plan) {
+  if (!plan.spec.cost_limit_usd.has_value() || plan.rental.in_order.empty()) return;
+  absl::Status pays;
+  std::vector<Offer> paid;
+  for (const Offer& offer : plan.rental.in_order) {
+    const absl::Status one = LimitsWithin(plan.spec, offer.price_usd_per_hour, 0).status();
+    if (one.ok()) paid.push_back(offer);
+    if (pays.ok()) pays = one;
+  }
+  if (paid.empty()) {
+    plan.rental.nothing_offered =
+        UsageError(absl::StrCat("--cost: ", pays.message()), "gpuctl offers shows what costs less");
+  }
+  plan.rental.in_order = std::move(paid);
+}
+
+// Puts the offers into the order in which they are tried, without those that are too dear.
+absl::Status ChooseOffers(Holdings& holdings, const Requirements& requirements, LaunchPlan& plan) {
+  RentalPlan& rental = plan.rental;
+  ASSIGN_OR_RETURN(const std::vector<std::string> bad, BadPlaces(holdings));
+  rental.in_order = InOrderOfChoice(rental.offers, requirements, bad);
+  if (rental.in_order.empty()) {
+    // Renting says which places are left out, and why.
+    rental.in_order = InOrderOfChoice(rental.offers, requirements, {});
+  }
+  LeaveOutUnpaid(plan);
+  if (plan.spec.max_price_usd_per_hour.has_value() || rental.in_order.empty()) {
+    return absl::OkStatus();
+  }
+  rental.own_limit_usd_per_hour = OwnPriceLimit(rental.in_order.front().price_usd_per_hour);
+  rental.next_dearer = LeaveOutDearer(*rental.own_limit_usd_per_hour, rental.in_order);
+  return absl::OkStatus();
+}
+
 absl::Status FindOffers(CommandContext& context, Holdings& holdings, const LaunchFlags& flags,
                         LaunchPlan& plan) {
   if (const absl::Status share = CheckShareOfRented(plan.spec); !share.ok()) {
@@ -102,41 +141,23 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
   }
   plan.rental.offers = AskMarkets(providers, requirements, /*explain=*/false);
   LeaveOutMarketsOfOtherTimes(plan.rental.markets, plan.rental.offers);
-  const absl::Status offered = CheckPlan(plan.rental.offers, requirements);
-  if (absl::IsNotFound(offered) && !flags.fresh) {
-    plan.rental.nothing_offered = offered;
+  plan.rental.nothing_offered = CheckPlan(plan.rental.offers, requirements);
+  if (plan.rental.nothing_offered.ok()) {
+    RETURN_IF_ERROR(ChooseOffers(holdings, requirements, plan));
+  } else if (!absl::IsNotFound(plan.rental.nothing_offered)) {
+    return plan.rental.nothing_offered;
+  }
+  if (!flags.fresh) {
     ASSIGN_OR_RETURN(plan.rental.idle, FindIdle(context, holdings, plan));
-    if (plan.rental.idle.has_value()) return absl::OkStatus();
   }
-  RETURN_IF_ERROR(offered);
-  ASSIGN_OR_RETURN(const std::vector<std::string> bad, BadPlaces(holdings));
-  plan.rental.in_order = InOrderOfChoice(plan.rental.offers, requirements, bad);
-  if (plan.rental.in_order.empty()) {
-    // Renting says which places are left out, and why.
-    plan.rental.in_order = InOrderOfChoice(plan.rental.offers, requirements, {});
+  if (!plan.rental.has_machine()) {
+    const bool none_now = ExitCodeOf(plan.rental.nothing_offered) == kExitCapacity;
+    return flags.later && none_now ? absl::OkStatus() : plan.rental.nothing_offered;
   }
-  if (!plan.spec.cost_limit_usd.has_value() || plan.rental.in_order.empty())
-    return absl::OkStatus();
-  // What the cost does not pay for is left out; it is an error when nothing is left.
-  absl::Status pays;
-  std::vector<Offer> paid;
-  for (const Offer& offer : plan.rental.in_order) {
-    const absl::Status one = LimitsWithin(plan.spec, offer.price_usd_per_hour, 0).status();
-    if (one.ok()) paid.push_back(offer);
-    if (pays.ok()) pays = one;
+  if (!plan.spec.max_price_usd_per_hour.has_value() && plan.rental.in_order.empty()) {
+    plan.rental.own_limit_usd_per_hour = OwnPriceLimit(PriceOf(plan));
   }
-  if (!paid.empty()) {
-    plan.rental.in_order = std::move(paid);
-    return absl::OkStatus();
-  }
-  const absl::Status refused =
-      UsageError(absl::StrCat("--cost: ", pays.message()), "gpuctl offers shows what costs less");
-  if (flags.fresh) return refused;
-  // A machine that is there already has no start to pay for.
-  plan.rental.nothing_offered = refused;
-  plan.rental.in_order.clear();
-  ASSIGN_OR_RETURN(plan.rental.idle, FindIdle(context, holdings, plan));
-  return plan.rental.idle.has_value() ? absl::OkStatus() : refused;
+  return absl::OkStatus();
 }
 
 // The path in the work directory where a resumed run finds its checkpoint.
@@ -180,8 +201,10 @@ absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
   RETURN_IF_ERROR(
       WithHint(CheckNothingRented(plan.spec), "gpuctl offers lists what could be rented"));
   TargetFlags target = flags.target;
-  if (target.host.empty() && !plan.spec.providers.empty()) {
-    target.provider = plan.spec.providers.front();
+  // With --host local, "ssh" means a machine of that name.
+  const std::vector<std::string>& providers = plan.spec.providers;
+  if (!providers.empty() && (target.host.empty() || providers.front() == "ssh")) {
+    target.provider = providers.front();
   }
   ASSIGN_OR_RETURN(plan.own_machine, ResolveTarget(target));
   return absl::OkStatus();
@@ -406,8 +429,20 @@ const std::string& MarketOf(const LaunchPlan& plan) {
 
 double PriceOf(const LaunchPlan& plan) {
   if (!plan.rents) return 0;
-  return plan.rental.idle.has_value() ? plan.rental.idle->usd_per_hour()
-                                      : Cheapest(plan).price_usd_per_hour;
+  if (plan.rental.idle.has_value()) return plan.rental.idle->usd_per_hour();
+  if (plan.rental.in_order.empty()) return PriceLimitOf(plan);
+  return Cheapest(plan).price_usd_per_hour;
+}
+
+double PriceLimitOf(const LaunchPlan& plan) {
+  if (!plan.rents) return 0;
+  if (plan.spec.max_price_usd_per_hour.has_value()) return *plan.spec.max_price_usd_per_hour;
+  if (plan.rental.own_limit_usd_per_hour.has_value()) return *plan.rental.own_limit_usd_per_hour;
+  double dearest = 0;
+  for (const Offer& offer : plan.rental.in_order) {
+    dearest = std::max(dearest, offer.price_usd_per_hour);
+  }
+  return dearest;
 }
 
 }  // namespace gpuctl

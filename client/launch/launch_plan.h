@@ -37,10 +37,16 @@ struct RentalPlan {
   std::vector<MarketAnswer> left_out;  // markets that cannot run the image, and why
   OfferPlan offers;
   std::vector<Offer> in_order;  // in the order in which they are tried
-  // An idle machine of ours that fits, when nothing is offered. The run uses it or fails with
-  // `nothing_offered`.
+  // The most that a machine may cost in USD per hour where the spec names no max_price, and the
+  // cheapest offer that only this limit leaves out.
+  std::optional<double> own_limit_usd_per_hour;
+  std::optional<Offer> next_dearer;
+  // An idle machine of ours that fits: it is tried first. Without offers beside it the run uses it
+  // or fails with `nothing_offered`.
   std::optional<Lease> idle;
   absl::Status nothing_offered;
+  // True when something can be rented, or used, now. Only a plan for later may have nothing.
+  bool has_machine() const { return idle.has_value() || !in_order.empty(); }
 };
 
 // The checkpoint on this laptop that a run begins with.
@@ -95,14 +101,20 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
 // Finds what the same work took the last time, for the plan of a run that rents.
 void AddLastTime(Holdings& holdings, RunStore& store, int64_t now_ms, LaunchPlan& plan);
 
-// Returns the offer that is tried first. Requires a plan that rents and has no idle machine.
+// Returns the offer that is rented first. Requires a plan with offers.
 const Offer& Cheapest(const LaunchPlan& plan);
 
-// Returns the market's name of the machine that is tried first. Requires a plan that rents.
+// Returns the market's name of the machine that is tried first. Requires a plan that rents and has
+// a machine.
 const std::string& MarketOf(const LaunchPlan& plan);
 
-// Returns the price per hour of the machine that is tried first; 0 when the plan does not rent.
+// Returns the price in USD per hour of the machine that is tried first; without one its limit. 0
+// when the plan does not rent.
 double PriceOf(const LaunchPlan& plan);
+
+// Returns the most that a machine for the plan may cost, in USD per hour: the user's max_price,
+// else gpuctl's own limit, else the price of the dearest offer. 0 when the plan does not rent.
+double PriceLimitOf(const LaunchPlan& plan);
 
 }  // namespace gpuctl
 

@@ -207,9 +207,12 @@ TEST_F(LaunchPlanTest, LocalByNameAsksNoMarketAndTakesNothingThatIsRented) {
 TEST_F(LaunchPlanTest, OffersOfAllMarketsAreInOrderOfPrice) {
   keys_ = {"vast", "runpod"};
   spec_.gpu = {ParseGpuRequirement("H100").value()};
+  spec_.max_price_usd_per_hour = 100;
   const auto plan = Plan();
   ASSERT_OK(plan);
   EXPECT_TRUE(plan->rents);
+  EXPECT_EQ(PriceLimitOf(*plan), 100);
+  EXPECT_FALSE(plan->rental.own_limit_usd_per_hour.has_value());
   EXPECT_EQ(plan->rental.markets.size(), 2u);
   std::vector<std::string> order;
   for (const Offer& offer : plan->rental.in_order) {
@@ -265,6 +268,76 @@ TEST_F(LaunchPlanTest, NothingThatFitsIsAnErrorWithACodeOfItsOwn) {
   EXPECT_THAT(plan.status(), StatusIs(absl::StatusCode::kNotFound,
                                       AllOf(HasSubstr("A10:1"), HasSubstr("nearest: H100:1"))));
   EXPECT_EQ(static_cast<int>(ExitCodeOf(plan.status())), 121);
+}
+
+TEST_F(LaunchPlanTest, WithoutAMaximumItTakesNothingMuchDearerThanThePriceShown) {
+  keys_ = {"vast", "runpod"};
+  spec_.gpu = {ParseGpuRequirement("H100").value()};
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  // $2.00 is shown; those for $5.00 are left out.
+  for (const Offer& offer : plan->rental.in_order) EXPECT_EQ(offer.ref, "small");
+  EXPECT_EQ(plan->rental.in_order.size(), 2u);
+  EXPECT_EQ(PriceLimitOf(*plan), 2.5);
+  ASSERT_TRUE(plan->rental.next_dearer.has_value());
+  EXPECT_EQ(plan->rental.next_dearer->price_usd_per_hour, 5.0);
+  EXPECT_EQ(PlanText(*plan, 0).back(),
+            "price     $2.00 per hour, $2.50 at most; --max-price allows more");
+  EXPECT_EQ(PlanToJson(*plan)["max_price_usd_per_hour"], 2.5);
+  // The record has no limit: a later resume has a price of its own.
+  EXPECT_FALSE(ParseLaunchRecord(plan->row.launch_json)->spec.max_price_usd_per_hour.has_value());
+}
+
+TEST_F(LaunchPlanTest, AnIdleMachineOfOursComesBeforeWhatIsOffered) {
+  keys_ = {"vast"};
+  spec_.gpu = {ParseGpuRequirement("H100").value()};
+  HaveIdleH100();
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  ASSERT_TRUE(plan->rental.idle.has_value());
+  EXPECT_FALSE(plan->rental.in_order.empty());
+  const std::vector<std::string> text = PlanText(*plan, 0);
+  EXPECT_THAT(text, Contains(AllOf(HasSubstr("machine   vast/i-001"),
+                                   HasSubstr("rented and idle: it bills now"))));
+  EXPECT_THAT(text, Contains(HasSubstr("else H100:1 at vast for $2.00 per hour")));
+  EXPECT_EQ(PlanToJson(*plan)["idle"], true);
+  EXPECT_EQ(PlanToJson(*plan)["node"], kOurs);
+  EXPECT_THAT(world_.script(kOurs).limits_set, IsEmpty());
+  flags_.fresh = true;
+  const auto fresh = Plan();
+  ASSERT_OK(fresh);
+  EXPECT_FALSE(fresh->rental.idle.has_value());
+}
+
+TEST_F(LaunchPlanTest, APlanForLaterNeedsNoOffer) {
+  keys_ = {"vast"};
+  sold_out_ = true;
+  spec_.gpu = {ParseGpuRequirement("H100").value()};
+  spec_.max_price_usd_per_hour = 3;
+  EXPECT_EQ(static_cast<int>(ExitCodeOf(Plan().status())), 121);
+  flags_.later = true;
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  EXPECT_FALSE(plan->rental.has_machine());
+  EXPECT_EQ(PriceOf(*plan), 3);
+  EXPECT_THAT(PlanText(*plan, 0), Contains(HasSubstr("none is on offer now")));
+  EXPECT_EQ(PlanText(*plan, 0).back(), "price     per hour $3.00 at most");
+  EXPECT_TRUE(PlanToJson(*plan)["provider"].is_null());
+  refusal_ = NoKeyFor("vast");
+  EXPECT_FALSE(Plan().ok()) << "a market that refuses is an error at once";
+}
+
+TEST_F(LaunchPlanTest, ThePlanOfABatchHasNoNameAndCountsItsLimit) {
+  keys_ = {"vast"};
+  spec_.time_limit = absl::Hours(1);
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  EXPECT_THAT(PlanText(*plan, 0, PlanOf::kEachOfBatch)[0], HasSubstr("command"));
+  const auto json = PlanToJson(*plan, PlanOf::kEachOfBatch);
+  EXPECT_TRUE(json["name"].is_null());
+  const double one = PlanToJson(*plan)["limits"]["cost_usd"].get<double>();
+  EXPECT_NEAR(json["limits"]["cost_usd"].get<double>(), one * 1.25, 1e-6);
+  EXPECT_NEAR(json["limits"]["salvage_cost_usd"].get<double>(), 2.5 * 4, 1e-6);
 }
 
 TEST_F(LaunchPlanTest, WhenNothingIsOfferedAnIdleMachineOfOursDoes) {

@@ -37,37 +37,45 @@ namespace {
 // The width of a line's first word, as in "machine   ".
 constexpr int kIndent = 10;
 
-std::string IdleLine(const Lease& idle) {
-  return absl::StrCat("machine   ", RentedNodeName(idle.provider, idle.instance_id), " (",
-                      FormatGpus(idle.gpu_name, idle.gpu_count),
-                      "), rented and idle; nothing that fits is on offer");
+void AddIdle(const LaunchPlan& plan, std::vector<std::string>& lines) {
+  const Lease& idle = *plan.rental.idle;
+  lines.push_back(absl::StrCat("machine   ", RentedNodeName(idle.provider, idle.instance_id), " (",
+                               FormatGpus(idle.gpu_name, idle.gpu_count),
+                               "), rented and idle: it bills now, used or not"));
+  if (plan.rental.in_order.empty()) {
+    lines.push_back("          nothing else that fits is on offer");
+    return;
+  }
+  const Offer& offer = Cheapest(plan);
+  lines.push_back(absl::StrCat("          else ", DescribeGpus(offer), " at ", offer.provider,
+                               " for ", FormatUsd(offer.price_usd_per_hour),
+                               " per hour, if another run takes that one first"));
 }
 
 void AddOffers(const LaunchPlan& plan, std::vector<std::string>& lines) {
+  const std::vector<Offer>& offers = plan.rental.in_order;
   const Offer& offer = Cheapest(plan);
   lines.push_back(absl::StrCat("machine   ", DescribeGpus(offer), " at ", offer.provider,
                                offer.region.empty() ? "" : absl::StrCat(", ", offer.region),
                                offer.spot ? ", can be taken away" : ""));
-  if (plan.rental.in_order.size() > 1) {
-    lines.push_back(absl::StrCat(
-        "          or ",
-        plan.rental.in_order.size() == 2
-            ? std::string("another that fits, for ")
-            : absl::StrCat("one of ", plan.rental.in_order.size() - 1, " others that fit, to "),
-        FormatUsd(std::max_element(plan.rental.in_order.begin(), plan.rental.in_order.end(),
-                                   [](const Offer& a, const Offer& b) {
-                                     return a.price_usd_per_hour < b.price_usd_per_hour;
-                                   })
-                      ->price_usd_per_hour),
-        " per hour, if that one is gone"));
-  }
+  if (offers.size() == 1) return;
+  const auto dearest = std::max_element(
+      offers.begin(), offers.end(),
+      [](const Offer& a, const Offer& b) { return a.price_usd_per_hour < b.price_usd_per_hour; });
+  lines.push_back(absl::StrCat(
+      "          or ",
+      offers.size() == 2 ? std::string("another that fits, for ")
+                         : absl::StrCat("one of ", offers.size() - 1, " others that fit, to "),
+      FormatUsd(dearest->price_usd_per_hour), " per hour, if that one is gone"));
 }
 
 void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
   if (plan.rental.idle.has_value()) {
-    lines.push_back(IdleLine(*plan.rental.idle));
-  } else {
+    AddIdle(plan, lines);
+  } else if (plan.rental.has_machine()) {
     AddOffers(plan, lines);
+  } else {
+    lines.push_back("machine   none is on offer now; one is looked for when the time comes");
   }
   std::vector<MarketAnswer> without = plan.rental.offers.markets;
   without.insert(without.end(), plan.rental.left_out.begin(), plan.rental.left_out.end());
@@ -77,12 +85,45 @@ void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
         absl::StrCat("          no offers from ", answer.market, ": ", answer.status.message()));
   }
   for (const Market& market : plan.rental.markets) {
-    if (market.name != MarketOf(plan) || market.provider->traits().self_release) continue;
+    const bool chosen = plan.rental.has_machine() && market.name == MarketOf(plan);
+    if (!chosen || market.provider->traits().self_release()) continue;
     lines.push_back(
         absl::StrCat("          ", market.name,
                      " gives machines no key to end their own bill: if this laptop never comes "
                      "back, it bills on; gpuctl keep --install keeps watch here"));
   }
+}
+
+// Returns the price per hour with which the plan's cost is counted.
+double CountedPrice(const LaunchPlan& plan, PlanOf of) {
+  return of == PlanOf::kRun ? PriceOf(plan) : PriceLimitOf(plan);
+}
+
+void AddLimits(const LaunchPlan& plan, double price, int columns, std::vector<std::string>& lines) {
+  const RunSpec& spec = plan.spec;
+  if (!plan.rents) {
+    lines.push_back(absl::StrCat("limits    ", HumanDuration(spec.time_limit), " running time, ",
+                                 HumanDuration(spec.grace), " to save when stopped"));
+    return;
+  }
+  const char* word = "limits    ";
+  for (const std::string& limit : DescribeLimits(spec, AgreeLimits(spec, price), price)) {
+    for (std::string& part : WrapAtWords(absl::StrCat(word, limit), columns, 2 * kIndent)) {
+      lines.push_back(std::move(part));
+    }
+    word = "          ";
+  }
+}
+
+// Returns "$0.30 per hour, $0.38 at most; --max-price allows more".
+std::string DescribePriceOf(const LaunchPlan& plan) {
+  if (!plan.rents) return "nothing is rented, nothing bills";
+  const std::string most = absl::StrCat(FormatUsd(PriceLimitOf(plan)), " at most");
+  const bool own = plan.rental.own_limit_usd_per_hour.has_value();
+  return absl::StrCat(plan.rental.has_machine()
+                          ? absl::StrCat(FormatUsd(PriceOf(plan)), " per hour, ", most)
+                          : absl::StrCat("per hour ", most),
+                      own ? "; --max-price allows more" : "");
 }
 
 // Returns the first line of the setup, with what it means; "" when there is none.
@@ -130,11 +171,11 @@ int ColumnsFor(const CommandContext& context, int fd) {
   return is_terminal ? GetTerminalSize(fd).columns : 0;
 }
 
-std::vector<std::string> PlanText(const LaunchPlan& plan, int columns) {
+std::vector<std::string> PlanText(const LaunchPlan& plan, int columns, PlanOf of) {
   const RunSpec& spec = plan.spec;
   std::vector<std::string> lines;
   const auto add = [&lines](const auto&... parts) { lines.push_back(absl::StrCat(parts...)); };
-  add("run       ", plan.row.name);
+  if (of == PlanOf::kRun) add("run       ", plan.row.name);
   add("command   ", plan.row.command);
   if (const std::string setup = SetupLine(spec); !setup.empty()) add("setup     ", setup);
   if (plan.rents) {
@@ -171,19 +212,14 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns) {
   if (!spec.secrets.empty()) {
     add("secrets   ", absl::StrJoin(spec.secrets, ", "), ": the job gets their values");
   }
-  const double price = PriceOf(plan);
-  add("limits    ",
-      plan.rents ? DescribeLimits(spec, AgreeLimits(spec, price), price)
-                 : absl::StrCat(HumanDuration(spec.time_limit), " running time"),
-      ", ", HumanDuration(spec.grace), " to save when stopped");
+  AddLimits(plan, CountedPrice(plan, of), columns, lines);
   if (spec.max_retries > 0) {
     add("retry     up to ", spec.max_retries, " times on ", absl::StrJoin(spec.retry_on, ", "));
   }
   if (spec.notify.given) add("notify    ", DescribeNotify(spec.notify));
   if (plan.last_time.has_value()) add("last time ", DescribeLastTime(*plan.last_time));
   for (const std::string& line : plan.settings.UsedLines()) add("default   ", line);
-  add("price     ", plan.rents ? absl::StrCat(FormatUsd(price), " per hour")
-                               : "nothing is rented, nothing bills");
+  add("price     ", DescribePriceOf(plan));
   std::vector<std::string> wrapped;
   for (const std::string& line : lines) {
     for (std::string& part : WrapAtWords(line, columns, kIndent))
@@ -192,11 +228,14 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns) {
   return wrapped;
 }
 
-nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {
+nlohmann::ordered_json PlanToJson(const LaunchPlan& plan, PlanOf of) {
   nlohmann::ordered_json json;
-  json["name"] = plan.row.name;
+  json["name"] = nullptr;
+  if (of == PlanOf::kRun) json["name"] = plan.row.name;
   const std::optional<Lease>& idle = plan.rental.idle;
-  json["provider"] = plan.rents ? MarketOf(plan) : plan.own_machine.provider;
+  json["provider"] = nullptr;
+  if (!plan.rents) json["provider"] = plan.own_machine.provider;
+  if (plan.rents && plan.rental.has_machine()) json["provider"] = MarketOf(plan);
   json["node"] = plan.own_machine.name;
   if (plan.rents) json["node"] = nullptr;
   if (idle.has_value()) json["node"] = RentedNodeName(idle->provider, idle->instance_id);
@@ -209,7 +248,8 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {
   if (plan.volume.has_value()) {
     json["volume"] = VolumeToJson(*plan.volume);
   }
-  if (plan.rents && !idle.has_value()) {
+  json["idle"] = idle.has_value();
+  if (plan.rents && !idle.has_value() && plan.rental.has_machine()) {
     const Offer& offer = Cheapest(plan);
     json["offer"] = {{"ref", offer.ref}, {"description", offer.description}};
   }
@@ -225,8 +265,10 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {
   json["secrets"] = plan.spec.secrets;
   json["limits"] = {{"time_s", absl::ToInt64Seconds(plan.spec.time_limit)}};
   if (plan.rents) {
-    const LeaseLimits limits = AgreeLimits(plan.spec, PriceOf(plan));
+    const double price = CountedPrice(plan, of);
+    const LeaseLimits limits = AgreeLimits(plan.spec, price);
     json["limits"]["cost_usd"] = limits.cost_usd;
+    json["limits"]["salvage_cost_usd"] = PartsOfCost(limits, price).salvage_usd;
     json["limits"]["idle_s"] = limits.idle_s;
     json["limits"]["salvage_s"] = limits.salvage_s;
     json["limits"]["lease_s"] = limits.contact_s;
@@ -238,6 +280,7 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {
   }
   json["defaults"] = plan.settings.UsedJson();
   json["price_usd_per_hour"] = PriceOf(plan);
+  json["max_price_usd_per_hour"] = PriceLimitOf(plan);
   return json;
 }
 

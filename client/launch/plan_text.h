@@ -10,15 +10,19 @@
 
 namespace gpuctl {
 
+// What a plan is of: one run, or each run of a batch. The latter has no name, and its cost is the
+// most within the price limit, because later runs may find other machines.
+enum class PlanOf { kRun, kEachOfBatch };
+
 // Returns the plan as lines for people; the price is last. Long ones are wrapped to `columns`; 0:
 // none is.
-std::vector<std::string> PlanText(const LaunchPlan& plan, int columns);
+std::vector<std::string> PlanText(const LaunchPlan& plan, int columns, PlanOf of = PlanOf::kRun);
 
 // Returns the columns of the terminal on `fd` (stdout or stderr), 0 when it is none.
 int ColumnsFor(const CommandContext& context, int fd);
 
 // Returns "plan" of the JSON (docs/json.md).
-nlohmann::ordered_json PlanToJson(const LaunchPlan& plan);
+nlohmann::ordered_json PlanToJson(const LaunchPlan& plan, PlanOf of = PlanOf::kRun);
 
 }  // namespace gpuctl
 

@@ -51,6 +51,16 @@ absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, 
   return std::nullopt;
 }
 
+// Returns the checkpoint that --from names. Nobody checks that it is whole.
+absl::StatusOr<StartPoint> NamedStart(const std::string& from) {
+  if (!PathExists(from)) {
+    return UsageError(absl::StrCat("--from: there is no ", from),
+                      "gpuctl pull RUN PATTERN brings files of a run to ./RUN");
+  }
+  ASSIGN_OR_RETURN(const std::string path, AbsolutePath(from));
+  return StartPoint{path, !IsDirectory(path)};
+}
+
 // Unheard time, in milliseconds, from which on the user is told that it counts as used.
 constexpr int64_t kUnheardMs = 600'000;
 
@@ -155,15 +165,20 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
   const std::vector<RunRow> line = LineOf(store, row);
   ASSIGN_OR_RETURN(UniqueFd claim, ClaimResume(context, store, line));
   std::optional<StartPoint> point;
+  if (!flags.from.empty()) {
+    ASSIGN_OR_RETURN(point, NamedStart(flags.from));
+    flags.from.clear();  // what goes on from the new run begins with what that saved
+  }
   for (const RunRow& of : line) {
-    ASSIGN_OR_RETURN(point, NewestAtHome(context, of));
     if (point.has_value()) break;
+    ASSIGN_OR_RETURN(point, NewestAtHome(context, of));
   }
   if (!point.has_value() && !agreed.has_value() && !flags.anew) {
     return WithHint(
         absl::NotFoundError(absl::StrCat("resume ", row.name, ": no checkpoint of it is at home")),
         absl::StrCat("gpuctl pull ", row.name,
-                     " brings one, while its machine is there; --anew begins anew"));
+                     " brings one, if it saved one and its machine is there; --from PATH begins "
+                     "with any checkpoint here, --anew anew"));
   }
   RunSpec spec = std::move(record.spec);
   // The new run gets the next number behind this name.

@@ -39,6 +39,38 @@ TEST(CostReport, SplitsAMachineBetweenItsRuns) {
   EXPECT_EQ(report.total.machines, 2);
 }
 
+TEST(CostReport, RunsThatShareAMachineAndTheirBatches) {
+  Lease lease = Ended("vast", kDay, kDay + 5 * kHourMs);
+  lease.gpu_count = 4;
+  lease.uses = {{"r-1", "first", kDay, 1, kDay + 2 * kHourMs},
+                {"r-2", "second", kDay + kHourMs, 3, kDay + 2 * kHourMs},
+                {"r-3", "third", kDay + 4 * kHourMs, LeaseUse::kWhole, 0}};
+  const int64_t now_ms = kDay + 100 * kHourMs;
+  const auto of = [](const CostReport& report, const std::string& key) {
+    for (const CostRow& row : report.rows) {
+      if (row.key == key) return row;
+    }
+    return CostRow();
+  };
+  const CostReport runs = SumCosts({lease}, CostBy::kRun, 0, now_ms);
+  ASSERT_EQ(runs.rows.size(), 4u);
+  EXPECT_NEAR(of(runs, "first").spend.high_usd, 1.25, 1e-9);
+  EXPECT_NEAR(of(runs, "second").spend.high_usd, 0.75, 1e-9);
+  EXPECT_NEAR(of(runs, "third").spend.high_usd, 1, 1e-9);
+  EXPECT_NEAR(of(runs, kIdleKey).spend.high_usd, 2, 1e-9);
+  EXPECT_EQ(of(runs, kIdleKey).billed_ms, 2 * kHourMs);
+  EXPECT_EQ(of(runs, "first").billed_ms, kHourMs + kHourMs / 4);
+  EXPECT_EQ(of(runs, "first").machines, 1);
+  EXPECT_NEAR(runs.total.spend.high_usd, 5, 1e-9);
+  // The idle time belongs to the batch of the run before it; the rest is of no batch.
+  const CostReport batches =
+      SumCosts({lease}, CostBy::kBatch, 0, now_ms, {{"r-1", "sweep"}, {"r-2", "sweep"}});
+  ASSERT_EQ(batches.rows.size(), 2u);
+  EXPECT_NEAR(of(batches, "sweep").spend.high_usd, 4, 1e-9);
+  EXPECT_EQ(of(batches, "sweep").machines, 1);
+  EXPECT_NEAR(of(batches, "-").spend.high_usd, 1, 1e-9);
+}
+
 TEST(CostReport, DaysAddUpToTheTotal) {
   Lease lease = Ended("vast", kDay + 20 * kHourMs, kDay + 50 * kHourMs);
   const CostReport report = SumCosts({lease}, CostBy::kDay, 0, kDay + 100 * kHourMs);

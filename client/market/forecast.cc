@@ -16,7 +16,7 @@ Forecast ForecastOf(const Lease* lease, const std::string& run_id, int64_t start
   if (lease == nullptr) return forecast;
   const absl::Duration left = absl::Milliseconds(forecast.done_ms - now_ms);
   forecast.usd = SpentByRun(*lease, run_id, now_ms).high_usd +
-                 lease->usd_per_hour() * absl::ToDoubleHours(left);
+                 lease->usd_per_hour() * ShareNow(*lease, run_id) * absl::ToDoubleHours(left);
   const int64_t stops_ms = JobStopsMs(*lease, started_ms, now_ms);
   forecast.limited_before = stops_ms != 0 && stops_ms < forecast.done_ms;
   return forecast;

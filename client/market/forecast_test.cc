@@ -29,6 +29,17 @@ TEST(ForecastTest, AddsWhatTheRestCosts) {
   EXPECT_EQ(DescribeForecast(forecast, now_ms), "in 30m 00s, $3.00");
 }
 
+TEST(ForecastTest, ARunThatSharesAMachineCostsItsPart) {
+  Lease lease = ForecastLease();
+  lease.gpu_count = 4;
+  lease.uses = {{"r", "r-1", kForecastBeginMs, 1, 0}, {"s", "s-1", kForecastBeginMs, 3, 0}};
+  const int64_t now_ms = kForecastBeginMs + kForecastHourMs;
+  EXPECT_NEAR(ForecastOf(&lease, "r", kForecastBeginMs, now_ms + kForecastHourMs, now_ms).usd, 1,
+              0.01);
+  EXPECT_NEAR(ForecastOf(&lease, "s", kForecastBeginMs, now_ms + kForecastHourMs, now_ms).usd, 3,
+              0.01);
+}
+
 TEST(ForecastTest, SaysWhenALimitComesFirst) {
   const Lease lease = ForecastLease();
   const int64_t now_ms = kForecastBeginMs + kForecastHourMs;

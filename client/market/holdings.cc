@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
+#include "client/runs/run_store.h"
 #include "common/base/machine_id.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -14,6 +15,8 @@
 
 namespace gpuctl {
 namespace {
+
+constexpr absl::Duration kNoteEvery = absl::Seconds(2);
 
 LedgerHome HomeOf(const ClientPaths& paths) {
   LedgerHome home;
@@ -25,6 +28,12 @@ LedgerHome HomeOf(const ClientPaths& paths) {
 
 std::function<std::optional<absl::Duration>()> SkewOf(const Market& market) {
   return [skew = market.skew] { return skew == nullptr ? std::nullopt : skew->Get(); };
+}
+
+// True when gpuctl recorded the end by itself, and the run may be found alive.
+bool MayBeUndone(const RunEnd& end) {
+  return end.source == EndSource::kGpuctl && end.state == gpuctl::v1::JOB_STATE_LOST &&
+         !IsPreempted(end);
 }
 
 }  // namespace
@@ -76,10 +85,27 @@ absl::StatusOr<std::unique_ptr<Ledger>> Holdings::OpenOrCopy(bool create) {
   return copy;
 }
 
+void Holdings::NoteEnds() {
+  const absl::Duration now = context_->clock.SinceBoot();
+  if (ledger_ == nullptr || (noted_.has_value() && now - *noted_ < kNoteEvery)) return;
+  noted_ = now;
+  // What cannot be noted now is noted by a later command; no verb fails for it.
+  const absl::StatusOr<std::vector<std::string>> using_runs = ledger_->UsingRuns();
+  if (!using_runs.ok() || using_runs->empty()) return;
+  const absl::StatusOr<RunStore*> runs = context_->Store();
+  if (!runs.ok()) return;
+  for (const std::string& run_id : *using_runs) {
+    const absl::StatusOr<RunRow> row = (*runs)->Get(run_id);
+    if (!row.ok() || !row->end.has_value() || MayBeUndone(*row->end)) continue;
+    if (!ledger_->UseEnded(run_id, row->end->ended_ms).ok()) return;
+  }
+}
+
 absl::StatusOr<Ledger*> Holdings::OpenLedger() {
   if (ledger_ == nullptr) {
     ASSIGN_OR_RETURN(ledger_, OpenOrCopy(/*create=*/true));
   }
+  NoteEnds();
   return ledger_.get();
 }
 
@@ -87,6 +113,7 @@ absl::StatusOr<Ledger*> Holdings::FindLedger() {
   if (ledger_ == nullptr) {
     ASSIGN_OR_RETURN(ledger_, OpenOrCopy(/*create=*/false));
   }
+  NoteEnds();
   return ledger_.get();
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "client/keys/market_access.h"
 #include "client/runs/context.h"
 #include "provisioning/ledger/ledger.h"
@@ -61,11 +62,14 @@ class Holdings {
 
  private:
   absl::StatusOr<std::unique_ptr<Ledger>> OpenOrCopy(bool create);
+  // Tells the ledger which runs have ended that used a machine, at most once in a few seconds.
+  void NoteEnds();
 
   CommandContext* context_;
   bool only_ends_ = false;
   MarketOpener open_markets_;
   std::unique_ptr<Ledger> ledger_;
+  std::optional<absl::Duration> noted_;  // when NoteEnds last worked, since the boot
   std::vector<Market> markets_;
   std::vector<ReconcileMarket> reconcile_;
 };

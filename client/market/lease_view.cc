@@ -68,7 +68,7 @@ std::string DescribeEarlyEnd(const Lease& lease, int64_t now_ms) {
   const int64_t needed_ms = (lease.limits.time_s + lease.limits.salvage_s) * 1000;
   if (from_ms == 0 || lease.ends_ms >= from_ms + needed_ms) return "";
   return absl::StrCat(lease.provider, "/", lease.instance_id, " (", RunOf(lease),
-                      "): its host takes it back at ", FormatRfc3339(lease.ends_ms), ", in ",
+                      "): it is taken back at ", FormatRfc3339(lease.ends_ms), ", in ",
                       HumanDuration(absl::Milliseconds(lease.ends_ms - now_ms)),
                       "; what is not at home by then stays on a disk that bills, or is lost");
 }
@@ -111,6 +111,10 @@ std::string CostLine(const Lease& lease, const std::string& run_id, int64_t star
   const std::string spent = FormatSpend(SpentByRun(lease, run_id, now_ms));
   if (!lease.open()) return absl::StrCat("given back, ", spent, " spent");
   std::string line = absl::StrCat(FormatUsdPerHour(lease), "/h, ", spent);
+  // The limit is the machine's, for all its runs together.
+  if (lease.uses.size() > 1) {
+    absl::StrAppend(&line, " by this run, ", FormatSpend(SpentOn(lease, now_ms)));
+  }
   if (lease.limits.cost_usd > 0) {
     absl::StrAppend(&line, " of ", FormatUsd(lease.limits.cost_usd));
   }

@@ -64,7 +64,8 @@ int64_t MemoryOf(const Requirements::Gpu& gpu) {
       {"A800", 80},         {"L40S", 48},         {"L40", 48},       {"L4", 24},
       {"RTX-PRO-6000", 96}, {"RTX-6000-Ada", 48}, {"RTX-5090", 32},  {"RTX-4090", 24},
       {"RTX-3090", 24},     {"RTX-A6000", 48},    {"A40", 48},       {"A30", 24},
-      {"A10", 24},          {"A10G", 24},         {"V100-32GB", 32}, {"V100-16GB", 16}};
+      {"A10", 24},          {"A10G", 24},         {"V100-32GB", 32}, {"V100-16GB", 16},
+      {"T4", 16},           {"P100", 16},         {"P40", 24}};
   for (const Nominal& nominal : kNominal) {
     if (gpu.name == nominal.model || GpuIsModel(gpu.name, nominal.model)) return nominal.gb * kGb;
   }
@@ -88,7 +89,8 @@ int Distance(const Requirements& requirements, const Offer& offer) {
     if (IsModel(asked, offer)) distance = std::min(distance, HasCount(asked, offer) ? 0 : 1);
     // 7/8 of the memory is enough: drivers and markets round differently.
     const int64_t needed = MemoryOf(asked) * asked.count;
-    if (needed > 0 && offer.gpu_memory_bytes * offer.gpu_count >= needed / 8 * 7) {
+    // Where its memory is not known, nothing says that another one is too small.
+    if (needed == 0 || offer.gpu_memory_bytes * offer.gpu_count >= needed / 8 * 7) {
       distance = std::min(distance, 2);
     }
   }

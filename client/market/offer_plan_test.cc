@@ -147,6 +147,16 @@ TEST_F(PlanTest, TheLargestIsNearestWhereAllAreTooSmall) {
               HasSubstr("nearest: H100-PCIe:1 at runpod, 2.39 USD/h in US; H100-SXM:1"));
 }
 
+TEST_F(PlanTest, TheCheapestIsNearestToASmallOrAnUnknownCard) {
+  for (const char* name : {"T4:1", "RTX-3060:1"}) {
+    const Requirements wish = Wish(name);
+    const absl::Status status = CheckPlan(AskMarkets({&runpod_, &vast_}, wish, false), wish);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("nearest: RTX-4090:1 at runpod, 0.74 USD/h"))
+        << name;
+  }
+}
+
 TEST_F(PlanTest, OffersBesideThePointAreLeftOutWhoeverListsThem) {
   class Careless : public FakeMarket {
    public:

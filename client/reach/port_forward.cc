@@ -187,7 +187,14 @@ absl::Status PortForward::ForwardOnce(bool& worked) {
 absl::Status PortForward::ChoosePorts() {
   if (!pairs_.empty() && SamePorts(pairs_)) return absl::OkStatus();
   pairs_ = asked_;
-  return ChooseLocalPorts(row_.target, pairs_);
+  RETURN_IF_ERROR(ChooseLocalPorts(row_.target, pairs_));
+  for (size_t i = 0; i < pairs_.size(); ++i) {
+    const PortPair& pair = pairs_[i];
+    if (asked_[i].local != 0 || pair.local == pair.port) continue;
+    Tell(absl::StrCat("port ", pair.port, " here is in use: port ", pair.port, " of ", row_.name,
+                      " is ", pair.local, " here, NOT ", pair.port));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PortForward::Serve(std::vector<std::string> argv, bool& worked) {

@@ -198,7 +198,7 @@ NodeLimitsWatch::Asked NodeLimitsWatch::Prepare(const DueQuestion& machine) {
     if (row.ok()) run = *row;
   }
   asked.surely_ms = SurelyDueMs(lease, run);
-  asked.ask = !machine.provider->traits().self_release || context_.NowMs() >= asked.surely_ms;
+  asked.ask = !machine.provider->traits().self_release() || context_.NowMs() >= asked.surely_ms;
   if (!asked.ask) return asked;
   const auto silence = silent_.find(lease.lease_id);
   if (silence != silent_.end() && context_.clock.SinceBoot() - silence->second.since < kSilentFor) {

@@ -1,14 +1,17 @@
 #include "client/rent/findings.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/keys/market_access.h"
 #include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
 #include "client/market/price_rises.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 
@@ -94,6 +97,28 @@ void TellLost(CommandContext& context, const Reconciliation& found) {
             "; gpuctl down ", lost->provider, "/", lost->listed.instance.id, " ends it"),
         Tone::kAlarm);
   }
+}
+
+std::vector<std::string> MarketsWithoutKey(const std::vector<ReconcileMarket>& markets) {
+  std::vector<std::string> names;
+  for (const std::string& name : MarketNames()) {
+    const bool asked =
+        std::any_of(markets.begin(), markets.end(),
+                    [&name](const ReconcileMarket& market) { return market.name == name; });
+    if (!asked) names.push_back(name);
+  }
+  return names;
+}
+
+std::string DescribeAsked(const std::vector<ReconcileMarket>& markets) {
+  std::vector<std::string> asked;
+  for (const ReconcileMarket& market : markets) asked.push_back(market.name);
+  const std::vector<std::string> others = MarketsWithoutKey(markets);
+  return absl::StrCat(absl::StrJoin(asked, ", "), others.empty() ? "" : "; ",
+                      absl::StrJoin(others, ", "),
+                      others.empty()       ? ""
+                      : others.size() == 1 ? " has no key here, and was not asked"
+                                           : " have no key here, and were not asked");
 }
 
 int ExitCodeOfFindings(const Reconciliation& found, bool leaks) {

@@ -3,6 +3,7 @@
 #define GPUCTL_CLIENT_RENT_FINDINGS_H_
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "client/runs/context.h"
@@ -18,6 +19,12 @@ void TellLost(CommandContext& context, const Reconciliation& found);
 // Returns "<id> at <provider>, $0.74/h: <why>".
 std::string DescribeBill(absl::string_view provider, const Instance& instance,
                          absl::string_view why);
+// Returns whom a reconciliation asked, and who has no key here: "vast; runpod and lambda have no
+// key here".
+std::string DescribeAsked(const std::vector<ReconcileMarket>& markets);
+// Returns the names of the markets that have neither a key nor an open lease, so that nobody asked
+// them.
+std::vector<std::string> MarketsWithoutKey(const std::vector<ReconcileMarket>& markets);
 // Returns a verb's exit code: 117 with `leaks`, else that of the worst unknown market, else 0.
 int ExitCodeOfFindings(const Reconciliation& found, bool leaks);
 

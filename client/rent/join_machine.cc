@@ -12,6 +12,8 @@
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/rent/claim_node.h"
+#include "client/rent/lease_limits.h"
+#include "client/rent/market_expiry.h"
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/ledger.h"
 
@@ -80,11 +82,18 @@ absl::Status JoinMachine(CommandContext& context, Holdings& holdings, const Leas
                          const RunSpec& spec, const std::string& run_id,
                          const std::string& run_name) {
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings.OpenLedger());
+  std::vector<Market> markets;
+  const auto find_provider = [&]() -> absl::StatusOr<Provider*> {
+    ASSIGN_OR_RETURN(markets, holdings.Open({lease.provider}));
+    return markets.front().provider.get();
+  };
+  RETURN_IF_ERROR(Prolong(*ledger, lease, spec, context.clock.Now(), find_provider));
   ASSIGN_OR_RETURN(const NodeTarget target, TargetOfInstance(context, lease, lease.address));
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
   ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, target));
   ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, calls.Hello());
-  RETURN_IF_ERROR(ledger->UsedBy(lease.lease_id, run_id, run_name, lease.limits));
+  RETURN_IF_ERROR(ledger->UsedBy(lease.lease_id, run_id, run_name, lease.limits, GpusOfUse(spec),
+                                 /*beside=*/true));
   const gpuctl::v1::NodeLimits& limits = hello.limits().limits();
   // The reserve for the end of a job is the largest that one of them needs.
   RunSpec with_grace = spec;

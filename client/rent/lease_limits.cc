@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/quantity.h"
@@ -107,6 +108,10 @@ absl::StatusOr<absl::Duration> TimeLeftOver(absl::Duration time_limit, absl::Dur
                    HumanDuration(time_limit), " of running time are left"));
 }
 
+int GpusOfUse(const RunSpec& spec) {
+  return spec.gpus.has_value() ? std::max(1, *spec.gpus) : LeaseUse::kWhole;
+}
+
 bool WasTakenAway(const Lease& lease) {
   return lease.state == LeaseState::kReleased && lease.ending != LeaseEnding::kOther;
 }
@@ -126,29 +131,41 @@ absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t accepted_ms, int64_t
   return absl::Milliseconds(used_ms);
 }
 
-std::string DescribeLimits(const RunSpec& spec, const LeaseLimits& limits, double usd_per_hour) {
+CostParts PartsOfCost(const LeaseLimits& limits, double usd_per_hour) {
+  const double salvage_usd = usd_per_hour * absl::ToDoubleHours(absl::Seconds(limits.salvage_s));
+  CostParts parts;
+  parts.salvage_usd = std::min(salvage_usd, limits.cost_usd);
+  parts.run_usd = limits.cost_usd - parts.salvage_usd;
+  return parts;
+}
+
+std::vector<std::string> DescribeLimits(const RunSpec& spec, const LeaseLimits& limits,
+                                        double usd_per_hour) {
   const bool own_cost = !spec.cost_limit_usd.has_value();
-  const double run_usd = usd_per_hour * absl::ToDoubleHours(absl::Seconds(limits.time_s));
-  std::string text = absl::StrCat(HumanDuration(absl::Seconds(limits.time_s)), " running time, ",
-                                  own_cost ? absl::StrCat(FormatUsd(run_usd), " to run, ") : "",
-                                  FormatUsd(limits.cost_usd), " at most",
-                                  own_cost ? " if nobody fetches the results" : "", ", released ",
-                                  HumanDuration(absl::Seconds(limits.idle_s)),
-                                  " after the job when results are home, else after ",
-                                  HumanDuration(absl::Seconds(limits.salvage_s)));
-  const absl::Duration salvage = SalvageOf(spec);
-  if (!own_cost && limits.salvage_s < absl::ToInt64Seconds(salvage)) {
-    absl::StrAppend(&text, " (a third of the cost, instead of ", HumanDuration(salvage), ")");
-  }
-  if (spec.cost_limit_usd.has_value() && usd_per_hour > 0) {
+  std::string running = absl::StrCat("running   ", HumanDuration(absl::Seconds(limits.time_s)),
+                                     ", then ", HumanDuration(spec.grace), " to save");
+  if (!own_cost && usd_per_hour > 0) {
     const absl::Duration pays =
         absl::Hours(limits.cost_usd / usd_per_hour) - spec.grace - absl::Seconds(limits.salvage_s);
     if (pays < spec.time_limit) {
-      absl::StrAppend(&text, "; the cost ends the job after ",
+      absl::StrAppend(&running, "; the cost ends the job after ",
                       HumanDuration(std::max(pays, absl::ZeroDuration())));
     }
   }
-  return text;
+  std::string results =
+      absl::StrCat("results   the machine ends ", HumanDuration(absl::Seconds(limits.idle_s)),
+                   " after they are home, else ", HumanDuration(absl::Seconds(limits.salvage_s)),
+                   " after the job");
+  const absl::Duration salvage = SalvageOf(spec);
+  if (!own_cost && limits.salvage_s < absl::ToInt64Seconds(salvage)) {
+    absl::StrAppend(&results, " (a third of the cost pays for that, not for ",
+                    HumanDuration(salvage), ")");
+  }
+  const CostParts parts = PartsOfCost(limits, usd_per_hour);
+  std::string cost = absl::StrCat("cost      ", FormatUsd(limits.cost_usd),
+                                  " at most: ", FormatUsd(parts.run_usd), " to start and run, ",
+                                  FormatUsd(parts.salvage_usd), " while results wait for you");
+  return {std::move(running), std::move(results), std::move(cost)};
 }
 
 }  // namespace gpuctl

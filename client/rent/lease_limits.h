@@ -3,6 +3,7 @@
 #define GPUCTL_CLIENT_RENT_LEASE_LIMITS_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -54,11 +55,26 @@ absl::StatusOr<absl::Duration> TimeLeftOver(absl::Duration time_limit, absl::Dur
 // began). Times are Unix milliseconds.
 absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t accepted_ms, int64_t until_ms);
 
+// Returns LeaseUse::gpus of a run: what it has of a machine beside others.
+int GpusOfUse(const RunSpec& spec);
+
 // True when the market ended that machine, or when nobody knows who did.
 bool WasTakenAway(const Lease& lease);
 
-// Returns one line for people, for `spec` at that price: "6h 00m running time, $20.00 at most, …".
-std::string DescribeLimits(const RunSpec& spec, const LeaseLimits& limits, double usd_per_hour);
+// The most that a rented machine may cost, in USD, by what it is for.
+struct CostParts {
+  double run_usd = 0;      // its start, the running time, and the grace
+  double salvage_usd = 0;  // the time in which results wait to be fetched
+};
+
+// Returns the parts of limits.cost_usd at that price, for a machine that has cost nothing yet.
+CostParts PartsOfCost(const LeaseLimits& limits, double usd_per_hour);
+
+// Returns what people are told of the limits, a line for each, for `spec` at that price:
+// "running   6h 00m, then 1m 00s to save", "results   …", "cost      $20.00 at most: …". The word
+// in front has ten columns.
+std::vector<std::string> DescribeLimits(const RunSpec& spec, const LeaseLimits& limits,
+                                        double usd_per_hour);
 
 }  // namespace gpuctl
 

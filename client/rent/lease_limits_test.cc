@@ -1,9 +1,15 @@
 #include "client/rent/lease_limits.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace gpuctl {
 namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(LeaseLimits, NoneIsUnlimitedByDefault) {
   const LeaseLimits limits = AgreeLimits(RunSpec(), 2.5);
@@ -20,11 +26,14 @@ TEST(LeaseLimits, AShortRunIsNotAnsweredForADay) {
   const LeaseLimits limits = AgreeLimits(spec, 0.3);
   EXPECT_EQ(limits.salvage_s, 2 * 3600);
   EXPECT_NEAR(limits.cost_usd, 0.3 * (20 + 10 + 1 + 120) / 60, 1e-9);
-  EXPECT_NE(
-      DescribeLimits(spec, limits, 0.3)
-          .find("10m 00s running time, $0.05 to run, $0.76 at most if nobody fetches the results"),
-      std::string::npos)
-      << DescribeLimits(spec, limits, 0.3);
+  EXPECT_THAT(
+      DescribeLimits(spec, limits, 0.3),
+      ElementsAre(
+          "running   10m 00s, then 1m 00s to save",
+          "results   the machine ends 10m 00s after they are home, else 2h 00m after the job",
+          "cost      $0.76 at most: $0.16 to start and run, $0.60 while results wait for you"));
+  EXPECT_NEAR(PartsOfCost(limits, 0.3).salvage_usd, 0.6, 1e-9);
+  EXPECT_NEAR(PartsOfCost(limits, 0.3).run_usd, 0.3 * 31 / 60, 1e-9);
   spec.time_limit = absl::Hours(5);
   EXPECT_EQ(AgreeLimits(spec, 1).salvage_s, 20 * 3600);
   spec.time_limit = absl::Hours(48);
@@ -48,9 +57,9 @@ TEST(LeaseLimits, AnExplicitCostLeavesTwoThirdsToTheJob) {
   const LeaseLimits limits = AgreeLimits(spec, 2);
   EXPECT_DOUBLE_EQ(limits.cost_usd, 30);
   EXPECT_EQ(limits.salvage_s, 5 * 3600);
-  EXPECT_NE(DescribeLimits(spec, limits, 2).find("a third of the cost"), std::string::npos);
-  EXPECT_NE(DescribeLimits(spec, limits, 2).find("ends the job after 9h 59m"), std::string::npos)
-      << DescribeLimits(spec, limits, 2);
+  EXPECT_THAT(DescribeLimits(spec, limits, 2),
+              ElementsAre(HasSubstr("ends the job after 9h 59m"), HasSubstr("a third of the cost"),
+                          HasSubstr("$30.00 at most: $20.00 to start and run, $10.00 while")));
 }
 
 TEST(LeaseLimits, ADearerMachineStaysUnderTheAgreedCost) {
@@ -184,7 +193,7 @@ TEST(LeaseLimits, ALargeCostLeavesSalvageAsItIs) {
   spec.cost_limit_usd = 3000;
   const LeaseLimits limits = AgreeLimits(spec, 2);
   EXPECT_EQ(limits.salvage_s, 24 * 3600);
-  EXPECT_EQ(DescribeLimits(spec, limits, 2).find("third"), std::string::npos);
+  EXPECT_THAT(DescribeLimits(spec, limits, 2), Each(Not(HasSubstr("third"))));
 }
 
 }  // namespace

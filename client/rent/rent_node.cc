@@ -26,6 +26,7 @@
 #include "client/programs/node_programs.h"
 #include "client/rent/due_machines.h"
 #include "client/rent/lease_limits.h"
+#include "client/rent/market_expiry.h"
 #include "client/rent/node_check.h"
 #include "client/rent/unused_logins.h"
 #include "common/base/backoff.h"
@@ -192,12 +193,22 @@ class NodeRenter {
   absl::StatusOr<Rental> RentOffer(Provider& provider, const Offer& offer) {
     Say(absl::StrCat("renting ", offer.description, " at ", offer.provider, ", ",
                      FormatUsd(offer.price_usd_per_hour), "/h"));
+    const absl::Duration longest = provider.traits().expiry.longest;
+    if (MostLifetime(*request_.spec) > longest) {
+      refused_.insert(offer.provider);
+      const std::string why =
+          absl::StrCat(offer.provider, " keeps a machine for ", HumanDuration(longest),
+                       " at most, and the run's time and what its results may wait are longer");
+      Say(why);
+      return absl::UnavailableError(why);
+    }
     LeaseTerms terms;
     terms.offer = offer;
     terms.limits = limits_;
     terms.purpose = absl::StrCat("run ", request_.run_name);
     terms.run_id = request_.run_id;
     terms.run_name = request_.run_name;
+    terms.run_gpus = GpusOfUse(*request_.spec);
     const absl::StatusOr<RentOptions> options = OptionsFor(provider, offer);
     if (!options.ok()) {
       own_fault_ = true;
@@ -253,11 +264,15 @@ class NodeRenter {
       options.volume_path = request_.volume->mount_path;
     }
     if (offer.spot) options.bid_usd_per_hour = offer.price_usd_per_hour;
+    const absl::Time now = context_.clock.Now();
+    if (provider.traits().expiry.at_create) {
+      options.expires_at =
+          ExpiryFor(limits_, offer.price_usd_per_hour, now, MostLifetime(spec), now);
+    }
     StartScriptOptions script;
     script.provider = offer.provider;
     ASSIGN_OR_RETURN(script.api_base_url, MarketUrl(offer.provider));
-    script.deadline =
-        context_.clock.Now() + provider.traits().ready_within + request_.ssh_within + kClaimSlack;
+    script.deadline = now + provider.traits().ready_within + request_.ssh_within + kClaimSlack;
     ASSIGN_OR_RETURN(options.start_script, MakeStartScript(script));
     return options;
   }
@@ -273,7 +288,7 @@ class NodeRenter {
     RETURN_IF_ERROR(ledger_.SetEnds(rental.lease.lease_id, ends_ms));
     if (EndsTooSoon(*request_.spec, ends_ms, context_.NowMs())) {
       return absl::AbortedError(
-          absl::StrCat("its host takes it back at ", FormatRfc3339(ends_ms),
+          absl::StrCat("it is taken back at ", FormatRfc3339(ends_ms),
                        ", before the run has had its time and its results their salvage"));
     }
     RETURN_IF_ERROR(TakePrice(offer, ready->instance, rental.lease));
@@ -304,7 +319,7 @@ class NodeRenter {
     // Other launches may look at the machine once it is claimed.
     ASSIGN_OR_RETURN(node.use,
                      LeaseLock::TakeUse(ledger_.state_dir(), lease.lease_id, context_.clock));
-    RETURN_IF_ERROR(ClaimNode(context_, ledger_, calls, lease, provider.traits().self_release,
+    RETURN_IF_ERROR(ClaimNode(context_, ledger_, calls, lease, provider.traits().self_release(),
                               *request_.spec, hello.node_id()));
     Say(absl::StrCat(target.name, " is ready: ", Seconds(addressed - begin), " until the address, ",
                      Seconds(reached - addressed), " until ssh, ", Seconds(answered - reached),
@@ -345,7 +360,8 @@ class NodeRenter {
     Say(dearer);
     limits_ = *std::move(limits);
     RETURN_IF_ERROR(ledger_.Seen(lease.lease_id, context_.NowMs(), price).status());
-    return ledger_.UsedBy(lease.lease_id, request_.run_id, request_.run_name, limits_);
+    return ledger_.UsedBy(lease.lease_id, request_.run_id, request_.run_name, limits_,
+                          GpusOfUse(*request_.spec));
   }
 
   // Returns the path of the CUDA check for the machine's platform; "" when there is none.

@@ -96,6 +96,32 @@ TEST_F(RentNodeTest, TheFirstOfferThatWorksIsClaimedWithItsLimits) {
               StatusIs(absl::StatusCode::kUnavailable));
 }
 
+TEST_F(RentNodeTest, AMarketThatEndsMachinesIsToldWhen) {
+  const int64_t now_ms = absl::ToUnixMillis(clock_.Now());
+  const auto without = Rent();
+  ASSERT_OK(without) << told_;
+  EXPECT_EQ(market_->rented_with.expires_at, absl::InfiniteFuture());
+  EXPECT_EQ(without->lease.ends_ms, 0);
+
+  market_->market_traits.expiry.at_create = true;
+  request_.run_id = "r-2";
+  const auto node = Rent();
+  ASSERT_OK(node) << told_;
+  EXPECT_EQ(node->lease.ends_ms, absl::ToUnixMillis(market_->rented_with.expires_at));
+  // It comes after all that the machine's own limits allow.
+  const double hours = static_cast<double>(node->lease.ends_ms - now_ms) / 3'600'000;
+  EXPECT_GT(hours * node->lease.usd_per_hour(), node->lease.limits.cost_usd);
+  EXPECT_LT(hours * node->lease.usd_per_hour(), node->lease.limits.cost_usd * 1.2);
+}
+
+TEST_F(RentNodeTest, AMarketThatKeepsNoMachineLongEnoughIsNotAsked) {
+  market_->market_traits.expiry = {/*at_create=*/true, /*can_move=*/true, absl::Hours(1)};
+  spec_.time_limit = absl::Hours(2);
+  EXPECT_FALSE(Rent().ok());
+  EXPECT_THAT(told_, HasSubstr("vast keeps a machine for 1h 00m at most"));
+  EXPECT_EQ(market_->rents, 0);
+}
+
 TEST_F(RentNodeTest, AMachineGetsItsHostKeyWhereTheMarketTakesOne) {
   market_->market_traits.takes_host_key = true;
   bool known_before = false;

@@ -12,6 +12,7 @@
 #include "client/market/instance_target.h"
 #include "client/node/make_links.h"
 #include "client/rent/lease_limits.h"
+#include "client/rent/market_expiry.h"
 #include "client/spec/job_spec.h"
 #include "common/base/status_macros.h"
 #include "gpuctl/v1/agent.pb.h"
@@ -21,33 +22,6 @@
 
 namespace gpuctl {
 namespace {
-
-bool Fits(const RentedNodeRequest& request, const Lease& lease, int64_t now_ms) {
-  const RunSpec& spec = *request.spec;
-  if (spec.spot != lease.spot || EndsTooSoon(spec, lease.ends_ms, now_ms)) return false;
-  if (request.agreed_usd_per_hour.has_value() &&
-      lease.usd_per_hour() > *request.agreed_usd_per_hour) {
-    return false;
-  }
-  if (spec.max_price_usd_per_hour.has_value() &&
-      lease.usd_per_hour() > *spec.max_price_usd_per_hour) {
-    return false;
-  }
-  if (!spec.providers.empty() && std::find(spec.providers.begin(), spec.providers.end(),
-                                           lease.provider) == spec.providers.end()) {
-    return false;
-  }
-  if (!spec.image.empty() || !spec.regions.empty() || !spec.volume.name.empty()) {
-    return false;  // not enough is known of what it was rented with
-  }
-  // The trainer uses one GPU.
-  if (!spec.trainer_json.empty() && lease.gpu_count > 1) return false;
-  return spec.gpu.empty() ||
-         std::any_of(spec.gpu.begin(), spec.gpu.end(), [&lease](const GpuRequirement& gpu) {
-           return lease.gpu_count >= gpu.count &&
-                  (gpu.name.empty() || GpuIsModel(lease.gpu_name, gpu.name));
-         });
-}
 
 // True when the node has the GPUs that were asked for, or may. The ledger knows models; only the
 // node knows how much memory they have. An agent that has just started may not know its GPUs yet;
@@ -59,11 +33,14 @@ bool MayHaveTheGpus(const RunSpec& spec, const Lease& lease, const gpuctl::v1::H
   return by_name && node.gpus_size() < lease.gpu_count;
 }
 
-// True when a market that can be asked here has the machine's account.
-bool CanBeEnded(Ledger& ledger, const std::vector<Market>& markets, const Lease& lease) {
-  return std::any_of(markets.begin(), markets.end(), [&](const Market& market) {
-    return market.name == lease.provider && CheckAccount(ledger, *market.provider, lease).ok();
-  });
+// Returns the market that has the machine's account, if it can be asked here; else null.
+Provider* WhoCanEnd(Ledger& ledger, const std::vector<Market>& markets, const Lease& lease) {
+  for (const Market& market : markets) {
+    if (market.name == lease.provider && CheckAccount(ledger, *market.provider, lease).ok()) {
+      return market.provider.get();
+    }
+  }
+  return nullptr;
 }
 
 // Returns the run's limits on that machine: within the cost that was agreed to, beside what the
@@ -88,7 +65,12 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
   for (const Lease& lease : leases) {
     if (lease.state != LeaseState::kRented || lease.claimed_ms == 0 || lease.address.host.empty() ||
-        !Fits(request, lease, context.NowMs()) || !CanBeEnded(ledger, markets, lease)) {
+        !FitsRun(*request.spec, lease, request.agreed_usd_per_hour.value_or(0))) {
+      continue;
+    }
+    Provider* const provider = WhoCanEnd(ledger, markets, lease);
+    if (provider == nullptr || (EndsTooSoon(*request.spec, lease.ends_ms, context.NowMs()) &&
+                                !provider->traits().expiry.can_move)) {
       continue;
     }
     const absl::StatusOr<LeaseLimits> limits = LimitsOn(request, lease, context.NowMs());
@@ -127,8 +109,10 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     if (others_wait) {
       renewed.limits.salvage_s = std::max(renewed.limits.salvage_s, lease.limits.salvage_s);
     }
-    RETURN_IF_ERROR(
-        ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits));
+    RETURN_IF_ERROR(Prolong(ledger, renewed, *request.spec, context.clock.Now(),
+                            [provider] { return provider; }));
+    RETURN_IF_ERROR(ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits,
+                                  GpusOfUse(*request.spec)));
     RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,
                               hello->limits().limits().self_release(), *request.spec,
                               hello->node_id(), others_wait ? &hello->limits().limits() : nullptr));
@@ -142,6 +126,29 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
 }
 
 }  // namespace
+
+bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour) {
+  if (spec.spot != lease.spot) return false;
+  if (most_usd_per_hour > 0 && lease.usd_per_hour() > most_usd_per_hour) return false;
+  if (spec.max_price_usd_per_hour.has_value() &&
+      lease.usd_per_hour() > *spec.max_price_usd_per_hour) {
+    return false;
+  }
+  if (!spec.providers.empty() && std::find(spec.providers.begin(), spec.providers.end(),
+                                           lease.provider) == spec.providers.end()) {
+    return false;
+  }
+  if (!spec.image.empty() || !spec.regions.empty() || !spec.volume.name.empty()) {
+    return false;  // not enough is known of what it was rented with
+  }
+  // The trainer uses one GPU, and leaves the others of a whole machine idle.
+  if (!spec.trainer_json.empty() && lease.gpu_count > 1 && !spec.gpus.has_value()) return false;
+  return spec.gpu.empty() ||
+         std::any_of(spec.gpu.begin(), spec.gpu.end(), [&lease](const GpuRequirement& gpu) {
+           return lease.gpu_count >= gpu.count &&
+                  (gpu.name.empty() || GpuIsModel(lease.gpu_name, gpu.name));
+         });
+}
 
 absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Ledger& ledger,
                                                     const std::vector<Market>& markets,

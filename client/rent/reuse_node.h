@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_RENT_REUSE_NODE_H_
 #define GPUCTL_CLIENT_RENT_REUSE_NODE_H_
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -12,6 +13,10 @@
 #include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
+
+// True when a machine of ours is what `spec` asks for, as far as the ledger tells, and costs at
+// most `most_usd_per_hour` (0: any price). Does not ask when its host takes it back.
+bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour);
 
 // Takes an idle machine of ours that fits, costs no more than was agreed to for the run, and
 // belongs to the account of one of `markets`: no other can be ended from here. Returns nothing when

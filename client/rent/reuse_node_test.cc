@@ -207,6 +207,23 @@ TEST_F(ReuseNodeTest, OneThatItsHostTakesBackTooSoonIsPassedOver) {
   ExpectTaken();
 }
 
+TEST_F(ReuseNodeTest, OneWhoseEndTheMarketMovesIsTakenAndLivesLongEnough) {
+  spec_.time_limit = absl::Hours(3);
+  spec_.salvage = absl::Hours(2);
+  const int64_t now_ms = ledger_->NowMs();
+  auto& market = static_cast<BillingMarket&>(*markets_[0].provider);
+  market.market_traits.expiry = {/*at_create=*/true, /*can_move=*/true};
+  ASSERT_OK(ledger_->SetEnds(lease_id_, now_ms + 60'000));
+  ExpectTaken();
+  const Instance told = market.Describe("i-001").value();
+  EXPECT_GE(told.ends_ms, now_ms + 5 * 3'600'000);
+  EXPECT_EQ(ledger_->Get(lease_id_).value().ends_ms, told.ends_ms);
+  // The machine's own limits come first.
+  const auto& limits = Script().limits_set.at(0);
+  EXPECT_GT(static_cast<double>(told.ends_ms - now_ms) / 3'600'000 * 2.0,
+            limits.cost_usd() - limits.spent_before_usd());
+}
+
 TEST_F(ReuseNodeTest, OneWithAnotherOrTooSmallGpuIsPassedOver) {
   spec_.gpu = {ParseGpuRequirement("A100-40GB").value()};
   ExpectPassedOver();

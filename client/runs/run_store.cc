@@ -537,9 +537,13 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(bool live_only, int limit) {
 
 absl::StatusOr<std::vector<RunRow>> RunStore::List(const RunFilter& filter) {
   // `end_state IS NULL` stands in the text, so that SQLite takes its index of live runs.
+  const bool by_name = !filter.prefix.empty() && !filter.live_only;
   SqliteStatement select(
       database_,
-      filter.live_only
+      by_name ? "SELECT " GPUCTL_RUN_COLUMNS
+                " FROM runs WHERE name >= ?4 AND name < ?5 AND created_ms >= ?1 AND "
+                "instr(tags, ?2) > 0 ORDER BY created_ms DESC, run_id LIMIT ?3"
+      : filter.live_only
           ? "SELECT " GPUCTL_RUN_COLUMNS
             " FROM runs WHERE end_state IS NULL AND created_ms >= ?1 AND instr(tags, ?2) > 0 "
             "ORDER BY created_ms DESC, run_id LIMIT ?3"
@@ -550,13 +554,18 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(const RunFilter& filter) {
   // Every text contains the empty one, at 1.
   select.Bind(filter.since_ms > 0 ? filter.since_ms : std::numeric_limits<int64_t>::min())
       .Bind(filter.tag.empty() ? "" : absl::StrCat(" ", filter.tag, " "))
-      .Bind(filter.limit > 0 ? filter.limit : -1);
+      .Bind(filter.limit > 0 && (by_name || filter.prefix.empty()) ? filter.limit : -1);
+  // Names are compared byte by byte, and none has this byte.
+  if (by_name) select.Bind(filter.prefix).Bind(absl::StrCat(filter.prefix, "\xff"));
   std::vector<RunRow> rows;
   TargetCache cache;
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) return rows;
-    rows.push_back(ReadRow(select, cache));
+    RunRow one = ReadRow(select, cache);
+    if (!absl::StartsWith(one.name, filter.prefix)) continue;
+    rows.push_back(std::move(one));
+    if (filter.limit > 0 && rows.size() >= static_cast<size_t>(filter.limit)) return rows;
   }
 }
 

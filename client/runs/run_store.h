@@ -56,6 +56,7 @@ struct RunFilter {
   int limit = 0;         // the newest; 0: all
   std::string tag;       // "": any or none
   int64_t since_ms = 0;  // created then or later
+  std::string prefix;    // of the names; "": all
 };
 
 // Accepts a word that can be a tag: 1 to 64 letters, digits and . _ - : / = @ + of ASCII, and no

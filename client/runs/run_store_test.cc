@@ -263,6 +263,33 @@ TEST_F(RunStoreTest, KeepsTheSourceTheTagsAndTheNote) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(RunStoreTest, ListsTheNewestOfThoseWhoseNamesBeginSo) {
+  RunRow rows[] = {Row("old-1"), Row("old-2"), Row("oldest-1"), Row("new-1")};
+  int64_t created_ms = 1000;
+  for (RunRow& row : rows) {
+    row.created_ms = created_ms++;
+    ASSERT_TRUE(store_->Insert(row).ok());
+  }
+  const auto names = [this](const char* prefix, int limit, bool live_only) {
+    RunFilter filter;
+    filter.prefix = prefix;
+    filter.limit = limit;
+    filter.live_only = live_only;
+    std::vector<std::string> found;
+    const std::vector<RunRow> listed = store_->List(filter).value();
+    for (const RunRow& row : listed) found.push_back(row.name);
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  // However many newer ones there are with other names.
+  EXPECT_EQ(names("old", 2, false), (Names{"oldest-1", "old-2"}));
+  EXPECT_EQ(names("old-", 0, false), (Names{"old-2", "old-1"}));
+  EXPECT_EQ(names("old-", 1, true), Names{"old-2"});
+  ASSERT_TRUE(store_->SetEnd(rows[1].run_id, RunEnd()).ok());
+  EXPECT_EQ(names("old-", 1, true), Names{"old-1"});
+  EXPECT_EQ(names("ol%", 0, false), Names{});
+}
+
 TEST_F(RunStoreTest, TagsAreAddedRemovedAndLookedFor) {
   RunRow first = Row("a"), second = Row("b"), third = Row("c");
   first.created_ms = 1000;

@@ -10,6 +10,7 @@
 #include "client/base/quantity.h"
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/safe_text.h"
+#include "client/terminal/word_wrap.h"
 
 namespace gpuctl {
 namespace {
@@ -21,6 +22,7 @@ constexpr absl::Duration kOtherSilent = absl::Seconds(20);
 // A terminal that becomes narrower wraps wider lines before it tells anybody, so that a panel that
 // is drawn at that moment erases too few rows.
 constexpr int kTitleColumns = 79;
+constexpr int kIndent = 2;  // of a line that goes on below
 
 class Painter {
  public:
@@ -248,11 +250,18 @@ std::vector<std::string> RenderPanel(const PanelState& state, int columns, int r
   if (state.progress.checkpoint_step() >= 0) {
     details.push_back(absl::StrCat("newest checkpoint: step ", state.progress.checkpoint_step()));
   }
-  if (!state.queue.empty()) details.insert(details.begin(), MakeSafe(state.queue));
-  if (!state.money.empty()) details.insert(details.begin(), MakeSafe(state.money));
   // On a low terminal the log is more important; the silence line stays.
-  size_t room = rows < 10 ? 1 : 5;
-  if (!silence.empty()) room -= rows < 10 ? 1 : 0;
+  const bool low = rows < 10;
+  const auto in_front = [&](const std::string& text) {
+    if (text.empty()) return;
+    std::vector<std::string> parts = {MakeSafe(text)};
+    if (!low) parts = WrapAtWords(parts[0], width, kIndent);
+    details.insert(details.begin(), parts.begin(), parts.end());
+  };
+  in_front(state.queue);
+  in_front(state.money);
+  size_t room = low ? 1 : rows < 20 ? 5 : 7;
+  if (!silence.empty()) room -= low ? 1 : 0;
   for (std::string& detail : details) {
     if (detail.empty() || room == 0) continue;
     lines.push_back(std::move(detail));

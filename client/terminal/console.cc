@@ -180,6 +180,11 @@ void Console::PrintTableWithin(std::vector<TableRow> rows, int columns,
   WriteText(STDOUT_FILENO, FormatTableWithin(std::move(rows), columns, least, terminal.colour));
 }
 
+void Console::PrintTableWrapped(std::vector<TableRow> rows, int columns,
+                                const std::vector<std::string>& least) const {
+  WriteText(STDOUT_FILENO, FormatTableWrapped(std::move(rows), columns, least, terminal.colour));
+}
+
 void Console::PrintJson(const Json& object) const {
   WriteText(STDOUT_FILENO, OneLine(WithSchemaVersion(object)));
 }
@@ -211,18 +216,21 @@ std::vector<std::string> ExcerptLines(const Excerpt& excerpt) {
                        std::string(static_cast<size_t>(DisplayWidth(before)), ' '), "^")};
 }
 
-void Console::PrintError(const absl::Status& status) const {
+nlohmann::ordered_json ErrorToJson(const absl::Status& status) {
   const std::string hint = HintOf(status);
-  if (json()) {
-    Json error;
-    error["code"] = absl::StatusCodeToString(status.code());
-    error["message"] = status.message();
-    error["hint"] = hint.empty() ? Json() : Json(hint);
-    error["exit_code"] = static_cast<int>(ExitCodeOf(status));
-    error["source"] = "gpuctl";
-    if (const std::string cause = CauseOf(status); !cause.empty()) error["cause"] = cause;
-    return PrintJson({{"error", error}});
-  }
+  Json error;
+  error["code"] = absl::StatusCodeToString(status.code());
+  error["message"] = status.message();
+  error["hint"] = hint.empty() ? Json() : Json(hint);
+  error["exit_code"] = static_cast<int>(ExitCodeOf(status));
+  error["source"] = "gpuctl";
+  if (const std::string cause = CauseOf(status); !cause.empty()) error["cause"] = cause;
+  return error;
+}
+
+void Console::PrintError(const absl::Status& status) const {
+  if (json()) return PrintJson({{"error", ErrorToJson(status)}});
+  const std::string hint = HintOf(status);
   Say(status.message());
   if (const std::optional<Excerpt> excerpt = ExcerptOf(status); excerpt.has_value()) {
     for (const std::string& line : ExcerptLines(*excerpt)) Note(line);

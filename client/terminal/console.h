@@ -69,6 +69,9 @@ class Console {
   // Does the same, with no line wider than `columns`: see FormatTableWithin.
   void PrintTableWithin(std::vector<TableRow> rows, int columns,
                         const std::vector<std::string>& least) const;
+  // Does the same, and breaks the last column between words: see FormatTableWrapped.
+  void PrintTableWrapped(std::vector<TableRow> rows, int columns,
+                         const std::vector<std::string>& least) const;
   // Prints one line: an object, with the schema version in front.
   void PrintJson(const nlohmann::ordered_json& object) const;
   // Prints a list under `key`, or one line per object in the jsonl format.
@@ -100,6 +103,9 @@ class Console {
   // Where a verb says what it takes, instead of doing anything; null: it does its work.
   VerbText* describe = nullptr;
 };
+
+// Returns an error as it is in JSON documents: code, message, hint, exit code and source.
+nlohmann::ordered_json ErrorToJson(const absl::Status& status);
 
 // Returns the lines that show an excerpt: the file's line, made safe, and a caret below its place.
 std::vector<std::string> ExcerptLines(const Excerpt& excerpt);

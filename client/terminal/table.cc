@@ -1,10 +1,12 @@
 #include "client/terminal/table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/safe_text.h"
+#include "client/terminal/word_wrap.h"
 
 namespace gpuctl {
 
@@ -13,6 +15,8 @@ namespace {
 constexpr int kGap = 2;
 // Least width of a cut last column, in characters; less would be useless.
 constexpr int kLeastOfLast = 4;
+// Least width of a last column that is broken between words.
+constexpr int kLeastToWrap = 24;
 
 void MakeAllSafe(std::vector<TableRow>& rows) {
   for (TableRow& row : rows) {
@@ -36,6 +40,25 @@ int WidthWith(const std::vector<int>& widths, int last) {
   int sum = 0;
   for (size_t i = 0; i + 1 < widths.size(); ++i) sum += widths[i] + kGap;
   return widths.empty() ? 0 : sum + std::min(last, widths.back());
+}
+
+// Removes columns of `least` until `last` columns of the last one have room. The new last column,
+// when the original one was removed, needs room for all of it.
+void DropColumns(std::vector<TableRow>& rows, int width, const std::vector<std::string>& least,
+                 int last) {
+  bool whole = false;
+  for (const std::string& name : least) {
+    const std::vector<int> widths = WidthsOf(rows);
+    if (WidthWith(widths, whole ? widths.back() : last) <= width) return;
+    const TableRow& header = rows.front();
+    const auto column = std::find_if(header.begin(), header.end(),
+                                     [&name](const Cell& cell) { return cell.text == name; }) -
+                        header.begin();
+    whole = whole || static_cast<size_t>(column) + 1 == header.size();
+    for (TableRow& row : rows) {
+      if (static_cast<size_t>(column) < row.size()) row.erase(row.begin() + column);
+    }
+  }
 }
 
 // Returns the lines of rows whose cells are safe.
@@ -68,24 +91,49 @@ std::string FormatTable(const std::vector<TableRow>& rows, bool colour) {
 std::string FormatTableWithin(std::vector<TableRow> rows, int width,
                               const std::vector<std::string>& least, bool colour) {
   MakeAllSafe(rows);
-  bool whole = false;  // the original last column was removed, so the new one may not be cut
-  for (const std::string& name : least) {
-    const std::vector<int> widths = WidthsOf(rows);
-    if (WidthWith(widths, whole ? widths.back() : kLeastOfLast) <= width) break;
-    const TableRow& header = rows.front();
-    const auto column = std::find_if(header.begin(), header.end(),
-                                     [&name](const Cell& cell) { return cell.text == name; }) -
-                        header.begin();
-    whole = whole || static_cast<size_t>(column) + 1 == header.size();
-    for (TableRow& row : rows) {
-      if (static_cast<size_t>(column) < row.size()) row.erase(row.begin() + column);
-    }
-  }
+  DropColumns(rows, width, least, kLeastOfLast);
   std::string cut;
   for (const std::string& line : LinesOf(rows, colour)) {
     absl::StrAppend(&cut, TruncateToWidth(line, width), "\n");
   }
   return cut;
+}
+
+std::string FormatTableWrapped(std::vector<TableRow> rows, int width,
+                               const std::vector<std::string>& least, bool colour) {
+  MakeAllSafe(rows);
+  DropColumns(rows, width, least, kLeastToWrap);
+  const int before = WidthWith(WidthsOf(rows), 0);
+  // Less room than this is used from the beginning of the next line on.
+  const bool beside = width - before >= kLeastToWrap;
+  const int indent = beside ? before : kGap;
+  std::string text, above;
+  std::vector<std::string> last;
+  for (TableRow& row : rows) {
+    std::string cell = std::exchange(row.back().text, "");
+    if (DisplayWidth(cell) > width - before && cell == above) cell = "as above";
+    if (cell != "as above") above = cell;
+    last.push_back(std::move(cell));
+  }
+  const std::vector<std::string> lines = LinesOf(rows, colour);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::string line = lines[i];
+    if (!beside && DisplayWidth(last[i]) > width - before) {
+      absl::StrAppend(&text, TruncateToWidth(line, width), "\n");
+      line = std::string(static_cast<size_t>(indent), ' ');
+    } else {
+      line.append(static_cast<size_t>(std::max(0, before - DisplayWidth(line))), ' ');
+    }
+    bool first = true;
+    for (const std::string& part : WrapAtWords(last[i], width - DisplayWidth(line), 0)) {
+      if (!first) line = std::string(static_cast<size_t>(indent), ' ');
+      first = false;
+      line += TruncateToWidth(part, width - indent);
+      line.erase(line.find_last_not_of(' ') + 1);
+      absl::StrAppend(&text, line, "\n");
+    }
+  }
+  return text;
 }
 
 std::string Red(absl::string_view safe) { return absl::StrCat("\x1b[31m", safe, "\x1b[0m"); }

@@ -31,6 +31,13 @@ std::string FormatTable(const std::vector<TableRow>& rows, bool colour = false);
 std::string FormatTableWithin(std::vector<TableRow> rows, int width,
                               const std::vector<std::string>& least, bool colour = false);
 
+// Returns the same, but breaks the last column between words instead of cutting it, with what is
+// left of it in lines below. Removes the columns of `least` until a readable part of the last
+// column has room. A cell that would be broken and is the same as the one above it becomes "as
+// above".
+std::string FormatTableWrapped(std::vector<TableRow> rows, int width,
+                               const std::vector<std::string>& least, bool colour = false);
+
 // Returns `safe` in red.
 std::string Red(absl::string_view safe);
 

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/base/progress_lines.h"
 #include "client/base/quantity.h"
 #include "client/terminal/console.h"
 #include "client/terminal/line_assembler.h"
@@ -49,13 +51,21 @@ std::string TransferLine(absl::string_view what, const TransferCount& count, abs
 TransferBar::TransferBar(CommandContext& context, std::string what, bool quiet)
     : context_(context),
       what_(std::move(what)),
-      quiet_(quiet || context.json()),
+      for_caller_(context.json() && std::getenv(kProgressVariable) != nullptr),
+      quiet_(quiet || (context.json() && !for_caller_)),
       begin_(context.clock.SinceBoot()),
       drawn_(begin_) {}
 
 void TransferBar::Update(const TransferCount& count) {
   if (quiet_) return;
   const absl::Duration now = context_.clock.SinceBoot();
+  if (for_caller_) {
+    if (now - drawn_ < kRedraw) return;
+    drawn_ = now;
+    context_.PrintJobErrorBytes(
+        absl::StrCat(MakeSafe(TransferLine(what_, count, now - begin_, 0)), "\n"));
+    return;
+  }
   if (!context_.terminal.animation) {
     if (now - drawn_ < kPlainLineEvery) return;
     drawn_ = now;

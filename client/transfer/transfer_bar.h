@@ -32,6 +32,7 @@ class TransferBar {
  private:
   CommandContext& context_;
   const std::string what_;
+  const bool for_caller_;  // kProgressVariable is set
   const bool quiet_;
   const absl::Duration begin_;
   absl::Duration drawn_;

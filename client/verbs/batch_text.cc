@@ -67,6 +67,8 @@ Json BatchToJson(const BatchView& view, const BatchMoney& money) {
   json["digest"] = batch.digest;
   json["created"] = FormatRfc3339(batch.created_ms);
   json["max_parallel"] = batch.max_parallel;
+  json["max_failures"] = batch.max_failures;
+  json["gave_up"] = view.gives_up() ? Json(WhyItGivesUp(view)) : Json();
   json["max_cost_usd"] = batch.max_cost_usd.has_value() ? Json(*batch.max_cost_usd) : Json();
   json["rents"] = batch.rents;
   json["nodes"] = Json::array();
@@ -183,6 +185,11 @@ std::string DescribeCounts(const BatchView& view) {
     if (count > 0) parts.push_back(absl::StrCat(count, " ", EntryPhaseWord(phase)));
   }
   return absl::StrJoin(parts, ", ");
+}
+
+void TellOfGivingUp(CommandContext& context, const BatchView& view) {
+  if (!view.gives_up()) return;
+  context.Say(absl::StrCat(view.batch.name, ": no more of it start: ", WhyItGivesUp(view)));
 }
 
 absl::StatusOr<nlohmann::json> MakePass(absl::Duration patience, int signal_fd) {

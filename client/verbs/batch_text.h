@@ -39,6 +39,9 @@ std::vector<TableRow> EntryTable(const BatchView& view);
 // Returns "2 running, 4 waiting, 1 done".
 std::string DescribeCounts(const BatchView& view);
 
+// Says why no more runs of the batch start, if that is so.
+void TellOfGivingUp(CommandContext& context, const BatchView& view);
+
 // Makes one pass over all batches in a process of its own: learns what became of runs, and starts
 // what may start. Starts that take longer than `patience` go on by themselves. A signal that makes
 // `signal_fd` readable ends the pass. Returns its JSON.

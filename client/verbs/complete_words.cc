@@ -164,9 +164,9 @@ class LineCompleter {
 
   void Argument(size_t number) {
     if (verb_ == "cp") return Place();
-    if (number < usage_.arguments.size()) return FillSlot(usage_.arguments[number], "");
-    if (!usage_.arguments.empty() && usage_.arguments.back().repeated) {
-      FillSlot(usage_.arguments.back(), "");
+    for (size_t i = 0; i < usage_.arguments.size() && i <= number; ++i) {
+      // "RUN... PATTERN..." may have another run where the first pattern could stand.
+      if (i == number || usage_.arguments[i].repeated) FillSlot(usage_.arguments[i], "");
     }
   }
 
@@ -195,7 +195,7 @@ class LineCompleter {
     for (const bool live_only : {true, false}) {
       if (!live && live_only) continue;
       bool any = false;
-      for (const Completion& run : source_.runs(live_only)) {
+      for (const Completion& run : source_.runs(live_only, out_.typed())) {
         if (given_.count(run.word) != 0 || !absl::StartsWith(run.word, out_.typed())) continue;
         any = true;
         out_.Add(run);
@@ -214,7 +214,7 @@ class LineCompleter {
   // A file here, or RUN:PATH.
   void Place() {
     out_.AddFiles();
-    for (const Completion& run : source_.runs(/*live_only=*/false)) {
+    for (const Completion& run : source_.runs(/*live_only=*/false, out_.typed())) {
       out_.Add({absl::StrCat(run.word, ":"), run.help});
     }
   }

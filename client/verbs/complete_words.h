@@ -25,8 +25,8 @@ struct CompletionSource {
   std::vector<Completion> verbs;
   // Describes a verb of that name.
   std::function<VerbText(const std::string& verb)> describe;
-  // Lists the names of runs: those that run, or all, newest first.
-  std::function<std::vector<Completion>(bool live_only)> runs;
+  // Lists the names of runs that begin with `prefix`: those that run, or all, newest first.
+  std::function<std::vector<Completion>(bool live_only, const std::string& prefix)> runs;
   // Lists the names of batches; empty: there are none.
   std::function<std::vector<Completion>()> batches = nullptr;
 };

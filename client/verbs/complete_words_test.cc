@@ -28,7 +28,7 @@ Completions Found(const std::vector<std::string>& words) {
   CompletionSource source;
   for (const Verb& verb : Verbs()) source.verbs.push_back({verb.name, verb.summary});
   source.describe = Describe;
-  source.runs = [](bool live_only) {
+  source.runs = [](bool live_only, const std::string& /*prefix*/) {
     std::vector<Completion> runs = {{"fox-2", "live: sh"}};
     if (!live_only) runs.push_back({"fox-1", "ended: sh"});
     if (!live_only) runs.push_back({"elk-1", "ended: sh"});

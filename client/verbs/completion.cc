@@ -144,14 +144,19 @@ bool IsPlainName(const std::string& name) {
   });
 }
 
-std::vector<Completion> RunNames(CommandContext& context, bool live_only) {
+std::vector<Completion> RunNames(CommandContext& context, bool live_only,
+                                 const std::string& prefix) {
   std::vector<Completion> runs;
   // A list that is not there yet is not made for this.
   const absl::StatusOr<ClientPaths> paths = context.Paths();
   if (!paths.ok() || !PathExists(paths->database())) return runs;
   const absl::StatusOr<RunStore*> store = context.Store();
   if (!store.ok()) return runs;
-  const absl::StatusOr<std::vector<RunRow>> rows = (*store)->List(live_only, kMostRuns);
+  RunFilter filter;
+  filter.live_only = live_only;
+  filter.limit = kMostRuns;
+  filter.prefix = prefix;
+  const absl::StatusOr<std::vector<RunRow>> rows = (*store)->List(filter);
   if (!rows.ok()) return runs;
   for (const RunRow& row : *rows) {
     if (!IsPlainName(row.name)) continue;
@@ -182,7 +187,9 @@ int PrintWords(CommandContext& context) {
   CompletionSource source;
   for (const Verb& verb : Verbs()) source.verbs.push_back({verb.name, verb.summary});
   source.describe = [&context](const std::string& name) { return DescribeVerb(context, name); };
-  source.runs = [&context](bool live_only) { return RunNames(context, live_only); };
+  source.runs = [&context](bool live_only, const std::string& prefix) {
+    return RunNames(context, live_only, prefix);
+  };
   source.batches = [&context] { return BatchNames(context); };
   const std::vector<std::string> words = context.after_dashes.value_or(std::vector<std::string>());
   context.after_dashes.reset();

@@ -1,5 +1,7 @@
 // gpuctl cost: sum what rented machines cost.
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
@@ -12,6 +14,7 @@
 #include "client/market/lease_view.h"
 #include "client/terminal/console.h"
 #include "client/terminal/table.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -51,6 +54,18 @@ void PrintCsv(CommandContext& context, const std::string& by, const CostReport& 
   }
 }
 
+// Returns the name of the batch of each run that is of one, by run id.
+absl::StatusOr<std::map<std::string, std::string>> BatchesOfRuns(CommandContext& context) {
+  std::map<std::string, std::string> names;
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  ASSIGN_OR_RETURN(const std::vector<Batch> all, batches->List(/*open_only=*/false));
+  for (const Batch& batch : all) {
+    ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches->Attempts(batch.batch_id));
+    for (const Attempt& attempt : attempts) names[attempt.run_id] = batch.name;
+  }
+  return names;
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdCost(CommandContext& context, std::vector<std::string> args) {
@@ -62,10 +77,13 @@ absl::StatusOr<int> CmdCost(CommandContext& context, std::vector<std::string> ar
       "and at most, as the providers do not tell the second in which a bill ends. Traffic\n"
       "that Vast.ai charges for counts as the machines last reported it. Volumes are not in\n"
       "it.",
+      "Runs that used a machine at the same time share its cost by their GPUs. The time in\n"
+      "which none of several runs used it is (idle); by batch it belongs to the batch.\n\n"
+      "  gpuctl cost --by batch              each batch with its machines\n"
       "  gpuctl cost --since 30d --by gpu    the last 30 days\n"
       "  gpuctl cost --by day --csv          for a spreadsheet");
   parser.Option("--since", since, "Only what was billed in this time, such as 30d (default: all)");
-  parser.Option("--by", by_text, "run, gpu, provider or day (of UTC)");
+  parser.Option("--by", by_text, "run, batch, gpu, provider or day (of UTC)");
   parser.Switch("--csv", csv, "As CSV, in USD and hours");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
@@ -82,7 +100,11 @@ absl::StatusOr<int> CmdCost(CommandContext& context, std::vector<std::string> ar
   if (ledger != nullptr) {
     ASSIGN_OR_RETURN(leases, ledger->List(/*open_only=*/false));
   }
-  const CostReport report = SumCosts(leases, by, since_ms, now_ms);
+  std::map<std::string, std::string> batch_of;
+  if (by == CostBy::kBatch) {
+    ASSIGN_OR_RETURN(batch_of, BatchesOfRuns(context));
+  }
+  const CostReport report = SumCosts(leases, by, since_ms, now_ms, batch_of);
   if (context.json()) {
     std::vector<nlohmann::ordered_json> rows;
     for (const CostRow& row : report.rows) rows.push_back(CostRowJson(row));

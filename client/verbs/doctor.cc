@@ -14,11 +14,11 @@
 #include "client/base/quantity.h"
 #include "client/config/settings.h"
 #include "client/keys/market_access.h"
-#include "client/launch/resolve_target.h"
 #include "client/link/local_sshd.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/node/resolve_target.h"
 #include "client/programs/node_programs.h"
 #include "client/self_test/self_test.h"
 #include "client/terminal/console.h"
@@ -213,7 +213,7 @@ Check CheckAccount(CommandContext& context, const MarketFacts& facts) {
   if (!offers.ok()) return failed(offers.status());
   absl::StrAppend(&check.found, " accepted, ", offers->size(), " offers, ", instances->size(),
                   " instances; not known: the balance");
-  if (!provider.traits().self_release) {
+  if (!provider.traits().self_release()) {
     absl::StrAppend(&check.found, "; its machines cannot end their own bill");
   }
   return check;

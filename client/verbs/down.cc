@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
@@ -78,6 +79,8 @@ class Down {
   // Returns what is on the machine and not here: "train-1: 2 checkpoints (1.20 GB): …". Empty when
   // everything is home, and when the machine cannot be asked, which is told.
   std::string FindNotHome(const Lease& lease, std::string& how_to_bring);
+  // Returns what of a run is on its machine and not here; of a live one only what it has saved.
+  Missing MissingOf(NodeCalls& calls, const RunRow& row);
   bool MayAnswerLater(const Lease& lease) const;
   absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
   std::string NothingEnded(bool all, bool open) const;
@@ -282,6 +285,15 @@ bool Down::MayAnswerLater(const Lease& lease) const {
                      });
 }
 
+Missing Down::MissingOf(NodeCalls& calls, const RunRow& row) {
+  if (row.end.has_value()) return JudgeRun(context_, store_, calls, row, /*force=*/true).missing;
+  absl::StatusOr<Missing> missing = MissingSoFar(context_, calls, row);
+  if (missing.ok()) return *std::move(missing);
+  context_.Say(absl::StrCat("it is not known what of ", row.name,
+                            " is at home: ", missing.status().message()));
+  return {};
+}
+
 std::string Down::FindNotHome(const Lease& lease, std::string& how_to_bring) {
   std::string found;
   for (const LeaseUse& use : lease.uses) {
@@ -301,12 +313,12 @@ std::string Down::FindNotHome(const Lease& lease, std::string& how_to_bring) {
       if (how_to_bring.empty()) how_to_bring = absl::StrCat("gpuctl pull ", row->name);
       continue;
     }
-    const RunRemoval removal = JudgeRun(context_, store_, *calls, *row, /*force=*/true);
-    if (removal.missing.empty()) continue;
-    const Missing wanted = SurelyWanted(removal.missing, row->artifact_patterns);
+    const Missing missing = MissingOf(*calls, *row);
+    if (missing.empty()) continue;
+    const Missing wanted = SurelyWanted(missing, row->artifact_patterns);
     if (wanted.empty()) {
-      context_.Say(absl::StrCat("not at home, and gone with the machine: ", row->name, ": ",
-                                DescribeMissing(removal.missing)));
+      context_.Say(absl::StrCat("not at home, and lost with the machine: ", row->name, ": ",
+                                DescribeMissing(missing)));
       continue;
     }
     absl::StrAppend(&found, found.empty() ? "" : "; ", row->name, ": ", DescribeMissing(wanted));
@@ -315,25 +327,37 @@ std::string Down::FindNotHome(const Lease& lease, std::string& how_to_bring) {
   return found;
 }
 
+// Returns the question about a machine and all the runs that are live on it. `missing`: what is on
+// the machine and not here, for people.
+std::string EndQuestion(const Lease& lease, const std::string& name,
+                        const std::vector<std::string>& live, const std::string& missing) {
+  return absl::StrCat("End ", name, " (", FormatGpus(lease.gpu_name, lease.gpu_count), ", ",
+                      FormatUsdPerHour(lease), "/h at ", lease.provider, ")",
+                      live.empty() ? absl::StrCat(" of ", RunOf(lease))
+                                   : absl::StrCat(" and stop ", absl::StrJoin(live, ", ")),
+                      "? ",
+                      missing.empty() ? "Results that were not pulled are lost then"
+                                      : absl::StrCat("Not at home, and lost then: ", missing),
+                      live.empty()       ? "."
+                      : live.size() == 1 ? "; so is what it saves as it stops."
+                                         : "; so is what they save as they stop.");
+}
+
 absl::Status Down::ReleaseOne(const Lease& lease) {
   const std::string name = lease.instance_id.empty() ? lease.label : lease.instance_id;
   // What cannot be ended keeps its jobs.
   ASSIGN_OR_RETURN(Provider * provider, holdings_.Find(lease.provider));
   RETURN_IF_ERROR(CheckAccount(holdings_.ledger(), *provider, lease));
   ASSIGN_OR_RETURN(const std::vector<std::string> live, LiveRunsOn(store_, lease, {}));
-  const std::string stops =
-      live.size() > 1 ? absl::StrCat(" ", FirstFew(live), " are stopped.") : "";
-  ASSIGN_OR_RETURN(
-      const bool agreed,
-      Agreed(absl::StrCat("End ", name, " (", FormatGpus(lease.gpu_name, lease.gpu_count), ", ",
-                          FormatUsdPerHour(lease), "/h at ", lease.provider, ") of ", RunOf(lease),
-                          "?", stops, " Results that were not pulled are lost then."),
-             name));
+  std::string how_to_bring;
+  // The question tells what would be lost, so that there is one question only.
+  const std::string told = yes_ ? "" : FindNotHome(lease, how_to_bring);
+  ASSIGN_OR_RETURN(const bool agreed, Agreed(EndQuestion(lease, name, live, told), name));
   if (!agreed) return absl::OkStatus();
   RETURN_IF_ERROR(StopJobsOn(lease));
   // What a job saved when it was stopped counts, too.
-  std::string how_to_bring;
-  const std::string missing = force_ ? "" : FindNotHome(lease, how_to_bring);
+  const bool look_again = yes_ ? !force_ : !live.empty();
+  const std::string missing = look_again ? FindNotHome(lease, how_to_bring) : told;
   if (!missing.empty() && yes_) {
     context_.Say(absl::StrCat(name, " stays, and bills on, ", FormatUsdPerHour(lease),
                               "/h: not at home: ", missing));
@@ -346,10 +370,8 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
     code_ = kExitFailed;
     return absl::OkStatus();
   }
-  if (!missing.empty()) {
-    ASSIGN_OR_RETURN(const bool lose,
-                     Agreed(absl::StrCat("Not at home: ", missing, ". Lose that?"), name));
-    if (!lose) return absl::OkStatus();
+  if (!missing.empty() && missing != told) {
+    context_.Say(absl::StrCat("not at home, and lost with the machine: ", missing));
   }
   // This is the last chance to learn what its traffic cost.
   SettleTerms(context_, holdings_.ledger(), {lease});
@@ -437,7 +459,7 @@ std::string Down::NothingEnded(bool all, bool open) const {
   if (!found_->unknown.empty()) return "nothing is rented, by the ledger";
   if (!found_->Lost().empty()) return "the ledger knows nothing that is rented";
   if (LeavesALeak()) return "what bills is over for the ledger: gpuctl reap ends it";
-  return "nothing of this gpuctl bills";
+  return absl::StrCat("nothing of this gpuctl bills at ", DescribeAsked(holdings_.markets()));
 }
 
 absl::Status Down::EndStrangers(const std::vector<std::pair<std::string, InstanceId>>& strangers) {

@@ -65,7 +65,7 @@ VolumeList VolumesOf(const Holdings& holdings, const Reconciliation& found) {
   return ListVolumes(providers);
 }
 
-void PrintJson(const CommandContext& context, const Reconciliation& found,
+void PrintJson(const CommandContext& context, const Holdings& holdings, const Reconciliation& found,
                const VolumeList& volumes, int64_t now_ms) {
   std::vector<Json> instances, unsettled, stored;
   for (const SeenInstance& seen : found.instances) instances.push_back(SeenToJson(seen, now_ms));
@@ -78,6 +78,7 @@ void PrintJson(const CommandContext& context, const Reconciliation& found,
   context.PrintJson({{"instances", instances},
                      {"unsettled", unsettled},
                      {"unknown", UnknownToJson(found.unknown)},
+                     {"without_key", MarketsWithoutKey(holdings.markets())},
                      {"volumes", stored},
                      {"unknown_volumes", UnknownVolumesToJson(volumes)}});
 }
@@ -97,7 +98,7 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   const bool leaks = !found.Leaks().empty();
   const VolumeList volumes = VolumesOf(holdings, found);
   if (context.json()) {
-    PrintJson(context, found, volumes, now_ms);
+    PrintJson(context, holdings, found, volumes, now_ms);
     return ExitCodeOfFindings(found, leaks);
   }
   if (quiet) {
@@ -139,7 +140,8 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
     context.Hint("gpuctl reap ends what nobody wants");
   } else if (found.instances.empty() && found.unknown.empty()) {
     const bool none = volumes.volumes.empty() && volumes.unknown.empty();
-    context.Say(none ? "nothing bills" : "no machine bills");
+    context.Say(absl::StrCat(none ? "nothing bills at " : "no machine bills at ",
+                             DescribeAsked(holdings.markets())));
   }
   return ExitCodeOfFindings(found, leaks);
 }

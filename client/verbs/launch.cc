@@ -20,27 +20,6 @@
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
-namespace {
-
-// --on names the machine, so nothing else may.
-absl::Status CheckOn(const LaunchFlags& flags) {
-  if (flags.on.empty()) return absl::OkStatus();
-  const char* other = !flags.target.host.empty()           ? "--host"
-                      : !flags.resources.providers.empty() ? "--provider"
-                      : flags.fresh                        ? "--fresh"
-                      : flags.keep                         ? "--keep"
-                      : flags.down                         ? "--down"
-                      : !flags.cost.empty()                ? "--cost"
-                                                           : nullptr;
-  if (other == nullptr) return absl::OkStatus();
-  return UsageError(
-      absl::StrCat("--on takes a machine that is there, with its limits as they are; ", other,
-                   " does not go with it"),
-      "leave out one of the two");
-}
-
-}  // namespace
-
 absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> args) {
   LaunchFlags flags;
   VerbParser parser(
@@ -48,7 +27,8 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
       "Starts a run and shows it until it ends; its exit code becomes gpuctl's.",
       "The work directory is sent without .git, what .gitignore and .gpuctlignore leave\n"
       "out, and files that look like secrets (gpuctl sync --dry-run lists the rest); what\n"
-      "the machine has already is not sent again. Ctrl-C leaves the run running.\n\n"
+      "the machine has already is not sent again. Ctrl-C leaves the run running. Without\n"
+      "--max-price nothing is rented that costs over a quarter more than the plan shows.\n\n"
       "  gpuctl launch -- python train.py\n"
       "  gpuctl launch run.yaml --host ada@gpu.example -d\n"
       "  gpuctl launch --gpu H100 --secret HF_TOKEN --time 6h -- ./train.sh\n"
@@ -66,7 +46,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
     return UsageError("--keep holds the machine that --down gives back", "gpuctl launch --help");
   }
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
-  RETURN_IF_ERROR(CheckOn(flags));
+  RETURN_IF_ERROR(CheckOnFlags(flags));
   Holdings holdings(context);
   std::optional<LikeRun> like;
   if (!flags.like.empty()) {

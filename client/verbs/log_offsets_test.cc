@@ -72,5 +72,28 @@ TEST(FormatTableTest, GivesUpWholeColumnsWhereTheTerminalIsNarrow) {
   EXPECT_EQ(FormatTableWithin(rows, 9, least), "NAME  STO\none   in \n");
 }
 
+TEST(FormatTableTest, BreaksTheLastColumnBetweenWords) {
+  const std::string why = "one runs at a time on each machine";
+  const std::vector<TableRow> rows = {{"ENTRY", "STATE", "WHY"},
+                                      {"a-1", "running", "-"},
+                                      {"a-2", "waiting", why},
+                                      {"a-3", "waiting", why}};
+  const std::vector<std::string> least = {"STATE"};
+  EXPECT_EQ(FormatTableWrapped(rows, 80, least), FormatTable(rows));
+  EXPECT_EQ(FormatTableWrapped(rows, 42, least),
+            "ENTRY  STATE    WHY\n"
+            "a-1    running  -\n"
+            "a-2    waiting  one runs at a time on each\n"
+            "                machine\n"
+            "a-3    waiting  as above\n");
+  // The least column goes first; where there is no room beside the others, the line below has it.
+  EXPECT_EQ(FormatTableWrapped(rows, 34, least),
+            "ENTRY  WHY\na-1    -\na-2    one runs at a time on each\n       machine\na-3    as "
+            "above\n");
+  EXPECT_EQ(
+      FormatTableWrapped(rows, 24, least),
+      "ENTRY  WHY\na-1    -\na-2\n  one runs at a time on\n  each machine\na-3    as above\n");
+}
+
 }  // namespace
 }  // namespace gpuctl

@@ -1,19 +1,25 @@
 // gpuctl offers: print one price table over all providers.
+#include <unistd.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/base/exit_codes.h"
 #include "client/base/gpu_memory.h"
 #include "client/base/quantity.h"
+#include "client/config/read_run_file.h"
+#include "client/config/resource_flags.h"
+#include "client/config/settings.h"
 #include "client/keys/market_access.h"
-#include "client/launch/resource_flags.h"
 #include "client/market/holdings.h"
 #include "client/market/offer_plan.h"
 #include "client/market/volumes.h"
 #include "client/spec/run_spec.h"
 #include "client/terminal/console.h"
+#include "client/terminal/panel_terminal.h"
 #include "client/terminal/table.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -42,7 +48,7 @@ std::string Traffic(const Offer& offer) {
 // Returns the table's head. The columns that matter most fit into 80 characters; the rest is -o
 // wide.
 TableRow Header(bool wide) {
-  TableRow row = {"USD/H", "PER GPU", "GPU", "COUNT", "MEMORY", "REGION", "UP/DOWN/GB", "PROVIDER"};
+  TableRow row = {"USD/H", "PER GPU", "GPU", "COUNT", "MEMORY", "UP/DOWN/GB", "PROVIDER", "REGION"};
   if (wide) {
     row.insert(row.end(), {"CUDA", "RELIABLE", "DISK/GB/MO", "MOST DISK", "SPOT", "PLACE", "OFFER",
                            "DESCRIPTION"});
@@ -57,9 +63,9 @@ TableRow Row(const Offer& offer, bool wide) {
                   OrDash(offer.gpu_name),
                   offer.gpu_count == 0 ? "-" : absl::StrCat(offer.gpu_count),
                   offer.gpu_memory_bytes == 0 ? "-" : FormatGpuMemory(offer.gpu_memory_bytes),
-                  OrDash(offer.region),
                   Traffic(offer),
-                  offer.provider};
+                  offer.provider,
+                  OrDash(offer.region)};
   if (wide) {
     row.insert(
         row.end(),
@@ -98,7 +104,8 @@ Json OfferJson(const Offer& offer, const std::string& reason) {
           {"left_out_because", OrNull(reason)}};
 }
 
-void PrintJson(const CommandContext& context, const OfferPlan& plan, bool explain) {
+void PrintJson(const CommandContext& context, const OfferPlan& plan, const Settings& settings,
+               bool explain) {
   std::vector<Json> offers, left_out;
   for (const Offer& offer : plan.offers) offers.push_back(OfferJson(offer, ""));
   if (explain) {
@@ -120,24 +127,36 @@ void PrintJson(const CommandContext& context, const OfferPlan& plan, bool explai
     }
     providers.push_back({{"provider", market.market}, {"offers", market.offers}, {"error", error}});
   }
-  context.PrintJson({{"offers", offers}, {"left_out", left_out}, {"providers", providers}});
+  context.PrintJson({{"offers", offers},
+                     {"left_out", left_out},
+                     {"providers", providers},
+                     {"defaults", Json(settings.UsedJson())}});
+}
+
+// Prints a table. On a terminal only the columns for which it has room; -o wide shows all.
+void PrintRows(const CommandContext& context, const std::vector<TableRow>& rows) {
+  if (!context.terminal.stdout_tty || context.format == OutputFormat::kWide) {
+    return context.PrintTable(rows);
+  }
+  context.PrintTableWrapped(rows, GetTerminalSize(STDOUT_FILENO).columns,
+                            {"UP/DOWN/GB", "PER GPU", "MEMORY"});
 }
 
 void PrintTables(const CommandContext& context, const OfferPlan& plan, bool explain) {
   const bool wide = context.format == OutputFormat::kWide;
   std::vector<TableRow> rows = {Header(wide)};
   for (const Offer& offer : plan.offers) rows.push_back(Row(offer, wide));
-  if (!plan.offers.empty()) context.PrintTable(rows);
+  if (!plan.offers.empty()) PrintRows(context, rows);
   if (!explain || plan.left_out.empty()) return;
   rows = {Header(wide)};
-  rows[0].insert(rows[0].begin(), "LEFT OUT BECAUSE");
+  rows[0].emplace_back("LEFT OUT BECAUSE");
   for (const LeftOut& entry : plan.left_out) {
     TableRow row = Row(entry.offer, wide);
-    row.insert(row.begin(), entry.reason);
+    row.emplace_back(entry.reason);
     rows.push_back(std::move(row));
   }
   if (!plan.offers.empty()) context.PrintLine("");
-  context.PrintTable(rows);
+  PrintRows(context, rows);
 }
 
 // Names the markets that failed, also when others have offers; else nobody would notice that one is
@@ -149,6 +168,37 @@ void PrintFailures(const CommandContext& context, const OfferPlan& plan) {
     const std::string hint = HintOf(ExplainMarketError(market.status, market.market));
     if (!hint.empty()) context.Hint(hint);
   }
+}
+
+// Applies the defaults for launches from here to `spec`, and tells which. They come before the
+// flags. Of their providers only those that rent machines out count.
+absl::StatusOr<Settings> ApplyDefaults(CommandContext& context, const ResourceFlags& flags,
+                                       RunSpec& spec) {
+  NoteResourceFlags(flags, spec);
+  ASSIGN_OR_RETURN(const Settings all, ReadSettings(context, "."));
+  std::vector<Setting> wanted;
+  for (const Setting& setting : all.effective()) {
+    const absl::string_view key = setting.key.key;
+    const bool of_offers = absl::StartsWith(key, "resources.") && key != "resources.image" &&
+                           key != "resources.on_price_rise";
+    RunSpec scratch;
+    if (key == "resources.provider" &&
+        (!SetRunField(key, setting.value, "", scratch).ok() || !NamesMarket(scratch))) {
+      continue;
+    }
+    if (of_offers) wanted.push_back(setting);
+  }
+  Settings settings = Settings::Of(std::move(wanted), {}, {});
+  RETURN_IF_ERROR(settings.Apply(/*rented=*/false, spec));
+  RETURN_IF_ERROR(settings.Apply(/*rented=*/true, spec));
+  spec.providers.erase(
+      std::remove_if(spec.providers.begin(), spec.providers.end(),
+                     [](const std::string& name) { return FindMarket(name) == nullptr; }),
+      spec.providers.end());
+  for (const std::string& line : settings.UsedLines()) {
+    context.Say(absl::StrCat("only what launch would take: ", line));
+  }
+  return settings;
 }
 
 }  // namespace
@@ -178,6 +228,7 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
                              " tried again from now on"));
   }
   RunSpec spec;
+  ASSIGN_OR_RETURN(const Settings settings, ApplyDefaults(context, flags, spec));
   RETURN_IF_ERROR(ApplyResourceFlags(flags, "offers", spec));
   for (const std::string& name : spec.providers) RETURN_IF_ERROR(CheckMarketName(name));
   ASSIGN_OR_RETURN(const std::vector<Market> markets, OpenMarkets(context, spec.providers));
@@ -201,7 +252,7 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
   if (context.json()) {
     // With `explain` the result says more than the error.
     if (!status.ok() && !explain) return status;
-    PrintJson(context, plan, explain);
+    PrintJson(context, plan, settings, explain);
     return status.ok() ? kExitOk : ExitCodeOf(status);
   }
   if (quiet) {
@@ -213,6 +264,9 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
   }
   RETURN_IF_ERROR(status);
   PrintFailures(context, plan);
+  if (spec.gpu.empty() && !quiet) {
+    context.Hint("these have one GPU; gpuctl offers --gpu H100:8 lists machines with eight");
+  }
   return kExitOk;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/config/settings.h"
 #include "client/launch/launch_flags.h"
 #include "client/runs/context.h"
 #include "client/spec/run_spec.h"
@@ -74,7 +75,13 @@ absl::StatusOr<TrainerCall> CallOfRunFile(CommandContext& context, const std::st
     launch.trainer.push_back(absl::StrCat("model.init=", nlohmann::json(flags.init).dump()));
   }
   if (!flags.data.empty()) launch.trainer.push_back(PathsSetting(flags.data));
-  ASSIGN_OR_RETURN(spec, BuildRunSpec(context, launch));
+  Settings settings;
+  ASSIGN_OR_RETURN(spec, BuildRunSpec(context, launch, /*like=*/nullptr, &settings));
+  for (const Setting& setting : settings.used()) {
+    if (verb != "preflight" || absl::string_view(setting.key.key) != "resources.gpu") continue;
+    context.Say(
+        absl::StrCat(setting.key.key, " ", ShownSetting(setting), ", from ", setting.where));
+  }
   if (spec.trainer_json.empty()) {
     return UsageError(absl::StrCat(verb, ": ", flags.file, " has no trainer:"),
                       "it is for runs of the built-in trainer; gpuctl launch runs others");

@@ -1,22 +1,31 @@
 // gpuctl pull: bring checkpoints and files home, verified.
+#include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
 #include "client/base/wake_pipe.h"
+#include "client/dispatch/dispatch_pass.h"
 #include "client/follow/catch_up.h"
+#include "client/market/holdings.h"
+#include "client/node/listing.h"
 #include "client/node/make_links.h"
+#include "client/node/node_calls.h"
 #include "client/results/checkpoint_watch.h"
 #include "client/results/pull_results.h"
 #include "client/runs/context.h"
 #include "client/runs/find_run.h"
+#include "client/runs/pulled_record.h"
 #include "client/spec/result_patterns.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
 #include "client/transfer/transfer_interrupt.h"
 #include "client/verbs/batch_text.h"
+#include "client/verbs/queue_results.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -29,9 +38,12 @@ namespace {
 constexpr absl::Duration kPullPatience = absl::Seconds(10);
 
 struct PullFlags {
-  std::string reference, keep;
+  std::vector<std::string> arguments;  // runs, then patterns
+  std::string keep, batch, best;
+  ResultFlags result;  // which run of `best`
   PullRequest request;
   bool watch = false;
+  bool list = false;
 };
 
 void TakeBrought(CommandContext& context, const CheckpointWatch::News& news, PullResults& pulled) {
@@ -50,16 +62,14 @@ void TakeBrought(CommandContext& context, const CheckpointWatch::News& news, Pul
   }
 }
 
-void PrintJson(const CommandContext& context, const RunRow& row, const PullFlags& flags,
-               const PullResults& pulled) {
-  nlohmann::ordered_json json;
-  json["run_id"] = row.run_id;
-  json["name"] = row.name;
-  json["to"] = flags.request.to;
-  json["bytes"] = pulled.bytes;
-  json["checkpoints"] = pulled.checkpoints;
-  json["files"] = pulled.files;
-  context.PrintJson(json);
+nlohmann::ordered_json ToJson(const RunRow& row, const PullRequest& request,
+                              const PullResults& pulled) {
+  return {{"run_id", row.run_id},
+          {"name", row.name},
+          {"to", request.to},
+          {"bytes", pulled.bytes},
+          {"checkpoints", pulled.checkpoints},
+          {"files", pulled.files}};
 }
 
 // Shows the watch's news until it is done, or until Ctrl-C.
@@ -107,74 +117,277 @@ absl::Status WatchPull(CommandContext& context, RunStore& store, RunRow& row,
   return AwaitLastLook(context, watch, pulled);
 }
 
+// Returns the command that brings the same of one run.
+std::string CommandFor(const RunRow& row, const PullRequest& request) {
+  std::string command = absl::StrCat("gpuctl pull ", row.name);
+  for (const std::string& pattern : request.patterns) {
+    absl::StrAppend(&command, " ", TypedName(pattern, "PATTERN"));
+  }
+  return absl::StrCat(command, request.own_directory ? "" : " --to DIR");
+}
+
+// Brings what `request` says of one run. `again` is what goes on after an interruption.
+absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row,
+                     const PullRequest& request, const std::string& again, PullResults& pulled) {
+  if (request.checkpoint == "best" && !row.end.has_value()) {
+    absl::Status error;
+    RETURN_IF_ERROR(CatchUp(context, store, row, kPullPatience, &error).status());
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  ASSIGN_OR_RETURN(
+      const auto interrupt,
+      TransferInterrupt::Install(context, absl::StrCat("pull ", row.name),
+                                 absl::StrCat("all stays on ", row.target.name,
+                                              ", and what has come so far stays in ", request.to),
+                                 absl::StrCat(again, " goes on with the rest")));
+  return BringResults(context, *links, row, request, pulled);
+}
+
+// Brings what `flags` say of each run into a directory of its own. An error with one run does not
+// keep the others from coming. Returns the exit code of the first error.
+absl::StatusOr<int> PullSeveral(CommandContext& context, RunStore& store, std::vector<RunRow> rows,
+                                const PullFlags& flags) {
+  int code = kExitOk;
+  size_t failed = 0;
+  std::vector<nlohmann::ordered_json> objects;
+  for (RunRow& row : rows) {
+    PullRequest request = flags.request;
+    request.to =
+        request.own_directory ? absl::StrCat("./", row.name) : JoinPath(flags.request.to, row.name);
+    request.own_directory = true;
+    PullResults pulled;
+    const absl::Status status = PullOne(context, store, row, request, "the same command", pulled);
+    if (absl::IsCancelled(status)) return status;
+    objects.push_back(ToJson(row, request, pulled));
+    objects.back()["error"] = status.ok() ? nlohmann::ordered_json() : ErrorToJson(status);
+    if (status.ok()) continue;
+    ++failed;
+    if (code == kExitOk) code = ExitCodeOf(status);
+    if (!context.json()) context.PrintError(status);
+  }
+  if (context.json()) context.PrintJsonList("runs", objects);
+  if (failed > 0) {
+    context.Say(absl::StrCat(rows.size() - failed, " of ", rows.size(), " runs came"));
+  }
+  return code;
+}
+
+// Returns the runs of a batch that were started; with `best`, only the one with the best value.
+absl::StatusOr<std::vector<RunRow>> RunsOfBatch(CommandContext& context, RunStore& store,
+                                                const std::string& name, bool best,
+                                                const ResultFlags& result) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  RETURN_IF_ERROR(batches->Get(name).status());
+  ASSIGN_OR_RETURN(const std::vector<BatchView> views,
+                   ReadBatches(store, *batches, {name}, /*open_only=*/false));
+  std::vector<RunRow> rows;
+  if (best) {
+    Holdings holdings(context);
+    ASSIGN_OR_RETURN(const RunRow found, FindBestRun(context, holdings, result, views));
+    ASSIGN_OR_RETURN(rows.emplace_back(), store.Get(found.run_id));
+    context.Say(absl::StrCat("the best run of ", name, " is ", rows.front().name));
+    return rows;
+  }
+  size_t not_started = 0;
+  for (const BatchView& view : views) {
+    for (const EntryView& entry : view.entries) {
+      const bool started = entry.run.has_value() && entry.entry.state == EntryState::kStarted;
+      not_started += started ? 0 : 1;
+      if (!started) continue;
+      // A list of runs leaves out what each is to bring home.
+      ASSIGN_OR_RETURN(rows.emplace_back(), store.Get(entry.run->run_id));
+    }
+  }
+  if (rows.empty()) {
+    return WithHint(absl::NotFoundError(absl::StrCat("pull: no run of ", name, " was started yet")),
+                    absl::StrCat("gpuctl queue ", name, " shows why"));
+  }
+  if (not_started > 0) {
+    context.Say(absl::StrCat(not_started, " of the runs of ", name,
+                             not_started == 1 ? " was not started" : " were not started"));
+  }
+  return rows;
+}
+
+// Returns the path here of the pulled copy of a checkpoint with the node's current content; "" when
+// there is none.
+std::string CopyHere(const std::vector<PulledItem>& items,
+                     const gpuctl::v1::CheckpointInfo& checkpoint) {
+  for (const PulledItem& item : items) {
+    if (item.kind != PulledItem::Kind::kFiles && item.from == checkpoint.path() &&
+        item.node_modified_ms == checkpoint.modified_ms() && PathExists(item.path)) {
+      return item.path;
+    }
+  }
+  return "";
+}
+
+// Lists the checkpoints that the run's machine has, and brings nothing.
+absl::Status ListThere(CommandContext& context, const RunRow& row) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
+  ASSIGN_OR_RETURN(gpuctl::v1::ListArtifactsReply reply,
+                   calls.ListArtifacts(row.job_id, "", row.checkpoint_patterns));
+  RETURN_IF_ERROR(CheckListing("", row.checkpoint_patterns, reply));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const std::vector<PulledItem> items,
+                   PulledRecord(paths.MirrorDir(row.run_id)).Read());
+  std::vector<TableRow> table = {{"STEP", "CHECKPOINT", "SIZE", "MADE", "HERE"}};
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const gpuctl::v1::CheckpointInfo& checkpoint : reply.checkpoints()) {
+    const std::string here = CopyHere(items, checkpoint);
+    const bool foreign = checkpoint.kind() == gpuctl::v1::CheckpointInfo::KIND_FOREIGN;
+    const bool has_step = checkpoint.step() >= 0;
+    const std::string made = FormatRfc3339(checkpoint.modified_ms());
+    table.push_back({has_step ? absl::StrCat(checkpoint.step()) : "-", checkpoint.path(),
+                     FormatBytes(checkpoint.size()), made, here.empty() ? "-" : here});
+    list.push_back(
+        {{"step", has_step ? nlohmann::ordered_json(checkpoint.step()) : nlohmann::ordered_json()},
+         {"kind", foreign ? "foreign" : "trainer"},
+         {"path", checkpoint.path()},
+         {"bytes", checkpoint.size()},
+         {"made", made},
+         {"here", here.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(here)}});
+  }
+  if (context.json()) {
+    context.PrintJson({{"run_id", row.run_id}, {"name", row.name}, {"checkpoints", list}});
+  } else if (list.empty()) {
+    context.Say(absl::StrCat(row.name, " has no whole checkpoint on ", row.target.name));
+  } else {
+    context.PrintTable(table);
+  }
+  return absl::OkStatus();
+}
+
+// True when `argument` is the whole name or id of a run. Less could be a file.
+bool NamesRun(RunStore& store, const std::string& argument) {
+  const absl::StatusOr<RunRow> row = store.Get(argument);
+  if (row.ok() && (row->run_id == argument || argument == "@last")) return true;
+  // Get may have found a run that goes on from the one of this name.
+  RunFilter filter;
+  filter.prefix = argument;
+  const absl::StatusOr<std::vector<RunRow>> rows = store.List(filter);
+  return rows.ok() && std::any_of(rows->begin(), rows->end(), [&argument](const RunRow& each) {
+           return each.name == argument;
+         });
+}
+
+// Returns the runs that the arguments name, and leaves the patterns behind them in `flags`. The
+// first argument is always a run.
+absl::StatusOr<std::vector<RunRow>> RunsOfArguments(CommandContext& context, RunStore& store,
+                                                    PullFlags& flags) {
+  size_t runs = std::min<size_t>(flags.arguments.size(), 1);
+  while (runs > 0 && runs < flags.arguments.size() && NamesRun(store, flags.arguments[runs]))
+    ++runs;
+  const auto patterns = flags.arguments.begin() + static_cast<ptrdiff_t>(runs);
+  flags.request.patterns.assign(patterns, flags.arguments.end());
+  flags.arguments.erase(patterns, flags.arguments.end());
+  RETURN_IF_ERROR(NormalizePatterns("pull", PatternsOf::kFiles, flags.request.patterns));
+  RETURN_IF_ERROR(CheckNoBatch(
+      context, flags.arguments,
+      "gpuctl pull --best $ brings the best one's results, gpuctl pull --batch $ those of all"));
+  ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, store, flags.arguments));
+  std::vector<RunRow> once;
+  for (RunRow& row : rows) {
+    const bool known = std::any_of(once.begin(), once.end(), [&row](const RunRow& other) {
+      return other.run_id == row.run_id;
+    });
+    if (!known) once.push_back(std::move(row));
+  }
+  return once;
+}
+
+absl::Status CheckFlags(const PullFlags& flags) {
+  if (!flags.watch && !flags.keep.empty()) {
+    return UsageError("--keep goes with --watch", "gpuctl pull RUN --watch --keep 2");
+  }
+  const bool of_batch = !flags.batch.empty() || !flags.best.empty();
+  if (flags.watch &&
+      (flags.arguments.size() > 1 || of_batch || !flags.request.checkpoint.empty())) {
+    return UsageError("--watch brings the checkpoints of one run, all of them as they come",
+                      "name files, several runs or one checkpoint without --watch");
+  }
+  if (of_batch && (!flags.arguments.empty() || (!flags.batch.empty() && !flags.best.empty()))) {
+    return UsageError("pull takes either runs, or --batch, or --best",
+                      "gpuctl pull --best BATCH brings the best run, --batch BATCH all of them");
+  }
+  if (flags.list && (flags.watch || of_batch || flags.arguments.size() > 1 ||
+                     !flags.request.checkpoint.empty())) {
+    return UsageError("--list lists the checkpoints of one run, and brings nothing",
+                      "gpuctl pull RUN --list");
+  }
+  if (flags.best.empty() && (!flags.result.metric.empty() || !flags.result.goal.empty())) {
+    return UsageError("--metric and --goal go with --best",
+                      "gpuctl pull --best BATCH --metric eval_loss");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args) {
   PullFlags flags;
   VerbParser parser(
-      context, "pull [RUN [PATTERN...]] [FLAGS]",
-      "Brings a run's newest checkpoint and its artifacts home, each file verified.",
+      context, "pull [RUN... [PATTERN...]] [FLAGS]",
+      "Brings the newest checkpoint and the artifacts of runs home, each file verified.",
       "  gpuctl pull amber-fox-3\n"
       "  gpuctl pull amber-fox-3 'outputs/*.json' --to results\n"
-      "  gpuctl pull amber-fox-3 --checkpoint best\n\n"
-      "Patterns are relative to the job's work directory: 'outputs/*.json', '**/*.csv'.\n"
-      "A checkpoint appears under its name only when all of it is here and matches.");
-  const FlagSet::Flag run = parser.Option("RUN", flags.reference, kRunOrNewestLive);
-  parser.Option("PATTERN", flags.request.patterns, "Files to bring instead");
-  parser.Option("--to", flags.request.to, "Directory to bring them to (default ./RUN)");
+      "  gpuctl pull amber-fox-3 --checkpoint best\n"
+      "  gpuctl pull --best sweep --metric eval_loss     the best run of a batch\n\n"
+      "Several runs come into a directory each. After the first argument, the whole name\n"
+      "of a run is a run; whatever follows is a pattern (./NAME for a file with such a\n"
+      "name). Patterns are relative to the job's work directory: 'outputs/*.json',\n"
+      "'**/*.csv'. A checkpoint appears under its name only when all of it is here and\n"
+      "matches.");
+  parser.Option("RUN", flags.arguments,
+                absl::StrCat(kRunOrNewestLive, "; then\nfiles to bring instead"));
+  parser.Option("--to", flags.request.to,
+                "Directory to bring them to (default ./RUN); of several runs each\n"
+                "has its own in it");
   parser.Option("--checkpoint", flags.request.checkpoint,
                 "latest, best (by evaluation), a step or a name");
+  parser.Option("--batch", flags.batch, "Bring all runs of this batch");
+  parser.Option("--best", flags.best, "Bring the best run of this batch");
+  parser.Option("--metric", flags.result.metric, "With --best: by which (default loss)");
+  parser.Option("--goal", flags.result.goal,
+                "min or max: which values of it are best (default: as its name says)");
   parser.Option("--streams", flags.request.streams, "Connections to use (default: as many as help)")
       .Range(1, 16);
   parser.Switch("--overwrite", flags.request.overwrite,
                 "Replace files here that pull did not bring");
+  parser.Switch("--list", flags.list, "List the checkpoints that are there; bring nothing");
   parser.Switch("--watch", flags.watch, "Bring new checkpoints until the run has ended");
   parser.Option("--keep", flags.keep, "With --watch: keep only the newest N here");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const int keep, ParseKeep(flags.keep, "--keep"));
-  if (!flags.watch && !flags.keep.empty()) {
-    return UsageError("--keep goes with --watch", "gpuctl pull RUN --watch --keep 2");
-  }
-  if (flags.watch && (!flags.request.patterns.empty() || !flags.request.checkpoint.empty())) {
-    return UsageError("--watch brings checkpoints, all of them as they come",
-                      "name files or one checkpoint without --watch");
-  }
-  RETURN_IF_ERROR(NormalizePatterns("pull", PatternsOf::kFiles, flags.request.patterns));
+  RETURN_IF_ERROR(CheckFlags(flags));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  if (run.given()) {
-    RETURN_IF_ERROR(
-        CheckNoBatch(context, {flags.reference},
-                     "gpuctl queue $ --results names the best one; gpuctl pull $-1 brings one's"));
+  const std::string& batch = flags.best.empty() ? flags.batch : flags.best;
+  std::vector<RunRow> rows;
+  if (batch.empty()) {
+    ASSIGN_OR_RETURN(rows, RunsOfArguments(context, *store, flags));
+  } else {
+    ASSIGN_OR_RETURN(rows, RunsOfBatch(context, *store, batch, !flags.best.empty(), flags.result));
   }
-  ASSIGN_OR_RETURN(RunRow row, FindRun(context, *store, run, flags.reference));
   flags.request.own_directory = flags.request.to.empty();
-  if (flags.request.own_directory) flags.request.to = absl::StrCat("./", row.name);
-  if (flags.watch) {
-    PullResults pulled;
-    RETURN_IF_ERROR(WatchPull(context, *store, row, flags, keep, pulled));
-    if (context.json()) PrintJson(context, row, flags, pulled);
+  if (rows.size() > 1 || !flags.batch.empty()) {
+    return PullSeveral(context, *store, std::move(rows), flags);
+  }
+  RunRow& row = rows.front();
+  if (flags.list) {
+    RETURN_IF_ERROR(ListThere(context, row));
     return kExitOk;
   }
-  if (flags.request.checkpoint == "best" && !row.end.has_value()) {
-    absl::Status error;
-    RETURN_IF_ERROR(CatchUp(context, *store, row, kPullPatience, &error).status());
-  }
-  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  if (flags.request.own_directory) flags.request.to = absl::StrCat("./", row.name);
   PullResults pulled;
-  std::string again = absl::StrCat("gpuctl pull ", row.name);
-  for (const std::string& pattern : flags.request.patterns) {
-    absl::StrAppend(&again, " ", TypedName(pattern, "PATTERN"));
+  if (flags.watch) {
+    RETURN_IF_ERROR(WatchPull(context, *store, row, flags, keep, pulled));
+  } else {
+    RETURN_IF_ERROR(
+        PullOne(context, *store, row, flags.request, CommandFor(row, flags.request), pulled));
   }
-  ASSIGN_OR_RETURN(const auto interrupt,
-                   TransferInterrupt::Install(
-                       context, absl::StrCat("pull ", row.name),
-                       absl::StrCat("all stays on ", row.target.name,
-                                    ", and what has come so far stays in ", flags.request.to),
-                       absl::StrCat(again, flags.request.own_directory ? "" : " --to DIR",
-                                    " goes on with the rest")));
-  RETURN_IF_ERROR(BringResults(context, *links, row, flags.request, pulled));
-  if (context.json()) PrintJson(context, row, flags, pulled);
+  if (context.json()) context.PrintJson(ToJson(row, flags.request, pulled));
   return kExitOk;
 }
 

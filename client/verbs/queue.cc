@@ -115,8 +115,8 @@ absl::StatusOr<std::vector<BatchView>> FindViews(RunStore& runs, BatchStore& bat
 
 void PrintEntries(CommandContext& context, const BatchView& view) {
   if (context.terminal.stdout_tty && context.format != OutputFormat::kWide) {
-    context.PrintTableWithin(EntryTable(view), GetTerminalSize(STDOUT_FILENO).columns,
-                             {"STEP", "ON", "WHY"});
+    context.PrintTableWrapped(EntryTable(view), GetTerminalSize(STDOUT_FILENO).columns,
+                              {"LOSS", "STEP", "ON"});
   } else {
     context.PrintTable(EntryTable(view));
   }
@@ -153,6 +153,7 @@ absl::Status Print(CommandContext& context, Holdings& holdings, BatchStore& batc
       if (view.schedule.has_value()) {
         context.Say(absl::StrCat(view.batch.name, ": ", DescribeSchedule(*view.schedule)));
       }
+      TellOfGivingUp(context, view);
     }
   }
   return absl::OkStatus();

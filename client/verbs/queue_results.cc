@@ -82,6 +82,18 @@ absl::StatusOr<std::vector<Row>> ReadRows(CommandContext& context, Holdings& hol
   return rows;
 }
 
+std::string MetricOf(const ResultFlags& flags) {
+  return flags.metric.empty() ? "loss" : flags.metric;
+}
+
+absl::StatusOr<MetricGoal> GoalOf(const ResultFlags& flags) {
+  if (flags.goal.empty()) return UsualGoal(MetricOf(flags));
+  if (flags.goal == "max") return MetricGoal::kHighest;
+  if (flags.goal == "min") return MetricGoal::kLowest;
+  return UsageError(absl::StrCat("--goal: \"", flags.goal, "\" is neither min nor max"),
+                    "--goal max takes the highest value for the best");
+}
+
 // Returns the names of all parameters, in the order in which they come.
 std::vector<std::string> NamesOf(const std::vector<Row>& rows) {
   std::vector<std::string> names;
@@ -169,17 +181,24 @@ void PrintAsTable(CommandContext& context, const std::string& metric,
 
 }  // namespace
 
+absl::StatusOr<RunRow> FindBestRun(CommandContext& context, Holdings& holdings,
+                                   const ResultFlags& flags, const std::vector<BatchView>& views) {
+  ASSIGN_OR_RETURN(const MetricGoal goal, GoalOf(flags));
+  ASSIGN_OR_RETURN(const std::vector<Row> rows,
+                   ReadRows(context, holdings, MetricOf(flags), goal, views));
+  for (const Row& row : rows) {
+    if (row.best) return *row.view->run;
+  }
+  return WithHint(
+      absl::NotFoundError(absl::StrCat("no run of the batch has a value of ", MetricOf(flags))),
+      "--metric names another number of its runs");
+}
+
 absl::Status PrintResults(CommandContext& context, Holdings& holdings, const ResultFlags& flags,
                           const std::vector<BatchView>& views) {
-  const std::string metric = flags.metric.empty() ? "loss" : flags.metric;
-  if (!flags.goal.empty() && flags.goal != "min" && flags.goal != "max") {
-    return UsageError(absl::StrCat("--goal: \"", flags.goal, "\" is neither min nor max"),
-                      "--goal max takes the highest value for the best");
-  }
+  const std::string metric = MetricOf(flags);
+  ASSIGN_OR_RETURN(const MetricGoal goal, GoalOf(flags));
   if (flags.csv && context.json()) return UsageError("--csv and --json differ", "leave out one");
-  const MetricGoal goal = flags.goal.empty()    ? UsualGoal(metric)
-                          : flags.goal == "max" ? MetricGoal::kHighest
-                                                : MetricGoal::kLowest;
   ASSIGN_OR_RETURN(const std::vector<Row> rows, ReadRows(context, holdings, metric, goal, views));
   if (context.json()) {
     PrintAsJson(context, metric, rows);

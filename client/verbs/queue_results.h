@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client/batch/batch_plan.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
+#include "client/runs/run_store.h"
 
 namespace gpuctl {
 
@@ -18,6 +20,11 @@ struct ResultFlags {
   std::string goal;    // "min", "max"; "": as the metric's name says
   bool csv = false;
 };
+
+// Returns the run of the batches with the best value. NOT_FOUND when none has one; usage errors for
+// wrong flags.
+absl::StatusOr<RunRow> FindBestRun(CommandContext& context, Holdings& holdings,
+                                   const ResultFlags& flags, const std::vector<BatchView>& views);
 
 // Prints one row for each entry, as a table, JSON or CSV. Usage errors for wrong flags.
 absl::Status PrintResults(CommandContext& context, Holdings& holdings, const ResultFlags& flags,

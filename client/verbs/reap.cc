@@ -66,7 +66,8 @@ absl::Status TakeBack(Holdings& holdings, RunStore* store, const SeenInstance& l
     RETURN_IF_ERROR(holdings.ledger().SetAddress(lease.lease_id, *lost.listed.instance.address));
   }
   for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
-    RETURN_IF_ERROR(holdings.ledger().UsedBy(lease.lease_id, row->run_id, row->name, lease.limits));
+    RETURN_IF_ERROR(holdings.ledger().UsedBy(lease.lease_id, row->run_id, row->name, lease.limits,
+                                             LeaseUse::kWhole, /*beside=*/true));
   }
   return absl::OkStatus();
 }

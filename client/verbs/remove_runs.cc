@@ -43,17 +43,17 @@ absl::Status BringStreams(CommandContext& context, RunStore& store, RunRow& row)
                   absl::StrCat("gpuctl attach ", row.name, " brings it"));
 }
 
-absl::Status FindAllMissing(CommandContext& context, NodeCalls& calls, RunRemoval& removal,
-                            const gpuctl::v1::RemoveJobReply& found) {
-  const RunRow& row = removal.row;
+// `left` is what the node says of an ended job's files.
+absl::StatusOr<Missing> FindAllMissing(CommandContext& context, NodeCalls& calls, const RunRow& row,
+                                       const gpuctl::v1::RemoveJobReply& left) {
   ASSIGN_OR_RETURN(gpuctl::v1::ListArtifactsReply listed,
                    calls.ListArtifacts(row.job_id, "", row.checkpoint_patterns));
   RETURN_IF_ERROR(CheckListing("", row.checkpoint_patterns, listed));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const PulledRecord::All pulled,
                    PulledRecord(paths.MirrorDir(row.run_id)).ReadAll());
-  removal.missing = FindMissing(found, listed, pulled, row.end->ended_ms);
-  return absl::OkStatus();
+  const int64_t ended_ms = row.end.has_value() ? row.end->ended_ms : context.NowMs();
+  return FindMissing(left, listed, pulled, ended_ms);
 }
 
 absl::Status Judge(CommandContext& context, RunStore& store, NodeCalls& calls, RunRemoval& removal,
@@ -75,7 +75,11 @@ absl::Status Judge(CommandContext& context, RunStore& store, NodeCalls& calls, R
   removal.freed_bytes = found->freed_bytes();
   removal.shared_bytes = found->shared_bytes();
   absl::Status home = BringStreams(context, store, row);
-  if (home.ok()) home = FindAllMissing(context, calls, removal, *found);
+  if (home.ok()) {
+    absl::StatusOr<Missing> missing = FindAllMissing(context, calls, row, *found);
+    home = missing.status();
+    if (missing.ok()) removal.missing = *std::move(missing);
+  }
   if (home.ok() && !removal.missing.empty()) {
     home = WithHint(absl::FailedPreconditionError(
                         absl::StrCat("not at home: ", DescribeMissing(removal.missing))),
@@ -143,6 +147,10 @@ std::string OutcomeText(const RunRemoval& removal) {
 }
 
 }  // namespace
+
+absl::StatusOr<Missing> MissingSoFar(CommandContext& context, NodeCalls& calls, const RunRow& row) {
+  return FindAllMissing(context, calls, row, {});
+}
 
 RunRemoval JudgeRun(CommandContext& context, RunStore& store, NodeCalls& calls, RunRow row,
                     bool force) {

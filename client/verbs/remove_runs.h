@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client/home/not_home.h"
 #include "client/node/node_calls.h"
 #include "client/runs/context.h"
@@ -37,6 +38,9 @@ struct RunRemoval {
 // `force` passes over what is missing here.
 RunRemoval JudgeRun(CommandContext& context, RunStore& store, NodeCalls& calls, RunRow row,
                     bool force);
+
+// Returns the checkpoints of a live run that are not on this laptop, and the files beside them.
+absl::StatusOr<Missing> MissingSoFar(CommandContext& context, NodeCalls& calls, const RunRow& row);
 
 // Removes a run that JudgeRun found removable.
 void RemoveRun(NodeCalls& calls, RunRemoval& removal);

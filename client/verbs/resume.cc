@@ -59,7 +59,8 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
       "GPUCTL_RESUME_FROM names it. The work directory is sent as it is now. The machine\n"
       "is chosen as launch does: one of the user's own is used again.\n\n"
       "  gpuctl resume fair-crow-39\n"
-      "  gpuctl resume fair-crow-39 --provider vast --gpu H100");
+      "  gpuctl resume fair-crow-39 --provider vast --gpu H100\n"
+      "  gpuctl resume fair-crow-39 --from fair-crow-39/outputs/checkpoint-200");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
   AddResumeFlags(parser, flags);
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));

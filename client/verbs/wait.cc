@@ -101,6 +101,7 @@ absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const 
       told = counts;
     }
     if (view.over()) {
+      TellOfGivingUp(context, view);
       Holdings holdings(context);
       ASSIGN_OR_RETURN(const BatchMoney money,
                        MoneyOfBatch(context, holdings, *batches, view.batch));

@@ -23,10 +23,12 @@ constexpr absl::Duration kHereWithin = absl::Seconds(1);
 constexpr absl::Duration kQueueWithin = absl::Seconds(4);
 // The holder sends a pulse every half a second.
 constexpr int kPulseMs = 500;
-// A call is made again elsewhere when pulses are missing. A command is lost then, so it waits
-// longer for a computer that is only busy.
+// A call is made again elsewhere when pulses are missing. A command is lost then, because it may
+// have run: so it waits longer for a computer that is only busy, and wakes a holder that was
+// stopped.
 constexpr int kMissedByCall = 3;
-constexpr int kMissedByCommand = 30;
+constexpr int kMissedByCommand = 10;
+constexpr int kMissedUntilWoken = 3;
 
 int64_t BootNs() { return absl::ToInt64Nanoseconds(Clock::Real().SinceBoot()); }
 
@@ -36,9 +38,10 @@ absl::Status Broke(absl::string_view why) {
 
 }  // namespace
 
-WarmChannel::WarmChannel(UniqueFd control, UniqueFd data,
+WarmChannel::WarmChannel(const WarmPlace& place, UniqueFd control, UniqueFd data,
                          std::function<void(absl::string_view)> on_stderr, bool is_call)
-    : control_(std::move(control)),
+    : place_(place),
+      control_(std::move(control)),
       data_(std::move(data)),
       on_stderr_(std::move(on_stderr)),
       missed_pulses_(is_call ? kMissedByCall : kMissedByCommand),
@@ -55,8 +58,8 @@ absl::StatusOr<std::unique_ptr<WarmChannel>> WarmChannel::Open(
     return absl::UnavailableError("the warm link takes nothing");
   }
   ends.second.reset();
-  std::unique_ptr<WarmChannel> channel(
-      new WarmChannel(std::move(control), std::move(copy), std::move(on_stderr), ask.repeats));
+  std::unique_ptr<WarmChannel> channel(new WarmChannel(place, std::move(control), std::move(copy),
+                                                       std::move(on_stderr), ask.repeats));
   const absl::Status opened = channel->WaitForOpen();
   if (absl::IsDeadlineExceeded(opened)) {
     // It hangs. Without its socket no later command waits for it, and it ends when it goes on.
@@ -105,14 +108,19 @@ absl::Status WarmChannel::WaitForOpen() {
 absl::Status WarmChannel::Next(absl::Duration patience, std::pair<WarmWord, std::string>& message) {
   // Counts waits, not time: both ends may have been stopped meanwhile, with this computer.
   const int ms = static_cast<int>(absl::ToInt64Milliseconds(patience));
-  for (int left = std::max(1, (ms + kPulseMs - 1) / kPulseMs);;) {
+  const int waits = std::max(1, (ms + kPulseMs - 1) / kPulseMs);
+  for (int left = waits;;) {
     const absl::StatusOr<bool> taken = TakeMessage(input_, message);
     RETURN_IF_ERROR(taken.status());
     if (*taken) return absl::OkStatus();
     pollfd waited{control_.get(), POLLIN, 0};
     const int ready = poll(&waited, 1, std::min(ms, kPulseMs));
     if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0 && --left <= 0) return Broke("its holder here does not answer");
+    if (ready == 0 && --left <= 0)
+      return Broke("its holder here does not answer; what was begun there may go on");
+    if (ready == 0 && waits == kMissedByCommand && left == waits - kMissedUntilWoken) {
+      WakeHolder(place_);
+    }
     if (ready == 0) continue;
     UniqueFd none;
     const ssize_t got = ReceiveWithFd(control_.get(), input_, none);

@@ -39,8 +39,8 @@ class WarmChannel : public RemoteEnd {
   absl::Duration Silence() override;
 
  private:
-  WarmChannel(UniqueFd control, UniqueFd data, std::function<void(absl::string_view)> on_stderr,
-              bool is_call);
+  WarmChannel(const WarmPlace& place, UniqueFd control, UniqueFd data,
+              std::function<void(absl::string_view)> on_stderr, bool is_call);
   absl::Status WaitForOpen();
   // Waits for the next message; UNAVAILABLE when the holder is gone or says nothing for `patience`.
   absl::Status Next(absl::Duration patience, std::pair<WarmWord, std::string>& message);
@@ -48,6 +48,7 @@ class WarmChannel : public RemoteEnd {
   void Take(WarmWord word, const std::string& bytes);
   void End(const absl::Status& status);
 
+  const WarmPlace place_;
   const UniqueFd control_;
   // A copy of the user's end of the data: shutting it down ends whatever waits there.
   const UniqueFd data_;

@@ -86,19 +86,25 @@ std::vector<std::string> LiveSockets(const std::string& state_dir) {
   return sockets;
 }
 
-// Ends a holder that does not answer: it hangs, or still connects.
-void EndByForce(const std::string& socket) {
-  const std::string lock = absl::StrCat(socket.substr(0, socket.size() - 5), ".lock");
+// Sends a signal to the holder with this lock, if it lives.
+void SignalHolder(const std::string& lock, int signal) {
   const absl::StatusOr<std::string> noted = ReadFileToString(lock, 64);
   int pid = 0;
   // While the file is locked, the process that it names lives.
   if (noted.ok() && absl::SimpleAtoi(*noted, &pid) && pid > 1 && IsLocked(lock).value_or(false)) {
-    kill(pid, SIGKILL);
+    kill(pid, signal);
   }
+}
+
+// Ends a holder that does not answer: it hangs, or still connects.
+void EndByForce(const std::string& socket) {
+  SignalHolder(absl::StrCat(socket.substr(0, socket.size() - 5), ".lock"), SIGKILL);
   unlink(socket.c_str());
 }
 
 }  // namespace
+
+void WakeHolder(const WarmPlace& place) { SignalHolder(place.lock, SIGCONT); }
 
 std::string WarmDirectory(const std::string& state_dir) { return JoinPath(state_dir, "links"); }
 

@@ -88,6 +88,9 @@ absl::StatusOr<UniqueFd> ConnectToHolder(const std::string& path);
 // Listens there; what is there is removed. The caller holds the place's lock.
 absl::StatusOr<UniqueFd> ListenAsHolder(const std::string& path);
 
+// Lets a holder go on that was stopped (SIGSTOP). Does nothing to one that was not, or is gone.
+void WakeHolder(const WarmPlace& place);
+
 // A holder, as it describes itself.
 struct HolderState {
   std::string node;  // "user@host:port"

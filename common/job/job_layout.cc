@@ -74,6 +74,11 @@ int64_t OutputLimit(const gpuctl::v1::JobSpec& spec) {
   return spec.output_limit_bytes() > 0 ? spec.output_limit_bytes() : kDefaultOutputLimitBytes;
 }
 
+absl::Duration GraceOf(const gpuctl::v1::JobSpec& spec) {
+  constexpr absl::Duration kDefault = absl::Seconds(60);  // as gpuctl/v1/run.proto says
+  return spec.grace_ms() > 0 ? absl::Milliseconds(spec.grace_ms()) : kDefault;
+}
+
 std::string FormatStoredSpec(const StoredSpec& stored) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/job/lifecycle.h"
 #include "common/job/stream_file.h"
 #include "gpuctl/v1/run.pb.h"
@@ -70,6 +71,8 @@ struct RootPaths {
 // Returns the shape of a job's output stream: the spec's segment size, or the default.
 StreamShape OutputShape(const gpuctl::v1::JobSpec& spec);
 int64_t OutputLimit(const gpuctl::v1::JobSpec& spec);
+// Returns the time between SIGTERM and SIGKILL: the spec's, or the default.
+absl::Duration GraceOf(const gpuctl::v1::JobSpec& spec);
 // Returns the shape of lifecycle and metrics: plain files.
 inline StreamShape PlainShape() { return StreamShape{0}; }
 // Returns the shape of telemetry: small segments, so that a reader can begin near the present.

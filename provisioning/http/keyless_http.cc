@@ -6,21 +6,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "provisioning/http/redact.h"
+#include "provisioning/http/request_keys.h"
 
 namespace gpuctl {
 namespace {
-
-constexpr size_t kShortestKey = 6;
-
-// Returns the credential of a request; empty when it has none.
-std::string CredentialOf(const HttpRequest& request) {
-  for (const auto& [name, value] : request.headers) {
-    if (!absl::EqualsIgnoreCase(name, "authorization")) continue;
-    const size_t blank = value.rfind(' ');
-    return blank == std::string::npos ? value : value.substr(blank + 1);
-  }
-  return "";
-}
 
 class KeylessHttp : public Http {
  public:
@@ -29,11 +18,11 @@ class KeylessHttp : public Http {
   absl::StatusOr<HttpResponse> Send(const HttpRequest& request) override {
     absl::StatusOr<HttpResponse> response = inner_->Send(request);
     if (!response.ok()) return response;
-    const std::string key = CredentialOf(request);
-    if (key.size() < kShortestKey) return response;
-    for (const std::string& written : {key, JsonEscaped(key)}) {
-      if (absl::StrContains(response->body, written)) {
-        absl::StrReplaceAll({{written, "[hidden]"}}, &response->body);
+    for (const std::string& key : KeysOf(request)) {
+      for (const std::string& written : {key, JsonEscaped(key)}) {
+        if (absl::StrContains(response->body, written)) {
+          absl::StrReplaceAll({{written, "[hidden]"}}, &response->body);
+        }
       }
     }
     return response;

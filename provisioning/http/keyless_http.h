@@ -8,9 +8,8 @@
 
 namespace gpuctl {
 
-// Returns an Http that replaces the request's credential (the last word of its Authorization
-// header) by "[hidden]" wherever an answer's body repeats it, so that no error text and no file has
-// it.
+// Returns an Http that replaces the request's keys (KeysOf) by "[hidden]" wherever an answer's body
+// repeats them, so that no error text and no file has them.
 std::unique_ptr<Http> MakeKeylessHttp(std::unique_ptr<Http> inner);
 
 }  // namespace gpuctl

@@ -25,5 +25,14 @@ TEST(KeylessHttp, AnAnswerThatRepeatsTheKeyLosesIt) {
   EXPECT_EQ(http->Send(request)->body, R"({"id":"p1"})");
 }
 
+TEST(KeylessHttp, TheHeadersNameDoesNotMatter) {
+  auto fake = std::make_unique<FakeHttp>();
+  fake->Answer(409, R"({"error":"application/json: key-of-mine is not allowed"})", {});
+  const std::unique_ptr<Http> http = MakeKeylessHttp(std::move(fake));
+  HttpRequest request;
+  request.headers = {{"X-API-KEY", "key-of-mine"}, {"Accept", "application/json"}};
+  EXPECT_EQ(http->Send(request)->body, R"({"error":"application/json: [hidden] is not allowed"})");
+}
+
 }  // namespace
 }  // namespace gpuctl

@@ -41,8 +41,9 @@ bool NamesSecret(absl::string_view name) {
   }
   // A machine's commands and variables may contain secrets.
   for (const char* whole :
-       {"env", "extraenv", "environment", "onstart", "onstartcmd", "args", "imageargs",
-        "dockerargs", "dockerstartcmd", "userdata", "imagelogin", "startscript"}) {
+       {"env", "envs", "extraenv", "environment", "command", "arguments", "base64script", "onstart",
+        "onstartcmd", "args", "imageargs", "dockerargs", "dockerstartcmd", "userdata", "imagelogin",
+        "startscript"}) {
     if (squeezed == whole) return true;
   }
   return false;
@@ -76,9 +77,10 @@ void Hide(nlohmann::ordered_json& json, int depth, std::vector<std::string>* hid
     return;
   }
   if (!json.is_object()) return;
-  // In a list of variables, {"key": "TOKEN", "value": "…"}, the value is hidden, whatever the
-  // list's name.
-  const bool pair = json.size() == 2 && json.contains("key") && json.contains("value");
+  // In a list of variables, {"key": "TOKEN", "value": "…"} or with "name" for "key", the value is
+  // hidden, whatever the list's name.
+  const bool pair =
+      json.size() == 2 && json.contains("value") && (json.contains("key") || json.contains("name"));
   for (auto& [name, value] : json.items()) {
     const bool empty = value.is_null() || (value.is_string() && value.empty()) ||
                        (value.is_structured() && value.empty());

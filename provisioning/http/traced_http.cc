@@ -4,23 +4,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "provisioning/http/redact.h"
+#include "provisioning/http/request_keys.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr size_t kMaxBodyShown = 400;
 
-// Returns the words after the scheme in "Authorization: Bearer KEY", and the secrets of the body.
 std::vector<std::string> Credentials(const HttpRequest& request) {
-  std::vector<std::string> credentials;
-  for (const auto& [name, value] : request.headers) {
-    if (absl::AsciiStrToLower(name) != "authorization") continue;
-    for (const absl::string_view word : absl::StrSplit(value, ' ', absl::SkipEmpty())) {
-      if (word.size() >= 8) credentials.emplace_back(word);
-    }
-  }
+  std::vector<std::string> credentials = KeysOf(request);
   // A service may repeat a part of the request in its error.
   for (std::string& text : SecretTexts(request.body)) credentials.push_back(std::move(text));
   return credentials;

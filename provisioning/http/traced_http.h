@@ -16,7 +16,7 @@ using TraceSink = std::function<void(absl::string_view line)>;
 
 // Returns an Http that gives `sink` one line for each attempt: method, address, status or error,
 // milliseconds, the provider's request id, and the beginning of an error's body. It hides secrets
-// as redact.h says, and the content of an Authorization header wherever it occurs.
+// as redact.h says, and the keys of its headers wherever they occur.
 std::unique_ptr<Http> MakeTracedHttp(std::unique_ptr<Http> inner, Clock& clock, TraceSink sink);
 
 }  // namespace gpuctl

@@ -53,6 +53,13 @@ TEST_F(TracedHttpTest, ErrorsShowTheirBodyWithoutSecrets) {
   for (const std::string& line : lines_) EXPECT_THAT(line, Not(HasSubstr("verysecret")));
 }
 
+TEST_F(TracedHttpTest, AKeyInAnotherHeaderIsHiddenToo) {
+  request_.headers = {{"X-API-KEY", "rpa_verysecret"}, {"Accept", "application/json"}};
+  fake_->Answer(403, R"({"error":"X-API-KEY: rpa_verysecret is no key"})");
+  ASSERT_OK(http_->Send(request_));
+  EXPECT_THAT(lines_.at(0), HasSubstr("X-API-KEY: [hidden] is no key"));
+}
+
 TEST_F(TracedHttpTest, AnErrorDoesNotRepeatTheRequestsSecrets) {
   request_.body = R"({"image":"i","image_login":"-u ada-l -p pass-word-1 ghcr.io"})";
   fake_->Answer(400, R"({"msg":"cannot parse -u ada-l -p pass-word-1 ghcr.io of image i"})");

@@ -123,8 +123,8 @@ absl::StatusOr<std::vector<std::string>> ParseLambdaTerminated(absl::string_view
       [](JsonReader& instance, std::string& id) { instance.Require("id", id); });
 }
 
-LambdaError ParseLambdaError(absl::string_view body) {
-  return ParseWhatFits<LambdaError>(body, [](JsonReader& answer, LambdaError& error) {
+MarketError ParseLambdaError(absl::string_view body) {
+  return ParseWhatFits<MarketError>(body, [](JsonReader& answer, MarketError& error) {
     answer.Read("error.code", error.code);
     answer.Read("error.message", error.message);
     std::string suggestion;

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "provisioning/market/refusals.h"
 #include "provisioning/market/types.h"
 
 namespace gpuctl {
@@ -68,11 +69,6 @@ struct LambdaLaunch {
 // gives sshd this host key, and no other, before it starts. Empty parts are left out; "" for none.
 std::string LambdaUserData(absl::string_view script, const HostKeyPair& host_key);
 
-struct LambdaError {
-  std::string code;  // empty: the body is not Lambda's error
-  std::string message;
-};
-
 absl::StatusOr<std::vector<LambdaInstanceType>> ParseLambdaInstanceTypes(absl::string_view body);
 absl::StatusOr<std::vector<LambdaSshKey>> ParseLambdaSshKeys(absl::string_view body);
 absl::StatusOr<LambdaSshKey> ParseLambdaSshKey(absl::string_view body);
@@ -82,7 +78,8 @@ absl::StatusOr<std::vector<LambdaInstance>> ParseLambdaInstances(absl::string_vi
 absl::StatusOr<std::vector<LambdaFileSystem>> ParseLambdaFileSystems(absl::string_view body);
 // Returns the ids of the instances ended by a terminate.
 absl::StatusOr<std::vector<std::string>> ParseLambdaTerminated(absl::string_view body);
-LambdaError ParseLambdaError(absl::string_view body);
+// Returns Lambda's own error; with no code when the body is none.
+MarketError ParseLambdaError(absl::string_view body);
 
 // Returns the memory of one GPU in bytes, from the "(80 GB SXM5)" of its description; 0 when it has
 // none.

@@ -15,6 +15,7 @@
 #include "provisioning/market/gpu_models.h"
 #include "provisioning/market/label.h"
 #include "provisioning/market/offers.h"
+#include "provisioning/market/refusals.h"
 #include "provisioning/market/regions.h"
 #include "provisioning/market/rent_options.h"
 #include "provisioning/market/rest_api.h"
@@ -34,46 +35,31 @@ std::string Place(absl::string_view type, absl::string_view region) {
   return absl::StrCat(kName, "/", type, "/", region);
 }
 
-// Returns the error for Lambda's code, or for the HTTP status when the code is missing or unknown.
+using Code = absl::StatusCode;
+constexpr Refusal kRefusals[] = {
+    {0, "global/invalid-api-key", "", Code::kUnauthenticated, Code::kUnauthenticated},
+    {0, "global/account-inactive", "", Code::kPermissionDenied, Code::kPermissionDenied},
+    {0, "global/invalid-address", "", Code::kPermissionDenied, Code::kPermissionDenied},
+    {0, "global/forbidden", "", Code::kPermissionDenied, Code::kPermissionDenied},
+    {0, "global/quota-exceeded", "", Code::kResourceExhausted, Code::kResourceExhausted},
+    {0, "instance-operations/launch/insufficient-capacity", "", Code::kAborted, Code::kAborted},
+    {0, "global/duplicate", "", Code::kAlreadyExists, Code::kAlreadyExists},
+    {0, "ssh-keys/key-in-use", "", Code::kAlreadyExists, Code::kAlreadyExists},
+    {0, "global/object-does-not-exist", "", Code::kNotFound, Code::kInvalidArgument},
+    // There is no such route. This is our mistake and says nothing about an instance.
+    {0, "global/not-found", "", Code::kFailedPrecondition, Code::kFailedPrecondition},
+    {0, "global/conflict", "", Code::kUnavailable, Code::kAborted},
+    {0, "filesystems/filesystem-in-use", "", Code::kUnavailable, Code::kAborted},
+    {0, "global/internal-error", "", Code::kUnavailable, Code::kUnknown},
+    {0, "global/unknown", "", Code::kUnavailable, Code::kUnknown},
+    {0, "provider/*", "", Code::kUnavailable, Code::kUnknown},
+    {0, "global/invalid-parameters", "", Code::kInvalidArgument, Code::kInvalidArgument},
+    {0, "instance-operations/launch/file-system-in-wrong-region", "", Code::kInvalidArgument,
+     Code::kInvalidArgument},
+};
+
 absl::Status StatusOfAnswer(const HttpResponse& response, bool launching) {
-  const LambdaError error = ParseLambdaError(response.body);
-  const std::string& code = error.code;
-  const std::string said =
-      HttpSaid(response, code.empty() ? "" : absl::StrCat(error.message, " (", code, ")"));
-  if (code.empty()) {
-    if (launching) return StatusOfCreate(response.status, said);
-    // Only Lambda itself may say "gone", not a proxy in front of it.
-    return response.status == 404 ? absl::UnknownError(said) : StatusOfHttp(response.status, said);
-  }
-  if (response.status == 429) return BusyError(said);
-  if (code == "global/invalid-api-key") return absl::UnauthenticatedError(said);
-  if (code == "global/account-inactive" || code == "global/invalid-address" ||
-      code == "global/forbidden") {
-    return absl::PermissionDeniedError(said);
-  }
-  if (code == "global/quota-exceeded") return absl::ResourceExhaustedError(said);
-  if (code == "instance-operations/launch/insufficient-capacity") return absl::AbortedError(said);
-  if (code == "global/duplicate" || code == "ssh-keys/key-in-use") {
-    return absl::AlreadyExistsError(said);
-  }
-  if (code == "global/object-does-not-exist") {
-    return launching ? absl::InvalidArgumentError(said) : absl::NotFoundError(said);
-  }
-  // There is no such route. This is our mistake and says nothing about an instance.
-  if (code == "global/not-found") return absl::FailedPreconditionError(said);
-  if (code == "global/conflict" || code == "filesystems/filesystem-in-use") {
-    return launching ? absl::AbortedError(said) : absl::UnavailableError(said);
-  }
-  if (code == "global/internal-error" || code == "global/unknown" ||
-      absl::StartsWith(code, "provider/")) {
-    return launching ? absl::UnknownError(said) : absl::UnavailableError(said);
-  }
-  if (code == "global/invalid-parameters" ||
-      code == "instance-operations/launch/file-system-in-wrong-region") {
-    return absl::InvalidArgumentError(said);
-  }
-  if (launching) return StatusOfCreate(response.status, said);
-  return response.status == 404 ? absl::UnknownError(said) : StatusOfHttp(response.status, said);
+  return StatusOfRefusal(response, ParseLambdaError(response.body), kRefusals, launching);
 }
 
 class LambdaProvider : public Provider {

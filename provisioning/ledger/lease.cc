@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 
@@ -73,7 +75,8 @@ Bill BillOf(const Lease& lease, int64_t now_ms, Bound bound) {
   return bill;
 }
 
-double SpentIn(const Lease& lease, int64_t now_ms, Bound bound) {
+// Returns that time in whole billing units: low counts complete ones, high also begun ones.
+Bill WholeBill(const Lease& lease, int64_t now_ms, Bound bound) {
   Bill bill = BillOf(lease, now_ms, bound);
   const bool high = bound == Bound::kHigh;
   int64_t length = bill.to - bill.from;
@@ -81,10 +84,84 @@ double SpentIn(const Lease& lease, int64_t now_ms, Bound bound) {
   if (high && lease.rented_ms > 0 && lease.state != LeaseState::kNotCreated) {
     length = std::max<int64_t>(1, length);
   }
-  if (length <= 0) return 0;
   const int64_t quantum = std::max<int64_t>(1, lease.quantum_s) * 1000;
-  length = (high ? length + quantum - 1 : length) / quantum * quantum;
-  return Integrate(lease, bill.from, bill.from + length, bound);
+  length = std::max<int64_t>(0, length);
+  bill.to = bill.from + (high ? length + quantum - 1 : length) / quantum * quantum;
+  return bill;
+}
+
+double SpentIn(const Lease& lease, int64_t now_ms, Bound bound) {
+  const Bill bill = WholeBill(lease, now_ms, bound);
+  return Integrate(lease, bill.from, bill.to, bound);
+}
+
+// Returns when a use ended; `never` when it has not.
+int64_t EndOf(const Lease& lease, size_t index, int64_t never) {
+  const LeaseUse& use = lease.uses[index];
+  if (use.gpus != LeaseUse::kUnknown) return use.until_ms > 0 ? use.until_ms : never;
+  return index + 1 < lease.uses.size() ? lease.uses[index + 1].from_ms : never;
+}
+
+// The time of a use within a bill, and its weight beside others.
+struct Span {
+  int64_t from = 0;
+  int64_t to = 0;
+  double weight = 1;
+};
+
+double WeightOf(const Lease& lease, const LeaseUse& use) {
+  return std::max(1, use.gpus > 0 ? use.gpus : lease.gpu_count);
+}
+
+std::vector<Span> SpansOf(const Lease& lease, const Bill& bill) {
+  std::vector<Span> spans;
+  for (size_t i = 0; i < lease.uses.size(); ++i) {
+    const LeaseUse& use = lease.uses[i];
+    Span& span = spans.emplace_back();
+    span.from = i == 0 ? bill.from : std::clamp(use.from_ms, bill.from, bill.to);
+    span.to = std::clamp(EndOf(lease, i, bill.to), span.from, bill.to);
+    // The only run pays for the machine, also after its end.
+    if (lease.uses.size() == 1) span.to = bill.to;
+    span.weight = WeightOf(lease, use);
+  }
+  return spans;
+}
+
+// Calls `own(use, from, to, share)` and `idle(use, from, to)` for all of the bill's time.
+template <typename Own, typename Idle>
+void WalkBill(const Lease& lease, const Bill& bill, const Own& own, const Idle& idle) {
+  if (bill.to <= bill.from || lease.uses.empty()) return;
+  const std::vector<Span> spans = SpansOf(lease, bill);
+  std::vector<int64_t> times = {bill.from, bill.to};
+  std::vector<size_t> coming(spans.size());  // the next one is the last
+  for (size_t i = 0; i < spans.size(); ++i) {
+    times.insert(times.end(), {spans[i].from, spans[i].to});
+    coming[i] = i;
+  }
+  std::sort(times.begin(), times.end());
+  std::sort(coming.begin(), coming.end(), [&spans](size_t a, size_t b) {
+    return std::tie(spans[a].from, a) > std::tie(spans[b].from, b);
+  });
+  std::vector<size_t> active;
+  size_t last = 0;  // of those that are over
+  int64_t last_to = bill.from;
+  for (size_t t = 0; t + 1 < times.size(); ++t) {
+    const int64_t from = times[t], to = times[t + 1];
+    if (to <= from) continue;
+    for (; !coming.empty() && spans[coming.back()].from <= from; coming.pop_back()) {
+      active.push_back(coming.back());
+    }
+    const auto over = [&](size_t i) {
+      if (spans[i].to > from) return false;
+      if (std::tie(spans[i].to, i) >= std::tie(last_to, last)) last = i, last_to = spans[i].to;
+      return true;
+    };
+    active.erase(std::remove_if(active.begin(), active.end(), over), active.end());
+    double weights = 0;
+    for (const size_t i : active) weights += spans[i].weight;
+    if (active.empty()) idle(last, from, to);
+    for (const size_t i : active) own(i, from, to, spans[i].weight / weights);
+  }
 }
 
 }  // namespace
@@ -151,24 +228,93 @@ Spend SpentOn(const Lease& lease, int64_t now_ms) {
   return {low + traffic_usd, std::max(low, SpentIn(lease, now_ms, Bound::kHigh)) + traffic_usd};
 }
 
+SpendParts DivideSpend(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms) {
+  SpendParts parts;
+  parts.of_uses.resize(lease.uses.size());
+  if (lease.uses.empty()) return parts;
+  const Bill longest = BillOf(lease, now_ms, Bound::kHigh);
+  const bool whole = from_ms <= longest.from && to_ms >= longest.to;
+  const auto divide = [&](Bound bound, double Spend::*usd) {
+    Bill bill = whole ? WholeBill(lease, now_ms, bound) : BillOf(lease, now_ms, bound);
+    if (!whole) bill.from = std::max(bill.from, from_ms), bill.to = std::min(bill.to, to_ms);
+    WalkBill(
+        lease, bill,
+        [&](size_t use, int64_t from, int64_t to, double share) {
+          parts.of_uses[use].own.*usd += share * Integrate(lease, from, to, bound);
+        },
+        [&](size_t use, int64_t from, int64_t to) {
+          parts.of_uses[use].idle.*usd += Integrate(lease, from, to, bound);
+        });
+  };
+  divide(Bound::kLow, &Spend::low_usd);
+  divide(Bound::kHigh, &Spend::high_usd);
+  // This laptop's clock may have gone back: then the certain time is the longer one, as in SpentOn.
+  double low = 0, high = 0;
+  for (const SpendParts::Part& part : parts.of_uses) {
+    low += part.own.low_usd + part.idle.low_usd;
+    high += part.own.high_usd + part.idle.high_usd;
+  }
+  for (SpendParts::Part& part : parts.of_uses) {
+    if (low > high) part.own.high_usd = part.own.low_usd, part.idle.high_usd = part.idle.low_usd;
+  }
+  Bill time = longest;
+  time.from = std::max(time.from, from_ms), time.to = std::min(time.to, to_ms);
+  WalkBill(
+      lease, time,
+      [&](size_t use, int64_t from, int64_t to, double share) {
+        parts.of_uses[use].own_ms += share * static_cast<double>(to - from);
+      },
+      [&](size_t use, int64_t from, int64_t to) {
+        parts.of_uses[use].idle_ms += static_cast<double>(to - from);
+      });
+  const auto charge = [](Spend& spend, double usd) { spend.low_usd += usd, spend.high_usd += usd; };
+  const bool began = whole || (lease.rented_ms >= from_ms && lease.rented_ms < to_ms);
+  if (began) charge(parts.of_uses.front().own, UncountedUsd(lease));
+  for (const LeaseTraffic& traffic : lease.traffic) {
+    if (!whole && (traffic.noted_ms < from_ms || traffic.noted_ms >= to_ms)) continue;
+    const auto use = std::find_if(lease.uses.begin(), lease.uses.end(),
+                                  [&](const LeaseUse& u) { return u.run_id == traffic.run_id; });
+    // What belongs to no known run belongs to the first one.
+    const size_t index =
+        use == lease.uses.end() ? 0 : static_cast<size_t>(use - lease.uses.begin());
+    charge(parts.of_uses[index].own, traffic.usd);
+  }
+  return parts;
+}
+
 Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms) {
   const auto use = std::find_if(lease.uses.begin(), lease.uses.end(),
                                 [&](const LeaseUse& u) { return u.run_id == run_id; });
   if (use == lease.uses.end()) return {};
-  if (lease.uses.size() == 1) return SpentOn(lease, now_ms);
-  const auto next = std::next(use);
-  const auto part = [&](Bound bound) {
-    Bill bill = BillOf(lease, now_ms, bound);
-    if (use != lease.uses.begin()) bill.from = std::max(bill.from, use->from_ms);
-    if (next != lease.uses.end()) bill.to = std::min(bill.to, next->from_ms);
-    return Integrate(lease, bill.from, bill.to, bound);
-  };
-  const double low = part(Bound::kLow);
-  double traffic_usd = use == lease.uses.begin() ? UncountedUsd(lease) : 0;
-  for (const LeaseTraffic& traffic : lease.traffic) {
-    if (traffic.run_id == run_id) traffic_usd += traffic.usd;
+  constexpr int64_t kEver = std::numeric_limits<int64_t>::max();
+  const SpendParts parts = DivideSpend(lease, 0, kEver, now_ms);
+  return parts.of_uses[static_cast<size_t>(use - lease.uses.begin())].own;
+}
+
+double ShareNow(const Lease& lease, absl::string_view run_id) {
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  double own = 0, all = 0;
+  for (size_t i = 0; i < lease.uses.size(); ++i) {
+    if (EndOf(lease, i, kNever) != kNever) continue;
+    const double weight = WeightOf(lease, lease.uses[i]);
+    all += weight;
+    if (lease.uses[i].run_id == run_id) own = weight;
   }
-  return {low + traffic_usd, std::max(low, part(Bound::kHigh)) + traffic_usd};
+  return all > 0 ? own / all : 0;
+}
+
+std::vector<size_t> HoldingUses(const Lease& lease) {
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  std::vector<size_t> holding;
+  int64_t latest = 0;
+  for (size_t i = 0; i < lease.uses.size(); ++i) {
+    const int64_t end = EndOf(lease, i, kNever);
+    if (end < latest) continue;
+    if (end > latest || end != kNever) holding.clear();
+    latest = end;
+    holding.push_back(i);
+  }
+  return holding;
 }
 
 Spend SpentBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms) {

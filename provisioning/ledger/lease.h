@@ -2,6 +2,7 @@
 #ifndef GPUCTL_PROVISIONING_LEDGER_LEASE_H_
 #define GPUCTL_PROVISIONING_LEDGER_LEASE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -54,11 +55,17 @@ struct RateChange {
   double usd_per_hour = 0;
 };
 
-// A run that used the machine, and the beginning of its use.
+// A run that used the machine, and the time and the part of its use.
 struct LeaseUse {
+  // Values of `gpus`.
+  static constexpr int kUnknown = -1;  // an older gpuctl noted it; it ended when the next one began
+  static constexpr int kWhole = 0;
+
   std::string run_id;
   std::string run_name;
   int64_t from_ms = 0;
+  int gpus = kUnknown;   // how many GPUs it has for itself, at least 1; or one of the above
+  int64_t until_ms = 0;  // when it ended, as far as known; 0: it has not
 };
 
 // Traffic of the machine that its node reported, while one run used it and up to `noted_ms`.
@@ -157,10 +164,33 @@ struct Spend {
 // counts as far as the node has reported it or the market has charged it.
 Spend SpentOn(const Lease& lease, int64_t now_ms);
 
-// Returns the part of that cost that belongs to one run: from its first use of the machine (for the
-// first run: from the beginning of the bill) until the next run's first use. Traffic that the node
-// did not count belongs to the first run. Zero for a run that never used it.
+// The parts of a cost, one for each of the lease's uses. All `own` and `idle` together are the
+// cost.
+struct SpendParts {
+  struct Part {
+    Spend own;                       // while the run used the machine
+    Spend idle;                      // while nobody did, after this run had used it last
+    double own_ms = 0, idle_ms = 0;  // the time of the longest bill, divided in the same way
+  };
+  std::vector<Part> of_uses;
+};
+
+// Divides the cost that falls between two times (as in SpentBetween): runs that use the machine at
+// the same time share it by their GPUs. The time before the first run belongs to that run. A run
+// that was the only one has all. Traffic belongs to the run that the node reported it for; what the
+// node did not count, to the first run.
+SpendParts DivideSpend(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms);
+
+// Returns the run's own part of the whole cost until `now_ms`. Zero for a run that never used it.
 Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms);
+
+// Returns the part of the machine's price that the run pays now: its GPUs of those of all runs that
+// use it; 0 when it does not.
+double ShareNow(const Lease& lease, absl::string_view run_id);
+
+// Returns the indices of the uses that hold the machine now: those that have not ended; when all
+// have, the one that ended last.
+std::vector<size_t> HoldingUses(const Lease& lease);
 
 // Returns the traffic of the machine that is known, over all runs; its cost is the market's own
 // number where that is larger.

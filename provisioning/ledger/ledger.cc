@@ -25,6 +25,14 @@ constexpr char kLedgerFaultUrl[] = "gpuctl/ledger-fault";
 constexpr int kLeaseBytes = 6;
 
 absl::Status InsertUse(sqlite3* database, absl::string_view lease_id, const LeaseUse& use) {
+  RETURN_IF_ERROR(
+      SqliteStatement(database,
+                      "INSERT OR IGNORE INTO use_shares (lease_id, run_id, gpus) VALUES (?, ?, ?)",
+                      "note what a run uses of a lease")
+          .Bind(lease_id)
+          .Bind(use.run_id)
+          .Bind(int64_t{use.gpus})
+          .Run());
   return SqliteStatement(database,
                          "INSERT OR IGNORE INTO uses (lease_id, run_id, run_name, from_ms, number) "
                          "SELECT ?1, ?2, ?3, ?4, (SELECT COUNT(*) FROM uses WHERE lease_id = ?1)",
@@ -179,7 +187,9 @@ absl::StatusOr<Lease> Ledger::Intend(absl::string_view lease_id, const LeaseTerm
   lease.label = FormatLabel({owner, lease.lease_id});
   lease.intended_ms = NowMs();
   lease.rates = {{lease.intended_ms, lease.intended_ms, lease.price_usd_per_hour}};
-  if (!terms.run_id.empty()) lease.uses = {{terms.run_id, terms.run_name, lease.intended_ms}};
+  if (!terms.run_id.empty()) {
+    lease.uses = {{terms.run_id, terms.run_name, lease.intended_ms, terms.run_gpus, 0}};
+  }
   const absl::Status written = Write("intend", [&]() -> absl::Status {
     RETURN_IF_ERROR(InsertLease(database_, lease));
     if (!lease.uses.empty()) RETURN_IF_ERROR(InsertUse(database_, lease_id, lease.uses.front()));
@@ -343,8 +353,10 @@ absl::StatusOr<Lease> Ledger::Adopt(absl::string_view provider, const Instance& 
 }
 
 absl::Status Ledger::UsedBy(absl::string_view lease_id, absl::string_view run_id,
-                            absl::string_view run_name, const LeaseLimits& limits) {
+                            absl::string_view run_name, const LeaseLimits& limits, int gpus,
+                            bool beside) {
   RETURN_IF_ERROR(Get(lease_id).status());
+  const int64_t now_ms = NowMs();
   return Write("used", [&]() -> absl::Status {
     RETURN_IF_ERROR(SqliteStatement(database_,
                                     "UPDATE leases SET time_s = ?, idle_s = ?, salvage_s = ?, "
@@ -357,8 +369,42 @@ absl::Status Ledger::UsedBy(absl::string_view lease_id, absl::string_view run_id
                         .BindDouble(limits.cost_usd)
                         .Bind(lease_id)
                         .Run());
-    return InsertUse(database_, lease_id, {std::string(run_id), std::string(run_name), NowMs()});
+    if (!beside) {
+      RETURN_IF_ERROR(SqliteStatement(database_,
+                                      "UPDATE use_shares SET until_ms = ? WHERE lease_id = ? "
+                                      "AND run_id <> ? AND until_ms = 0",
+                                      "end the earlier uses")
+                          .Bind(now_ms)
+                          .Bind(lease_id)
+                          .Bind(run_id)
+                          .Run());
+    }
+    return InsertUse(database_, lease_id,
+                     {std::string(run_id), std::string(run_name), now_ms, gpus, 0});
   });
+}
+
+absl::Status Ledger::UseEnded(absl::string_view run_id, int64_t ended_ms) {
+  return Write("use_ended", [&] {
+    return SqliteStatement(database_,
+                           "UPDATE use_shares SET until_ms = MAX(1, ?) WHERE run_id = ? "
+                           "AND until_ms = 0",
+                           "note the end of a use")
+        .Bind(ended_ms)
+        .Bind(run_id)
+        .Run();
+  });
+}
+
+absl::StatusOr<std::vector<std::string>> Ledger::UsingRuns() {
+  SqliteStatement row(database_, "SELECT run_id FROM use_shares WHERE until_ms = 0",
+                      "read which runs use machines");
+  std::vector<std::string> run_ids;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, row.Step());
+    if (!found) return run_ids;
+    run_ids.push_back(row.Text(0));
+  }
 }
 
 absl::Status Ledger::SetAddress(absl::string_view lease_id, const SshAddress& address) {

@@ -33,6 +33,7 @@ struct LeaseTerms {
   std::string key_print;  // Provider::key_print; Rent sets it
   std::string run_id;     // the run it is for; empty: none yet
   std::string run_name;   // its name
+  int run_gpus = LeaseUse::kWhole;  // of LeaseUse
 };
 
 // True when a change of the ledger failed, or was not allowed: a fault of this machine, not of a
@@ -103,10 +104,16 @@ class Ledger {
                               int64_t quantum_s, absl::string_view key_print, bool claimed,
                               int64_t begun_ms = 0);
 
-  // Records that another run begins to use the machine, under its own limits (a launch on an idle
-  // machine).
+  // Records that another run begins to use the machine, under its own limits: `beside` others, or
+  // on an idle machine, where all earlier uses are over. `gpus` is that of LeaseUse.
   absl::Status UsedBy(absl::string_view lease_id, absl::string_view run_id,
-                      absl::string_view run_name, const LeaseLimits& limits);
+                      absl::string_view run_name, const LeaseLimits& limits,
+                      int gpus = LeaseUse::kWhole, bool beside = false);
+  // Records that a run ended at `ended_ms`, by this laptop's clock, and uses no machine any more.
+  // Does nothing when it is known, or it used none.
+  absl::Status UseEnded(absl::string_view run_id, int64_t ended_ms);
+  // Returns the ids of the runs that use a machine, as far as is known here.
+  absl::StatusOr<std::vector<std::string>> UsingRuns();
   absl::Status SetAddress(absl::string_view lease_id, const SshAddress& address);
   // Records that it was there at `seen_ms`, at this hourly price in USD; absent: not told. True
   // when the price is new. It is then as old as `changed_by_ms` at least, where that is not 0.

@@ -58,6 +58,10 @@ CREATE TABLE IF NOT EXISTS troubles (lease_id TEXT PRIMARY KEY, since_ms INTEGER
 CREATE TABLE IF NOT EXISTS ends (lease_id TEXT PRIMARY KEY, ends_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS accounts (provider TEXT NOT NULL, key_print TEXT NOT NULL,
   account TEXT NOT NULL, PRIMARY KEY (provider, key_print)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS use_shares (lease_id TEXT NOT NULL, run_id TEXT NOT NULL,
+  gpus INTEGER NOT NULL, until_ms INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (lease_id, run_id))
+  WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS use_shares_open ON use_shares (run_id) WHERE until_ms = 0;
 CREATE TABLE IF NOT EXISTS traffic_terms (lease_id TEXT PRIMARY KEY,
   upload_usd_per_gb REAL NOT NULL, download_usd_per_gb REAL NOT NULL,
   sent_count INTEGER NOT NULL, received_count INTEGER NOT NULL) WITHOUT ROWID;
@@ -168,9 +172,15 @@ absl::Status ReadMore(sqlite3* database, const std::string& where,
       read("after_ms, noticed_ms, usd_per_hour FROM rates", in_order, [](Lease& lease, Row& row) {
         lease.rates.push_back({row.Int(1), row.Int(2), row.Double(3)});
       }));
-  RETURN_IF_ERROR(read("run_id, run_name, from_ms FROM uses", in_order, [](Lease& lease, Row& row) {
-    lease.uses.push_back({row.Text(1), row.Text(2), row.Int(3)});
-  }));
+  RETURN_IF_ERROR(read(
+      "run_id, run_name, from_ms, gpus, until_ms FROM uses LEFT JOIN use_shares USING (lease_id, "
+      "run_id)",
+      in_order, [](Lease& lease, Row& row) {
+        lease.uses.push_back({row.Text(1), row.Text(2), row.Int(3)});
+        if (row.IsNull(4)) return;
+        lease.uses.back().gpus = static_cast<int>(row.Int(4));
+        lease.uses.back().until_ms = row.Int(5);
+      }));
   RETURN_IF_ERROR(read("usd FROM traffic_charges", filter,
                        [](Lease& lease, Row& row) { lease.traffic_charged_usd = row.Double(1); }));
   RETURN_IF_ERROR(read("since_ms FROM troubles", filter,

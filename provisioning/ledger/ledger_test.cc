@@ -21,6 +21,7 @@ namespace {
 using ::testing::ElementsAre;
 
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 LeaseTerms Terms() {
   LeaseTerms terms;
@@ -294,6 +295,33 @@ TEST_F(LedgerTest, RunsThatSharedAMachineShareItsBill) {
   EXPECT_NEAR(SpentByRun(lease, "r-1", ledger_->NowMs()).high_usd, 3.0, 1e-9);
   EXPECT_NEAR(SpentByRun(lease, "r-2", ledger_->NowMs()).high_usd, 6.0, 1e-9);
   EXPECT_DOUBLE_EQ(SpentByRun(lease, "r-3", ledger_->NowMs()).high_usd, 0);
+}
+
+TEST_F(LedgerTest, UsesBesideEachOtherEndWhenTheirRunsDo) {
+  LeaseTerms terms = Terms();
+  terms.run_gpus = 2;
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, terms));
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1")));
+  clock_.Advance(absl::Hours(1));
+  ASSERT_OK(ledger_->UsedBy(id, "r-2", "second", {}, 4, /*beside=*/true));
+  Reopen();
+  EXPECT_EQ(Get(id).uses[0].gpus, 2);
+  EXPECT_EQ(Get(id).uses[1].gpus, 4);
+  EXPECT_THAT(*ledger_->UsingRuns(), UnorderedElementsAre("r-1", "r-2"));
+  clock_.Advance(absl::Hours(1));
+  const int64_t ended_ms = ledger_->NowMs();
+  ASSERT_OK(ledger_->UseEnded("r-1", ended_ms));
+  ASSERT_OK(ledger_->UseEnded("r-1", ended_ms + 5000));
+  ASSERT_OK(ledger_->UseEnded("r-9", ended_ms));
+  EXPECT_EQ(Get(id).uses[0].until_ms, ended_ms) << "the first end that is told counts";
+  EXPECT_THAT(*ledger_->UsingRuns(), UnorderedElementsAre("r-2"));
+  // A run that takes the machine for itself comes when all others are over.
+  clock_.Advance(absl::Hours(1));
+  ASSERT_OK(ledger_->UsedBy(id, "r-3", "third", {}));
+  EXPECT_EQ(Get(id).uses[1].until_ms, ledger_->NowMs());
+  EXPECT_EQ(Get(id).uses[2].gpus, LeaseUse::kWhole);
+  EXPECT_THAT(*ledger_->UsingRuns(), UnorderedElementsAre("r-3"));
 }
 
 TEST_F(LedgerTest, WhatWasRentedCostsAUnitThoughTheClockWentBack) {

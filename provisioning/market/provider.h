@@ -13,14 +13,23 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/release/release_route.h"
 #include "provisioning/market/types.h"
 
 namespace gpuctl {
 
+// The end of an instance that its market itself enforces, whatever becomes of the machine, of its
+// key and of us.
+struct Expiry {
+  bool at_create = false;                             // the market takes RentOptions::expires_at
+  bool can_move = false;                              // Provider::MoveExpiry works
+  absl::Duration longest = absl::InfiniteDuration();  // from the create
+};
+
 // Facts about a market as a whole.
 struct ProviderTraits {
-  // True when an instance holds a key that can end its own bill.
-  bool self_release = false;
+  EndsItself ends_itself = EndsItself::kNo;  // as in common/release/release_route.h
+  Expiry expiry = {};
   bool takes_image = false;  // runs a container image of the user's choice
   // True when it pulls that image with RentOptions::registry_login.
   bool takes_login = false;
@@ -35,6 +44,9 @@ struct ProviderTraits {
   // The time for which Offer::place is left out after a bad machine; short where a place has many
   // machines.
   absl::Duration leave_out_for = absl::Hours(24);
+
+  // True when an instance can end its own bill.
+  bool self_release() const { return ends_itself != EndsItself::kNo; }
 };
 
 // Returns UNAVAILABLE for an answer of 429: the provider asked us to wait. IsBusy recognises it.
@@ -99,6 +111,12 @@ class Provider {
   // Describe says NOT_FOUND. NOT_FOUND: the provider knows no such instance. It is gone, or so new
   // that the provider does not know it yet.
   virtual absl::Status Terminate(const InstanceId& id) = 0;
+
+  // Sets the time at which the market ends the instance. UNIMPLEMENTED where it cannot be moved.
+  virtual absl::Status MoveExpiry(const InstanceId& id, absl::Time expires_at) {
+    (void)expires_at;
+    return absl::UnimplementedError(absl::StrCat("move the end of ", id, ": ", name(), " cannot"));
+  }
 
   // Adds the public key of its create again to a rented instance that refuses that key.
   // UNIMPLEMENTED where a market cannot.

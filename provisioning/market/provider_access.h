@@ -8,7 +8,7 @@ namespace gpuctl {
 
 struct ProviderAccess {
   std::string base_url;  // scheme and host, "https://api.runpod.io"; empty: the provider's own
-  std::string api_key;   // secret: sent in the Authorization header and nowhere else
+  std::string api_key;   // secret: sent in the header for it (KeyHeader) and nowhere else
 };
 
 }  // namespace gpuctl

@@ -19,8 +19,11 @@ constexpr char kUserAgent[] = "gpuctl/0.1";
 }  // namespace
 
 RestApi::RestApi(std::shared_ptr<Http> http, ProviderAccess access, absl::string_view base_url,
-                 Explain explain)
-    : http_(std::move(http)), access_(std::move(access)), explain_(explain) {
+                 Explain explain, KeyHeader key_header)
+    : http_(std::move(http)),
+      access_(std::move(access)),
+      explain_(explain),
+      key_header_(key_header) {
   if (access_.base_url.empty()) access_.base_url = std::string(base_url);
 }
 
@@ -29,9 +32,10 @@ absl::StatusOr<HttpResponse> RestApi::Send(const ApiCall& call) const {
   request.method = std::string(call.method);
   request.url = absl::StrCat(access_.base_url, call.path);
   const bool endless = call.endless_for.has_value();
-  request.headers = {{"Authorization", absl::StrCat("Bearer ", access_.api_key)},
-                     {"Accept", endless ? "text/event-stream" : "application/json"},
-                     {"User-Agent", kUserAgent}};
+  request.headers = {
+      {std::string(key_header_.name), absl::StrCat(key_header_.before_key, access_.api_key)},
+      {"Accept", endless ? "text/event-stream" : "application/json"},
+      {"User-Agent", kUserAgent}};
   request.rate_class = std::string(call.rate_class);
   request.repeatable = call.kind == CallKind::kRead || call.kind == CallKind::kRepeat;
   request.creates = call.kind == CallKind::kCreate;

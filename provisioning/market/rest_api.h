@@ -41,6 +41,12 @@ struct ApiCall {
   std::optional<absl::Duration> endless_for{};
 };
 
+// How a request shows the key: "Authorization: Bearer KEY", or a header of the market's own.
+struct KeyHeader {
+  absl::string_view name = "Authorization";
+  absl::string_view before_key = "Bearer ";
+};
+
 class RestApi {
  public:
   // A function that returns the error in an answer without success, by the market's own words. With
@@ -49,7 +55,7 @@ class RestApi {
 
   // `base_url` is used when `access` has none.
   RestApi(std::shared_ptr<Http> http, ProviderAccess access, absl::string_view base_url,
-          Explain explain);
+          Explain explain, KeyHeader key_header = {});
 
   // Sends `call` and returns the answer, whatever its HTTP status. Errors of all calls begin with
   // `doing`.
@@ -80,6 +86,7 @@ class RestApi {
   std::shared_ptr<Http> http_;
   ProviderAccess access_;
   Explain explain_;
+  KeyHeader key_header_;
 };
 
 // One page of a list of instances.

@@ -116,6 +116,8 @@ struct RentOptions {
   std::string volume_path;                 // absolute; where it is mounted
   // The highest bid for an interruptible machine, in USD per hour; absent: the offer's price.
   std::optional<double> bid_usd_per_hour;
+  // When the market ends it, where Expiry::at_create; infinite: never.
+  absl::Time expires_at = absl::InfiniteFuture();
 };
 
 // A rented machine.
@@ -148,8 +150,8 @@ struct Instance {
   std::string place;  // as in Offer; empty where the provider does not say
   bool spot = false;
   int64_t created_ms = 0;  // by the provider's clock; 0: it does not say
-  // When its host takes it back, by the provider's clock. From then on it does not run, and at most
-  // its disk bills. 0: never, or the provider does not say.
+  // When its host takes it back or its market ends it, by the provider's clock. From then on it
+  // does not run, and at most its disk bills. 0: never, or the provider does not say.
   int64_t ends_ms = 0;
 
   // Returns the price that the provider tells; absent: none.

@@ -298,6 +298,7 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
     RETURN_IF_ERROR(Annotate(EndInstance(provider, instance, clock, hooks), entered.message()));
     return Annotate(entered, absl::StrCat(doing, ": ended again, as it could not be entered"));
   }
+  if (instance.ends_ms > 0) RETURN_IF_ERROR(ledger.SetEnds(lease_id, instance.ends_ms));
   if (Cancelled(hooks) || !duplicates.ok()) {
     ReleaseOptions release;
     release.how = duplicates.ok() ? "interrupted" : "a duplicate of it could not be ended";

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "common/release/release_route.h"
 
 namespace gpuctl {
 namespace {
@@ -118,8 +119,8 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
     return absl::StrReplaceAll(
         kLambda, {{"@ROOT@", options.root.empty() ? "/home/ubuntu/.gpuctl" : options.root}});
   }
-  const bool runpod = options.provider == "runpod";
-  if (!runpod && options.provider != "vast") {
+  const ReleaseRoute& route = ReleaseRouteOf(options.provider);
+  if (route.way != EndsItself::kByKey) {
     return refuse(absl::StrCat("no provider is called ", options.provider));
   }
   const absl::string_view base = absl::StripSuffix(options.api_base_url, "/");
@@ -132,11 +133,11 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
       kContainer,
       {{"@ROOT@",
         options.root.empty() ? "${GPUCTL_NODE_ROOT:-${HOME:-/root}/.gpuctl}" : options.root},
-       {"@ID@", runpod ? "RUNPOD_POD_ID" : "CONTAINER_ID"},
-       {"@KEY@", runpod ? "RUNPOD_API_KEY" : "CONTAINER_API_KEY"},
-       {"@METHOD@", runpod ? "POST" : "DELETE"},
-       {"@BODY@", runpod ? "\"{\\\"action\\\":\\\"terminate\\\"}\"" : ""},
-       {"@URL@", absl::StrCat(base, runpod ? "/v2/pods/$i/action" : "/api/v0/instances/$i/")},
+       {"@ID@", route.id_variable},
+       {"@KEY@", route.key_variable},
+       {"@METHOD@", route.method},
+       {"@BODY@", absl::StrCat("\"", absl::StrReplaceAll(route.body, {{"\"", "\\\""}}), "\"")},
+       {"@URL@", absl::StrCat(base, ReleasePath(route, "$i"))},
        {"@DEADLINE@", absl::StrCat(absl::ToUnixSeconds(options.deadline))},
        {"@ALLOWANCE@", absl::StrCat(allowance_s)}});
   if (script.size() > kStartScriptMaxBytes) return refuse("it is too long");

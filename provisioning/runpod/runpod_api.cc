@@ -81,6 +81,27 @@ void ReadRegistry(JsonReader& json, RunpodRegistry& registry) {
   json.Read("name", registry.name);
 }
 
+// Most refusals of GraphQL come with HTTP 200. Only its words distinguish a refusal for lack of
+// machines from a bad request.
+using Code = absl::StatusCode;
+constexpr Refusal kRefusals[] = {
+    {404, "", "", Code::kNotFound, Code::kOk},
+    {0, "", "no longer any instances available", Code::kOk, Code::kAborted},
+    {0, "", "no resources to deploy", Code::kOk, Code::kAborted},
+    {0, "", "no instances currently available", Code::kOk, Code::kAborted},
+    {0, "", "supply_constraint", Code::kOk, Code::kAborted},
+    {0, "", "bid is too low", Code::kOk, Code::kAborted},
+    {0, "", "bid too low", Code::kOk, Code::kAborted},
+    {0, "", "outbid", Code::kOk, Code::kAborted},
+    {0, "", "balance", Code::kOk, Code::kResourceExhausted},
+    {0, "", "insufficient funds", Code::kOk, Code::kResourceExhausted},
+    {0, "", "spend limit", Code::kOk, Code::kResourceExhausted},
+    {0, "UNAUTHENTICATED", "", Code::kUnauthenticated, Code::kUnauthenticated},
+    {0, "FORBIDDEN", "", Code::kPermissionDenied, Code::kPermissionDenied},
+    {0, "GRAPHQL_VALIDATION_FAILED", "", Code::kInvalidArgument, Code::kInvalidArgument},
+    {0, "BAD_USER_INPUT", "", Code::kInvalidArgument, Code::kInvalidArgument},
+};
+
 }  // namespace
 
 absl::StatusOr<std::vector<RunpodGpuType>> ParseRunpodCatalog(absl::string_view body) {
@@ -198,13 +219,9 @@ std::optional<double> RunpodPodUsdPerHour(const RunpodPod& pod) {
   return pod.cost_usd_per_hour + RunpodDiskUsdPerHour(pod.disk_gb) + mount;
 }
 
-bool IsRunpodNoCapacity(absl::string_view detail) {
-  const std::string lower = absl::AsciiStrToLower(detail);
-  for (const char* words : {"no longer any instances available", "no resources to deploy",
-                            "no instances currently available", "supply_constraint"}) {
-    if (absl::StrContains(lower, words)) return true;
-  }
-  return false;
+absl::Status StatusOfRunpodRefusal(const HttpResponse& response, const MarketError& error,
+                                   bool creating) {
+  return StatusOfRefusal(response, error, kRefusals, creating);
 }
 
 }  // namespace gpuctl

@@ -12,6 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "provisioning/http/http.h"
+#include "provisioning/market/refusals.h"
 
 namespace gpuctl {
 
@@ -112,9 +114,9 @@ double RunpodDiskUsdPerHour(int64_t disk_gb);
 // not say. A stopped pod has no container disk, and pays for its own mount alone, at twice the
 // price of a running one, whatever its "cost" says.
 std::optional<double> RunpodPodUsdPerHour(const RunpodPod& pod);
-// True when the detail of a refusal says that no machine is free. Only its words distinguish it
-// from other refusals.
-bool IsRunpodNoCapacity(absl::string_view detail);
+// Returns the status of a refusal, of the REST API as of GraphQL.
+absl::Status StatusOfRunpodRefusal(const HttpResponse& response, const MarketError& error,
+                                   bool creating);
 
 nlohmann::json RunpodCreateBody(const RunpodCreate& create);
 

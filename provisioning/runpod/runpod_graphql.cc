@@ -74,8 +74,8 @@ absl::StatusOr<std::string> ParseRunpodAccountId(absl::string_view body) {
       [](JsonReader& user, std::string& id) { user.RequireId("id", id); });
 }
 
-RunpodGraphqlError FindRunpodGraphqlError(absl::string_view body) {
-  return ParseWhatFits<RunpodGraphqlError>(body, [](JsonReader& answer, RunpodGraphqlError& found) {
+MarketError FindRunpodGraphqlError(absl::string_view body) {
+  return ParseWhatFits<MarketError>(body, [](JsonReader& answer, MarketError& found) {
     const nlohmann::json* errors = answer.Find("errors");
     if (errors == nullptr || !errors->is_array()) return;
     for (const nlohmann::json& json : *errors) {

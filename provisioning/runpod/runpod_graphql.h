@@ -32,12 +32,6 @@ struct RunpodSpotPod {
   double cost_usd_per_hour = 0;  // 0: not said
 };
 
-// The errors of an answer, in the service's own words.
-struct RunpodGraphqlError {
-  std::string message;  // of all errors; empty: there is none
-  std::string code;     // of the first one that has one
-};
-
 nlohmann::json RunpodSpotQuery(int gpu_count, bool secure);
 absl::StatusOr<std::vector<RunpodSpotType>> ParseRunpodSpotTypes(absl::string_view body);
 
@@ -50,7 +44,8 @@ absl::StatusOr<RunpodSpotPod> ParseRunpodSpotPod(absl::string_view body);
 inline constexpr char kRunpodAccountQuery[] = "query { myself { id } }";
 absl::StatusOr<std::string> ParseRunpodAccountId(absl::string_view body);
 
-RunpodGraphqlError FindRunpodGraphqlError(absl::string_view body);
+// Returns the messages of all errors in an answer, and the first code among them; empty: none.
+MarketError FindRunpodGraphqlError(absl::string_view body);
 
 }  // namespace gpuctl
 

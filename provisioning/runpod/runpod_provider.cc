@@ -58,16 +58,7 @@ std::string StartCommand(absl::string_view script) {
 }
 
 absl::Status StatusOfAnswer(const HttpResponse& response, bool creating) {
-  const std::string detail = RunpodErrorDetail(response.body);
-  const std::string said = HttpSaid(response, detail);
-  if (creating) {
-    // Only its words distinguish a refusal for lack of machines from a bad request.
-    const bool none_left = response.status == 400 && IsRunpodNoCapacity(detail);
-    return none_left ? absl::AbortedError(said) : StatusOfCreate(response.status, said);
-  }
-  // Only Runpod itself may say "gone", not a proxy in front of it.
-  if (response.status == 404 && detail.empty()) return absl::UnknownError(said);
-  return StatusOfHttp(response.status, said);
+  return StatusOfRunpodRefusal(response, {"", RunpodErrorDetail(response.body)}, creating);
 }
 
 class RunpodProvider : public Provider {
@@ -79,7 +70,7 @@ class RunpodProvider : public Provider {
   absl::string_view name() const override { return kRunpodName; }
 
   ProviderTraits traits() const override {
-    return {.self_release = true,
+    return {.ends_itself = ReleaseRouteOf(kRunpodName).way,
             .takes_image = true,
             .takes_login = true,
             .has_spot = true,

@@ -27,46 +27,17 @@ constexpr double kBidMargin = 1.05;
 // The rounding error of adding up a price and splitting it again.
 constexpr double kEpsilon = 1e-9;
 
-bool ContainsAny(absl::string_view text, std::initializer_list<absl::string_view> words) {
-  const std::string lower = absl::AsciiStrToLower(text);
-  return std::any_of(words.begin(), words.end(),
-                     [&lower](absl::string_view word) { return absl::StrContains(lower, word); });
-}
-
-std::string Said(const HttpResponse& response, const RunpodGraphqlError& error) {
-  return HttpSaid(response, error.code.empty()
-                                ? error.message
-                                : absl::StrCat(error.message, " (", error.code, ")"));
-}
-
-// Returns the error of a refusal. Most refusals come with HTTP 200.
-absl::Status StatusOfRefusal(const HttpResponse& response, const RunpodGraphqlError& error) {
-  const std::string said = Said(response, error);
-  if (error.code == "SUPPLY_CONSTRAINT" || IsRunpodNoCapacity(error.message) ||
-      ContainsAny(error.message, {"bid is too low", "bid too low", "outbid"})) {
-    return absl::AbortedError(said);
-  }
-  if (ContainsAny(error.message, {"balance", "insufficient funds", "spend limit"})) {
-    return absl::ResourceExhaustedError(said);
-  }
-  if (error.code == "UNAUTHENTICATED") return absl::UnauthenticatedError(said);
-  if (error.code == "FORBIDDEN") return absl::PermissionDeniedError(said);
-  if (error.code == "GRAPHQL_VALIDATION_FAILED" || error.code == "BAD_USER_INPUT") {
-    return absl::InvalidArgumentError(said);
-  }
-  // For any other error a pod may have been made.
-  return absl::UnknownError(said);
-}
-
 // Returns the pod that the answer to a rent names.
 absl::StatusOr<RunpodSpotPod> PodOf(const HttpResponse& response) {
-  const RunpodGraphqlError error = FindRunpodGraphqlError(response.body);
-  if (response.status / 100 != 2) return StatusOfCreate(response.status, Said(response, error));
+  const MarketError error = FindRunpodGraphqlError(response.body);
+  const absl::Status refusal = StatusOfRunpodRefusal(response, error, /*creating=*/true);
+  if (response.status / 100 != 2) return refusal;
   absl::StatusOr<RunpodSpotPod> pod = ParseRunpodSpotPod(response.body);
   if (error.message.empty()) return pod;
   // A pod may have been made beside an error.
-  if (pod.ok()) return absl::UnknownError(absl::StrCat(Said(response, error), ": pod ", pod->id));
-  return StatusOfRefusal(response, error);
+  if (pod.ok()) return absl::UnknownError(absl::StrCat(refusal.message(), ": pod ", pod->id));
+  // For an error that is not known, too.
+  return refusal;
 }
 
 void AddOffers(const Requirements& requirements, const RunpodSpotType& type, bool secure, int count,
@@ -130,11 +101,10 @@ absl::StatusOr<std::vector<Offer>> ListRunpodSpotOffers(const RestApi& api,
                                  .method = "POST",
                                  .path = kRunpodGraphqlPath,
                                  .body = RunpodSpotQuery(count, secure)}));
-      const RunpodGraphqlError error = FindRunpodGraphqlError(response.body);
-      if (response.status != 200) {
-        return Annotate(StatusOfHttp(response.status, Said(response, error)), kDoing);
+      const MarketError error = FindRunpodGraphqlError(response.body);
+      if (response.status != 200 || !error.message.empty()) {
+        return Annotate(StatusOfRunpodRefusal(response, error, /*creating=*/false), kDoing);
       }
-      if (!error.message.empty()) return Annotate(StatusOfRefusal(response, error), kDoing);
       const absl::StatusOr<std::vector<RunpodSpotType>> types = ParseRunpodSpotTypes(response.body);
       if (!types.ok()) return Annotate(types.status(), kDoing);
       for (const RunpodSpotType& type : *types) {

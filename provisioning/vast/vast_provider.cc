@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/gpu_models.h"
+#include "provisioning/market/refusals.h"
 #include "provisioning/market/registry_login.h"
 #include "provisioning/market/rent_options.h"
 #include "provisioning/market/rest_api.h"
@@ -24,11 +25,24 @@ constexpr char kBaseUrl[] = "https://console.vast.ai";
 constexpr int kPageSize = 25;
 constexpr int kMaxPages = 400;
 
-bool SaysAny(const VastReply& reply, std::initializer_list<absl::string_view> words) {
-  return std::any_of(words.begin(), words.end(), [&reply](absl::string_view word) {
-    return absl::StrContains(reply.error, word) || absl::StrContains(reply.message, word);
-  });
-}
+using Code = absl::StatusCode;
+constexpr Refusal kRefusals[] = {
+    // Vast also answers 404 to a bad key and an expired session.
+    {0, "", "auth_error", Code::kUnauthenticated, Code::kUnauthenticated},
+    {0, "", "Invalid user key", Code::kUnauthenticated, Code::kUnauthenticated},
+    {0, "", "Session expired", Code::kUnauthenticated, Code::kUnauthenticated},
+    {0, "", "insufficient_credit", Code::kResourceExhausted, Code::kResourceExhausted},
+    {0, "", "lacks credit", Code::kResourceExhausted, Code::kResourceExhausted},
+    {0, "", "spend rate", Code::kResourceExhausted, Code::kResourceExhausted},
+    {0, "", "no_such_ask", Code::kOk, Code::kAborted},
+    {0, "", "invalid_price", Code::kOk, Code::kAborted},
+    {0, "", "no_such_instance", Code::kNotFound, Code::kOk},
+    {404, "not_found", "", Code::kNotFound, Code::kOk},
+    {0, "", "deprecated_endpoint", Code::kFailedPrecondition, Code::kFailedPrecondition},
+    // Refusals with HTTP 200. These mean that nothing was made, others do not.
+    {200, "", "invalid_args", Code::kInvalidArgument, Code::kInvalidArgument},
+    {200, "", "no_ssh_key_for_vm", Code::kInvalidArgument, Code::kInvalidArgument},
+};
 
 // A running instance may show an old message.
 bool LacksItsImage(const VastInstance& row) {
@@ -118,37 +132,7 @@ std::string VastPlace(int64_t machine_id) { return absl::StrCat(kVastName, "/", 
 
 absl::Status StatusOfVastReply(const HttpResponse& response, bool creating) {
   const VastReply reply = ParseVastReply(response.body);
-  const std::string said = HttpSaid(
-      response, reply.error.empty() ? reply.message
-                                    : absl::StrCat(reply.message, reply.message.empty() ? "" : " ",
-                                                   "(", reply.error, ")"));
-  if (response.status == 429) return BusyError(said);
-  if (response.status >= 500) {
-    return creating ? absl::UnknownError(said) : absl::UnavailableError(said);
-  }
-  // Vast also answers 404 to a bad key and an expired session.
-  if (SaysAny(reply, {"auth_error", "Invalid user key", "Session expired"})) {
-    return absl::UnauthenticatedError(said);
-  }
-  if (SaysAny(reply, {"insufficient_credit", "lacks credit", "spend rate"})) {
-    return absl::ResourceExhaustedError(said);
-  }
-  if (creating && SaysAny(reply, {"no_such_ask", "invalid_price"})) {
-    return absl::AbortedError(said);
-  }
-  if (!creating && SaysAny(reply, {"no_such_instance"})) return absl::NotFoundError(said);
-  if (SaysAny(reply, {"deprecated_endpoint"})) return absl::FailedPreconditionError(said);
-  if (response.status / 100 == 2) {
-    // This is a refusal with HTTP 200. Known codes mean that nothing was made, others do not.
-    return SaysAny(reply, {"invalid_args", "no_ssh_key_for_vm"}) ? absl::InvalidArgumentError(said)
-                                                                 : absl::UnknownError(said);
-  }
-  if (creating) return StatusOfCreate(response.status, said);
-  if (response.status == 404) {
-    // Only Vast itself may say "gone".
-    return reply.error == "not_found" ? absl::NotFoundError(said) : absl::UnknownError(said);
-  }
-  return StatusOfHttp(response.status, said);
+  return StatusOfRefusal(response, {reply.error, reply.message}, kRefusals, creating);
 }
 
 absl::Status StatusOfVastChange(const HttpResponse& response, bool silence_is_success) {
@@ -171,7 +155,7 @@ VastProvider::VastProvider(std::shared_ptr<Http> http, ProviderAccess access)
     : api_(std::move(http), std::move(access), kBaseUrl, StatusOfVastReply) {}
 
 ProviderTraits VastProvider::traits() const {
-  return {.self_release = true,
+  return {.ends_itself = ReleaseRouteOf(kVastName).way,
           .takes_image = true,
           .takes_login = true,
           .has_spot = true,

@@ -121,7 +121,8 @@ def test_the_queue_shows_how_far_its_runs_are(l):
 def test_words_of_other_tools_are_named(l):
     for words, ours in ((["sbatch", "job.sh"], b"gpuctl submit"), (["download", "x"], b"gpuctl pull"),
                         (["launch", "--gres=gpu:1", "--", "true"], b"--gpus 1"),
-                        (["submit", "--array=0-5", "--", "true"], b"--sweep")):
+                        (["submit", "--array=0-5", "--", "true"], b"--sweep"),
+                        (["launch", "--resume", "x", "--", "true"], b"gpuctl resume RUN")):
         done = l.run(*words, code=2)
         assert b"; it is " in done.stderr and ours in done.stderr, done
         assert b"--yes" not in done.stderr and b"\"down\"" not in done.stderr, done
@@ -130,6 +131,19 @@ def test_words_of_other_tools_are_named(l):
             file.write("#!/bin/sh\n")
         done = l.run("launch", name, code=2)
         assert b"is a script, no run file" in done.stderr and b"-- " + program in done.stderr, done
+
+
+def test_ranges_and_dependencies_of_slurm_are_named(l):
+    done = l.run("submit", "--name", "ranged", "--host", "local", "--sweep", "i=0-5", "--no-workdir",
+                 "--", "true", code=2)
+    assert b'"0-5" is one value and no range; 0..5 stands for all' in done.stderr, done
+    out = l.run("submit", "--name", "ranged", "--host", "local", "--sweep", "i=3..5", "--no-workdir",
+                "--dry-run", "--json", "--", "true").stdout
+    assert json.loads(out)["plan"]["runs"] == 3, out
+    for word, ours in (("afterok:ranged", b"--after ranged alone"),
+                       ("afterany:ranged", b"waits for its success")):
+        done = l.run("submit", "--host", "local", "--after", word, "--no-workdir", "--", "true", code=2)
+        assert b"is Slurm's" in done.stderr and ours in done.stderr, done
 
 
 def test_a_sweep_goes_on_when_its_client_is_killed(l):
@@ -328,6 +342,49 @@ def test_results_name_the_best_run(l):
     assert b"*  scored-2" in out.stdout and b"gpuctl pull scored-2" in out.stderr, out
     assert b"no run here has a value" in l.run("queue", "scored", "--results", "--metric",
                                                "nothing").stderr
+
+
+def test_pull_brings_several_runs_each_into_its_own_directory(l):
+    script = ("echo '{\"type\":\"step\",\"step\":1,\"loss\":'$V',\"f1\":'$V'}' > $GPUCTL_METRICS; "
+              "[ $V = 3 ] || echo $V > result.txt")
+    l.run("submit", "--name", "homes", "--host", "local", "--sweep", "v=1,2,3", "--no-workdir",
+          "--artifacts", "*.txt", "--", "bash", "-c", script)
+    l.run("wait", "--batch", "homes")
+
+    def brought(folder):
+        path = os.path.join(l.work, folder, "result.txt")
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+    # One that has nothing holds no other up, and the exit code tells.
+    runs = l.json("pull", "homes-3", "homes-1", "homes-2", "homes-1", code=1)["runs"]
+    assert [run["name"] for run in runs] == ["homes-3", "homes-1", "homes-2"], runs
+    assert [run["error"] is None for run in runs] == [False, True, True], runs
+    assert runs[0]["error"]["cause"] == "nothing-to-bring", runs[0]
+    assert (brought("homes-1"), brought("homes-2")) == ("1\n", "2\n")
+    said = l.run("pull", "--batch", "homes", "--to", "all", code=1).stderr
+    assert b"2 of 3 runs came" in said and b"pull homes-3: " in said, said
+    assert (brought("all/homes-1"), brought("all/homes-2")) == ("1\n", "2\n")
+    # Whatever is no whole name of a run is a pattern, of each run.
+    l.run("pull", "homes-1", "homes-2", "res*", "--to", "some")
+    assert (brought("some/homes-1"), brought("some/homes-2")) == ("1\n", "2\n")
+    # Also of one that was launched again, under a name of which this is the beginning.
+    l.run("resume", "homes-2", "--anew")
+    runs = l.json("pull", "homes-1", "homes-2", "--to", "again")["runs"]
+    assert [run["name"] for run in runs] == ["homes-1", "homes-2-2"], runs
+    said = l.run("pull", "homes-1", "homes-", code=1).stderr
+    assert b'no file matches "homes-"' in said, said
+
+    best = l.run("pull", "--best", "homes", "--to", "best")
+    assert b"the best run of homes is homes-1" in best.stderr, best
+    assert brought("best") == "1\n"
+    best = l.json("pull", "--best", "homes", "--metric", "f1", code=1)
+    assert best["error"]["cause"] == "nothing-to-bring" and "homes-3" in best["error"]["message"], best
+    assert b"has a value of none" in l.run("pull", "--best", "homes", "--metric", "none", code=1).stderr
+    for wrong in (["--best", "homes", "homes-1"], ["--best", "homes", "--batch", "homes"],
+                  ["homes-1", "--metric", "f1"], ["homes-1", "homes-2", "--watch"],
+                  ["--best", "homes", "--goal", "most"], ["--batch", "nothing"], ["homes"]):
+        l.run("pull", *wrong, code=2)
 
 
 def test_a_machine_that_does_not_answer_leaves_its_runs_to_the_other(l):

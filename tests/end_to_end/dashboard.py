@@ -302,6 +302,27 @@ def test_the_page_needs_nothing_from_elsewhere(l):
         assert status == 200 and text == b""
 
 
+def test_checkpoints_of_a_script_that_are_not_here(l):
+    """The page tells of them, because the machine is asked; and a pull tells how far it is."""
+    l.run("launch", "-d", "--no-workdir", "--name", "script-1", "--checkpoints", "out/checkpoint-*", "--",
+          "bash", "-c", "mkdir -p out/checkpoint-5; head -c 300000000 /dev/zero > out/checkpoint-5/w.bin; "
+          "sleep 600")
+    run_id = run_named(l, "script-1")["run_id"]
+    with board_of(l) as board:
+        events = Events(board, run_id)
+        found = events.until("detail", lambda data: data.get("checkpoints_there"))
+        (there,) = found["checkpoints_there"]
+        assert (there["step"], there["path"], there["bytes"], there["here"]) == (
+            5, "work/out/checkpoint-5", 300000000, None), there
+        status, answer = board.act("pull", run_id)
+        assert status == 202, answer
+        events.until("actions", lambda data: any(
+            one["verb"] == "pull" and one["state"] == "running" and re.search(r"MB of 300", one["text"])
+            for one in data["actions"]))
+        events.until("actions", lambda data: data["actions"][-1]["state"] == "done")
+    l.run("stop", "script-1")
+
+
 def test_stop_and_pull(l):
     gate = os.path.join(l.dir, "acted.gate")
     os.mkfifo(gate)

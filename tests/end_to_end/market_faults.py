@@ -81,7 +81,7 @@ def test_a_contract_that_ends_under_a_run(w):
     (book,) = w.books()
     w.run("instances")
     w.sim.change("vast", book["id"], "contract", in_s=2 * HOUR_S)
-    told = b"(cut): its host takes it back at 20"
+    told = b"(cut): it is taken back at 20"
     shown = w.run("instances")
     assert told in shown.stderr and b"in 1h 59m" in shown.stderr, shown
     (seen,) = w.json("instances")["instances"]
@@ -139,7 +139,7 @@ def test_a_host_that_takes_back_sooner_than_its_offer_said(w):
     w.sim.release(held)
     out, err = w.finish(child)
     assert (child.returncode, out) == (0, b"here\n"), (child.returncode, err)
-    assert b"its host takes it back at 20" in err and b"is gone" not in err, err
+    assert b"it is taken back at 20" in err and b"is gone" not in err, err
     assert [(b["product"], b["alive"]) for b in w.books()] == [("9100001", False),
                                                               ("9100002", True)], w.books()
     assert w.excluded() == ["vast/100001"], w.excluded()

@@ -669,6 +669,9 @@ def test_json_of_a_run_with_ports(l):
     line = json_check.read_strictly(child.stdout.readline())
     json_check.check_document("forward", line)
     assert line["port"] == there and line["url"].endswith(":%d" % line["local_port"]), line
+    # It is taken, by the job itself.
+    with Forward(l, "jports-2", str(there)) as forward:
+        eventually(lambda: b"NOT %d" % there in forward.said, "it says that it is another port")
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=DEADLINE_S)
     assert (child.returncode, out, err) == (0, b"", b""), (out, err)

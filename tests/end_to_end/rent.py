@@ -71,7 +71,7 @@ def test_each_bad_offer_is_followed_by_the_next(w):
     w.sim.fault("runpod", "create", "cuda_broken", after=1, error=999)
     w.sim.fault("runpod", "create", "boot_fails", after=2)
     w.sim.fault("lambda", "create", "ssh_never")
-    wanted = ["--gpu", "RTX-4090,A10", "--cost", "30", "--ssh-within-s", "2", "--", "echo", "it runs"]
+    wanted = ["--gpu", "RTX-4090,A10", "--cost", "30", "--max-price", "5", "--ssh-within-s", "2", "--", "echo", "it runs"]
     first = w.rent(*wanted, code=121)
     assert b"2 machines were paid for, $0." in first.stderr and b"HINT: " in first.stderr, first
     assert len(w.books()) == 2
@@ -127,6 +127,27 @@ def error_of(w, *args, code, **env):
     assert error["message"].encode() in done.stderr, (error, done)
     assert error["hint"] and error["hint"].encode() in done.stderr, (error, done)
     return error["message"]
+
+
+def test_offers_are_those_that_a_launch_would_take(w):
+    whole = w.json("offers", *GPU)
+    assert whole["defaults"] == [] and len({one["provider"] for one in whole["offers"]}) > 1, whole
+    w.run("config", "set", "max_price", "0.31")
+    w.run("config", "set", "provider", "vast")
+    cut = w.json("offers", *GPU)
+    assert cut["offers"] == [one for one in whole["offers"] if one["provider"] == "vast" and
+                             one["price_usd_per_hour"] <= 0.31] != [], cut
+    assert [one["key"] for one in cut["defaults"]] == ["resources.provider", "resources.max_price"], cut
+    said = w.run("offers", *GPU).stderr
+    assert b"only what launch would take: resources.max_price 0.31, from " in said, said
+    own = w.json("offers", "--max-price", "9", "--provider", "runpod", *GPU)
+    assert own["defaults"] == [] and {one["provider"] for one in own["offers"]} == {"runpod"}, own
+    # A default that is no market leaves all of them.
+    w.run("config", "set", "provider", "local")
+    w.run("config", "unset", "max_price")
+    assert w.json("offers", *GPU) == whole
+    # Without --gpu, how to see machines with more of them.
+    assert b"gpuctl offers --gpu H100:8" in w.run("offers", "--max-price", "9").stderr
 
 
 def test_nothing_in_stock(w):
@@ -494,7 +515,7 @@ def test_no_offer_costs_more_than_was_agreed(w):
     for item in VAST_OFFERS["RTX 4090"][1:]:
         w.sim.price(service="vast", item=item, usd_per_hour=20)
     w.sim.fault("vast", "create", "offer_gone")
-    done = w.rent("--provider", "vast", *GPU, "--", "true", code=121)
+    done = w.rent("--provider", "vast", *GPU, "--max-price", "30", "--", "true", code=121)
     assert b"left out" in done.stderr and b"the agreed $" in done.stderr, done
     assert len(w.creates("vast")) == 1 and w.alive() == []
 
@@ -560,8 +581,11 @@ def test_an_idle_machine_is_used_again(w):
     done = w.rent("--name", "larger-1", "--gpu", "80GB", "--", "true")
     assert b"rented and idle" not in done.stderr and len(w.alive()) == 2, done
     w.run("down", "-y", "larger-1")
-    # The agreed cost, that of a cheaper offer, pays for it, too.
-    done = w.rent("--name", "small-1", "--gpu", "16GB..24GB", "--time", "1h", "--", "true")
+    # One that costs twice as much as the cheapest offer is not taken by itself.
+    plan = w.json("launch", "--dry-run", "--no-workdir", "--gpu", "16GB..24GB", "--run", "true")["plan"]
+    assert not plan["idle"] and plan["max_price_usd_per_hour"] < row["price_usd_per_hour"], plan
+    done = w.rent("--name", "small-1", "--gpu", "16GB..24GB", "--time", "1h", "--max-price", "1", "--",
+                  "true")
     assert b"rented and idle" in done.stderr and len(w.alive()) == 1, done
     # So does a job while it is busy, and a job that requests its own machine.
     w.rent("-d", "--name", "busy-1", *GPU, "--", "bash", "-c", "read line < " + gate)
@@ -610,7 +634,8 @@ def test_an_idle_machine_is_used_when_nothing_is_on_offer(w):
     (run,) = w.json("ps", "-a")["runs"]
     assert plan["price_usd_per_hour"] == run["lease"]["usd_per_hour"] > 0, plan
     done = w.run("launch", "--dry-run", "--no-workdir", *GPU, "--", "true")
-    assert b"rented and idle; nothing that fits is on offer" in done.stdout, done
+    assert b"rented and idle: it bills now" in done.stdout, done
+    assert b"nothing else that fits is on offer" in done.stdout, done
     done = w.rent("--name", "second-1", *GPU, "--", "echo", "there")
     assert done.stdout == b"there\n" and b"rented and idle" in done.stderr, done
     # A machine is not reused when it does not fit, costs too much, is not wanted, or is busy.
@@ -654,7 +679,7 @@ def test_nobody_is_asked_without_a_terminal(w):
     w.run("launch", "--no-workdir", *GPU, "--json", "--", "true", code=2)
     terminal = Terminal(w, "launch", "--no-workdir", *GPU, "--", "true")
     terminal.until(b"[y/N]")
-    for part in (b"RTX-4090", b"at vast", b"per hour", b"running time"):
+    for part in (b"RTX-4090", b"at vast", b"per hour", b"limits    running   1d 0h"):
         assert part in terminal.text, (part, terminal.text)
     terminal.type(b"n\n")
     assert terminal.finish() == 1

@@ -593,6 +593,17 @@ def test_pull_keeps_times_and_says_what_modes_it_drops(l):
     assert info.st_mtime_ns == 1500000000 * 10**9 and info.st_mode & 0o7777 == 0o755, info
 
 
+def test_the_host_local_is_this_computer(l):
+    assert l.run("launch", "--no-workdir", "--host", "local", "--", "echo", "here").stdout == b"here\n"
+    plan = l.json("launch", "--no-workdir", "--host", "local", "--dry-run", "--run", "true")["plan"]
+    assert (plan["provider"], plan["node"]) == ("local", "local"), plan
+    plan = l.json("launch", "--no-workdir", "--host", "local", "--provider", "ssh", "--dry-run", "--run",
+                  "true")["plan"]
+    assert plan["provider"] == "ssh" and "@local:" in plan["node"], plan
+    done = l.run("launch", "--no-workdir", "--host", "local", "-p", "22", "--", "true", code=2)
+    assert b"--host local is this computer" in done.stderr, done
+
+
 def test_pull_of_a_scripts_checkpoints(l):
     gate = os.path.join(l.dir, "foreign.gate")
     os.mkfifo(gate)
@@ -639,6 +650,75 @@ def test_pull_of_a_scripts_checkpoints(l):
     assert b"is something else" in done.stderr, done.stderr
     with open(os.path.join(home, "checkpoint-1/weights")) as file:
         assert file.read() == "mine"
+
+
+# Saves a checkpoint of which nothing proves that it is whole when it is stopped, and ends with a
+# code of its own. With a checkpoint to begin with it says so and ends.
+SAVES_AT_SIGTERM = """
+import os, signal, sys, time
+code, wait, damage = int(sys.argv[1]), float(sys.argv[2]), len(sys.argv) > 3
+start = os.environ.get("GPUCTL_RESUME_FROM")
+if start:
+    with open(os.path.join(start, "state")) as file:
+        print("going on from", file.read())
+    sys.exit(0)
+def save(number, frame):
+    time.sleep(wait)
+    os.makedirs("out/checkpoint-7")
+    with open("out/checkpoint-7/state", "w") as file:
+        file.write("step 7")
+    if damage:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.exit(code)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def stop_saver(l, name, *command):
+    """Launches a job that saves when it is stopped, and stops it."""
+    l.run("launch", "-d", "--no-workdir", "--name", name, "--checkpoints", "out/checkpoint-*", "--",
+          *command)
+    logs = l.start("logs", "-f", name)
+    assert logs.stdout.readline() == b"ready\n"
+    l.run("stop", name)
+    logs.communicate(timeout=DEADLINE_S)
+
+
+def test_what_a_stopped_script_saved_is_pulled_and_resumed(l):
+    for name, code, command in [
+            ("exits", 143, ["python3", "-c", SAVES_AT_SIGTERM, "143", "0"]),
+            ("fails", 1, ["python3", "-c", SAVES_AT_SIGTERM, "1", "0"]),
+            # A trap runs when the command before it has ended, which SIGTERM reaches, too.
+            ("trap", 143, ["bash", "-c", "trap 'exit 143' TERM; python3 -c \"$0\" 0 0; true",
+                           SAVES_AT_SIGTERM]),
+            # SIGTERM ends this shell at once, and the script saves without it.
+            ("shell", 143, ["bash", "-c", "python3 -c \"$0\" 0 2; echo over", SAVES_AT_SIGTERM])]:
+        stop_saver(l, name, *command)
+        run = l.json("wait", name + "-1", code=code)["runs"][0]
+        assert run["job_exit_code"] == code and run["status"] == "stopped", run
+        pulled = l.json("pull", name + "-1")
+        assert [each["step"] for each in pulled["checkpoints"]] == [7], (name, pulled)
+        out = l.run("resume", name + "-1").stdout
+        assert b"going on from step 7\n" in out, (name, out)
+
+
+def test_a_checkpoint_that_may_be_torn_can_be_resumed_by_name(l):
+    stop_saver(l, "torn", "python3", "-c", SAVES_AT_SIGTERM, "0", "0", "damage")
+    said = l.run("pull", "torn-1", code=1).stderr.decode()
+    assert "out/checkpoint-7 matches the patterns" in said, said
+    refused = l.run("resume", "torn-1", code=1).stderr.decode()
+    assert "--from PATH begins with any checkpoint here" in refused, refused
+    # The commands of the hint, as they stand there.
+    hint = said[said.index("HINT: ") + 6:]
+    assert hint == ("gpuctl pull torn-1 'out/checkpoint-7/**' brings it as it is, and gpuctl resume "
+                    "torn-1 --from torn-1/out/checkpoint-7 goes on from that\n"), hint
+    l.run("pull", "torn-1", "out/checkpoint-7/**")
+    out = l.run("resume", "torn-1", "--from", "torn-1/out/checkpoint-7").stdout
+    assert b"going on from step 7\n" in out, out
+    missing = l.run("resume", "torn-1", "--from", "torn-1/nowhere", code=2).stderr
+    assert b"--from: there is no torn-1/nowhere" in missing, missing
 
 
 # Publishes a checkpoint as the trainer does.

@@ -92,6 +92,11 @@ def test_each_time_starts_one_run(l):
     l.run("keep")
     assert len(ran(l)) == 2 and batch(l, "nightly")["over"]
     assert l.json("queue")["batches"] == []
+    # One that ended goes on when it is submitted again.
+    again = l.run("submit", "--name", "nightly", "--every", "0 5 * * *", *job(l))
+    assert b"nightly goes on" in again.stderr, again.stderr
+    assert not batch(l, "nightly")["over"]
+    l.run("cancel", "nightly")
 
 
 def test_never_two_at_once_unless_allowed(l):

@@ -6,7 +6,7 @@
 import os
 
 from rent_world import open_gate, run_tests
-from runs import wait_until
+from runs import Terminal, wait_until
 
 GPU = ("--gpu", "RTX4090", "--provider", "vast", "--time", "1h")
 
@@ -87,6 +87,40 @@ def test_down_ends_no_machine_under_other_runs(w):
     assert b"no run is live, and 1 machine is rented" in done.stderr, done
     w.run("down", "-y", "--force", "goes-1")
     assert w.alive() == [], w.alive()
+
+
+def test_down_asks_once_and_names_all_its_runs(w):
+    gates = [os.path.join(w.dir, name) for name in ("one.gate", "two.gate")]
+    for gate in gates:
+        os.mkfifo(gate)
+    w.rent("-d", "--name", "one-1", "--gpu", "H100:8", "--gpus", "2", "--checkpoints", "step-*", "--",
+           "bash", "-c", "trap 'mkdir step-2; echo 2 > step-2/w; exit 143' TERM; mkdir step-1; "
+           "echo '{}' > step-1/w.json; read line < " + gates[0])
+    w.run("launch", "-d", "--no-workdir", "--name", "two-1", "--on", "@last", "--gpus", "2", "--",
+          "bash", "-c", "read line < " + gates[1])
+    wait_until(lambda: b"step 1" in w.run("pull", "one-1", "--checkpoint", "2", code=1).stderr or
+               b"step-1" in w.run("pull", "one-1", "--checkpoint", "2", code=1).stderr,
+               "the node lists the checkpoint")
+    terminal = Terminal(w, "down", "one-1", "two-1")
+    terminal.until(b"[y/N]")
+    text = b" ".join(terminal.text.split())
+    assert b"and stop one-1, two-1? Not at home, and lost then: one-1: 1 checkpoint" in text, text
+    assert b"so is what they save as they stop. [y/N]" in text, text
+    terminal.type(b"y\n")
+    assert terminal.finish() == 0
+    assert terminal.text.count(b"[y/N]") == 1, terminal.text
+    assert b"lost with the machine: one-1: 1 checkpoint" in terminal.text, terminal.text
+    assert b"work/step-2" in terminal.text, terminal.text
+    assert w.alive() == [], w.alive()
+    # Of a machine without a live run, too.
+    w.rent("--name", "ended-1", "--artifacts", "out.txt", *GPU, "--", "bash", "-c", "echo 1 > out.txt")
+    terminal = Terminal(w, "down", "ended-1")
+    terminal.until(b"[y/N]")
+    text = b" ".join(terminal.text.split())
+    assert b" of ended-1? Not at home, and lost then: ended-1: 1 file" in text, text
+    terminal.type(b"n\n")
+    assert terminal.finish() == 1 and len(w.alive()) == 1, terminal.text
+    w.run("down", "-y", "--force", "ended-1")
 
 
 def test_a_share_of_no_machine_rents_none(w):

@@ -56,6 +56,10 @@ def test_the_file_of_a_preflight_is_launched(w):
     # Nothing ran and nothing is listed; the rows are there for the launch.
     assert w.json("ps", "-a")["runs"] == [] and w.creates() == []
     write(run_file, json.dumps(spec))
+    # The GPU of the defaults for launches counts.
+    said = w.run("preflight", run_file, GPUCTL_GPU="L4").stderr
+    assert b"resources.gpu L4, from GPUCTL_GPU" in said, said
+    assert w.json("preflight", run_file, GPUCTL_GPU="L4")["gpu"]["name"] == "L4"
     done = launch(w, run_file, "tuned-1", "--provider", "local")
     assert b"preparing" not in done.stderr, done
     # Whatever would fail there fails here.

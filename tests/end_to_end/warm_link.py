@@ -237,6 +237,21 @@ def test_a_holder_that_freezes_in_a_call(l):
             execute(l, "stops", "true")
 
 
+def test_a_holder_that_freezes_in_a_command_is_woken(l):
+    """The command may have run already, so no other connection runs it again."""
+    with machine(l, "woken"):
+        pid = a_link(l)["pid"]
+        count = os.path.join(work_of(l, "woken"), "count")
+        child = l.start("exec", "woken", "--", "sh", "-c", "echo once >> count; echo began; sleep 3; echo end")
+        assert child.stdout.readline() == b"began\n"
+        os.kill(pid, signal.SIGSTOP)
+        begin = time.monotonic()
+        out, err = child.communicate(timeout=DEADLINE_S)
+        assert (child.returncode, out) == (0, b"end\n"), (child.returncode, out, err)
+        check_passed("past one that froze in a command", time.monotonic() - begin, 3)
+        assert read(count) == "once\n", read(count)
+
+
 def test_a_killed_holder_in_seeded_rounds(l):
     rng = random.Random(SEED)
     rounds = int(os.environ.get("GPUCTL_TEST_ROUNDS", "25"))

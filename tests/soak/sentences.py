@@ -199,8 +199,8 @@ class Sentences:
         (LABEL + " at " + MARKET + " is not settled yet: reap again in two minutes", is_so),
         ("something was asked for as " + LABEL + " at .*", is_so),
         ("no leaks", no_leak),
-        ("nothing bills|no machine bills", nothing_bills),
-        ("nothing of this gpuctl bills", nothing_of_ours),
+        ("(?:nothing|no machine) bills at .*", nothing_bills),
+        ("nothing of this gpuctl bills at .*", nothing_of_ours),
         ("the ledger knows nothing that is rented", nothing_in_ledger),
         ("nothing is rented, by the ledger.*", nothing_in_ledger),
         ("what bills is over for the ledger: gpuctl reap ends it", nothing_in_ledger),
@@ -225,7 +225,7 @@ class Sentences:
         (r"[\w-]+ never started: its launch ended before the node had accepted it", is_so),
         (r"[\w-]+ (?:is over|lost|exited|was stopped|was taken for lost|finished|failed|ended|stopped).*",
          is_so),
-        (r"not at home, and gone with the machine: .*", is_so),
+        (r"not at home, and lost with the machine: .*", is_so),
     )
 
     def check_table(self, out):

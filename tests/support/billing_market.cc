@@ -127,6 +127,7 @@ absl::StatusOr<Instance> BillingMarket::Answer(absl::string_view label) {
   }
   if (how == Create::kLostAndNot) return lost;
   const InstanceId id = account_->Add(std::string(label));
+  if (market_traits.expiry.at_create) SetExpiry(id, rented_with.expires_at);
   if (dearer_by != 1) account_->SetPrice(id, 2.0 * dearer_by);
   if (how == Create::kLostAndTwice) account_->Add(std::string(label));
   if (how != Create::kAnswers) return lost;
@@ -184,6 +185,22 @@ absl::StatusOr<std::vector<Instance>> BillingMarket::ListInstances() {
   }
   Hook("list", true);
   return instances;
+}
+
+bool BillingMarket::SetExpiry(const InstanceId& id, absl::Time expires_at) {
+  MutexLock lock(account_->mutex_);
+  const auto found = account_->machines_.find(id);
+  if (found == account_->machines_.end() || found->second.end <= clock_.Now()) return false;
+  const bool infinite = expires_at == absl::InfiniteFuture();
+  found->second.end = expires_at;
+  found->second.instance.ends_ms = infinite ? 0 : absl::ToUnixMillis(expires_at);
+  return true;
+}
+
+absl::Status BillingMarket::MoveExpiry(const InstanceId& id, absl::Time expires_at) {
+  if (!market_traits.expiry.can_move) return Provider::MoveExpiry(id, expires_at);
+  if (SetExpiry(id, expires_at)) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("move the end of ", id, ": not there"));
 }
 
 absl::Status BillingMarket::Terminate(const InstanceId& id) {

@@ -97,6 +97,7 @@ class BillingMarket : public Provider {
   absl::StatusOr<Instance> Describe(const InstanceId& id) override;
   absl::StatusOr<std::vector<Instance>> ListInstances() override;
   absl::Status Terminate(const InstanceId& id) override;
+  absl::Status MoveExpiry(const InstanceId& id, absl::Time expires_at) override;
   absl::StatusOr<std::map<InstanceId, double>> ListTrafficCharges(int64_t from_ms,
                                                                   int64_t to_ms) override {
     (void)from_ms, (void)to_ms;
@@ -112,6 +113,7 @@ class BillingMarket : public Provider {
     if (hook) hook(call, done);
   }
   absl::StatusOr<Instance> Answer(absl::string_view label);
+  bool SetExpiry(const InstanceId& id, absl::Time expires_at);
   absl::StatusOr<Instance> LookUp(const InstanceId& id);
   Instance Show(const BillingAccount::Machine& machine);
 

@@ -192,6 +192,13 @@ export class Detail {
     for (const told of series ? series.checkpoints : []) {
       rows.set(`step ${told.step}`, { step: told.step, made: told.time_ms, here: null });
     }
+    for (const there of run.checkpoints_there || []) {
+      const key = there.step === null ? there.here || `there ${there.path}` : `step ${there.step}`;
+      const row = rows.get(key) || { step: there.step, made: null, here: null };
+      row.made = row.made || Date.parse(there.made);
+      row.there = `${there.path.replace(/^(work|ckpt)\//, '')} (${bytes(there.bytes)})`;
+      rows.set(key, row);
+    }
     for (const here of run.checkpoints_here || []) {
       const key = here.step === null ? here.path : `step ${here.step}`;
       const row = rows.get(key) || { step: here.step, made: null };
@@ -205,7 +212,7 @@ export class Detail {
     setAttribute(this.noCheckpoints, 'hidden', sorted.length > 0);
     setAttribute(this.checkpointTable, 'hidden', sorted.length === 0);
     replace(this.checkpointBody, sorted.map((row) => h('tr', {}, h('th', { scope: 'row', text: row.step === null ? '–' : whole(row.step) }),
-      h('td', { text: row.made ? clock(row.made) : '–' }), h('td', { class: 'path', text: row.here || 'not pulled' }))));
+      h('td', { text: row.made ? clock(row.made) : '–' }), h('td', { class: 'path', text: row.here || `not pulled${row.there ? `: ${row.there}` : ''}` }))));
   }
 
   showLog(series) {

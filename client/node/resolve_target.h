@@ -1,12 +1,11 @@
 // Finds the node that the user names.
-#ifndef GPUCTL_CLIENT_LAUNCH_RESOLVE_TARGET_H_
-#define GPUCTL_CLIENT_LAUNCH_RESOLVE_TARGET_H_
+#ifndef GPUCTL_CLIENT_NODE_RESOLVE_TARGET_H_
+#define GPUCTL_CLIENT_NODE_RESOLVE_TARGET_H_
 
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "client/base/node_target.h"
-#include "client/spec/run_spec.h"
 
 namespace gpuctl {
 
@@ -27,4 +26,4 @@ std::string ExpandProxyCommand(const std::string& command, const NodeTarget& tar
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_LAUNCH_RESOLVE_TARGET_H_
+#endif  // GPUCTL_CLIENT_NODE_RESOLVE_TARGET_H_

@@ -1,4 +1,4 @@
-#include "client/launch/resolve_target.h"
+#include "client/node/resolve_target.h"
 
 #include <unistd.h>
 
@@ -10,12 +10,16 @@
 #include "client/base/exit_codes.h"
 #include "client/base/run_program.h"
 #include "client/node/ssh_config.h"
+#include "client/spec/run_spec.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
+
+// The name of this computer as a machine, also in `submit --host local`.
+constexpr char kThisComputer[] = "local";
 
 // Resolves the host with the user's own ssh configuration, as ssh itself does.
 absl::StatusOr<SshHost> ResolveHost(const TargetFlags& flags) {
@@ -43,7 +47,7 @@ absl::StatusOr<SshHost> ResolveHost(const TargetFlags& flags) {
   return ParseSshConfig(text, home == nullptr ? "" : home);
 }
 
-absl::Status CheckFlags(const TargetFlags& flags) {
+absl::Status CheckTargetFlags(const TargetFlags& flags) {
   if (!flags.provider.empty()) {
     if (absl::Status status = CheckProviderName(flags.provider); !status.ok()) {
       return WithHint(status, "--provider local, or --host USER@HOST");
@@ -57,7 +61,11 @@ absl::Status CheckFlags(const TargetFlags& flags) {
   if (flags.provider == "ssh" && flags.host.empty()) {
     return UsageError("provider ssh needs a machine", "add --host USER@HOST");
   }
-  if (flags.provider == "local" && !flags.host.empty()) {
+  if (flags.host == kThisComputer && (!flags.identity.empty() || flags.port != 0)) {
+    return UsageError("--host local is this computer, and takes no -i and -p",
+                      "--provider ssh --host local is a machine of that name");
+  }
+  if (flags.provider == "local" && !flags.host.empty() && flags.host != kThisComputer) {
     return UsageError("provider local is this machine and takes no --host",
                       "leave --provider away to use the host");
   }
@@ -102,10 +110,10 @@ std::string ExpandProxyCommand(const std::string& command, const NodeTarget& tar
 }
 
 absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags) {
-  RETURN_IF_ERROR(CheckFlags(flags));
+  RETURN_IF_ERROR(CheckTargetFlags(flags));
   NodeTarget target;
   if (const char* root = std::getenv("GPUCTL_NODE_ROOT"); root != nullptr) target.root = root;
-  if (flags.host.empty()) {
+  if (flags.host.empty() || (flags.host == kThisComputer && flags.provider != "ssh")) {
     target.provider = "local";
     target.name = "local";
     return target;

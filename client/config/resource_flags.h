@@ -1,6 +1,6 @@
 // The flags for a run file's resources: the machine to rent, and its price.
-#ifndef GPUCTL_CLIENT_LAUNCH_RESOURCE_FLAGS_H_
-#define GPUCTL_CLIENT_LAUNCH_RESOURCE_FLAGS_H_
+#ifndef GPUCTL_CLIENT_CONFIG_RESOURCE_FLAGS_H_
+#define GPUCTL_CLIENT_CONFIG_RESOURCE_FLAGS_H_
 
 #include <string>
 #include <vector>
@@ -23,9 +23,12 @@ struct ResourceFlags {
 // Adds the flags to `set`. `image`: true when the verb takes a container image.
 void AddResourceFlags(FlagSet& set, const std::string& group, bool image, ResourceFlags& flags);
 
+// Notes in spec.flagged which fields the flags have, so that no setting takes their place.
+void NoteResourceFlags(const ResourceFlags& flags, RunSpec& spec);
+
 // Applies the flags to `spec`. INVALID_ARGUMENT names the wrong flag.
 absl::Status ApplyResourceFlags(const ResourceFlags& flags, const std::string& verb, RunSpec& spec);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_LAUNCH_RESOURCE_FLAGS_H_
+#endif  // GPUCTL_CLIENT_CONFIG_RESOURCE_FLAGS_H_

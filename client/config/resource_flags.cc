@@ -1,4 +1,6 @@
-#include "client/launch/resource_flags.h"
+#include "client/config/resource_flags.h"
+
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -38,6 +40,21 @@ void AddResourceFlags(FlagSet& set, const std::string& group, bool image, Resour
     set.Option("--registry", flags.registry,
                "USER:SECRET[@SERVER]: login for a private image; SECRET names the password")
         .Group(group);
+  }
+}
+
+void NoteResourceFlags(const ResourceFlags& flags, RunSpec& spec) {
+  const std::pair<const char*, bool> fields[] = {
+      {"resources.gpu", !flags.gpu.empty()},
+      {"resources.provider", !flags.providers.empty()},
+      {"resources.max_price", !flags.max_price.empty()},
+      {"resources.on_price_rise", !flags.on_price_rise.empty()},
+      {"resources.spot", flags.spot},
+      {"resources.region", !flags.regions.empty()},
+      {"resources.disk", !flags.disk.empty()},
+      {"resources.image", !flags.image.empty()}};
+  for (const auto& [field, given] : fields) {
+    if (given) spec.flagged.insert(field);
   }
 }
 

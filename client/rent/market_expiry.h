@@ -1,0 +1,32 @@
+// The time at which a market itself ends a rented machine (Expiry in
+// provisioning/market/provider.h). It comes after everything that the machine's own limits allow,
+// so that it only ends what nothing else has ended.
+#ifndef GPUCTL_CLIENT_RENT_MARKET_EXPIRY_H_
+#define GPUCTL_CLIENT_RENT_MARKET_EXPIRY_H_
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/spec/run_spec.h"
+#include "provisioning/ledger/ledger.h"
+#include "provisioning/market/provider.h"
+
+namespace gpuctl {
+
+// Returns when the market is to end a machine that bills since `since` at this price and has these
+// limits, of a run that lives for `lifetime` at most from `now` on.
+absl::Time ExpiryFor(const LeaseLimits& limits, double usd_per_hour, absl::Time since,
+                     absl::Duration lifetime, absl::Time now);
+
+// Makes sure that the market does not end the machine of `lease`, which has its new limits already,
+// before a run of `spec` that begins at `now` has had its time: moves the end where the market can,
+// and records it. `find_provider` is called when the end has to be moved. UNAVAILABLE: it ends too
+// soon, and cannot be moved.
+absl::Status Prolong(Ledger& ledger, const Lease& lease, const RunSpec& spec, absl::Time now,
+                     const std::function<absl::StatusOr<Provider*>()>& find_provider);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_RENT_MARKET_EXPIRY_H_

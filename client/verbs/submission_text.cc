@@ -1,0 +1,127 @@
+// What people and programs are told of a batch before it is submitted.
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/base/quantity.h"
+#include "client/batch/entry_spec.h"
+#include "client/batch/parameters.h"
+#include "client/launch/plan_text.h"
+#include "client/terminal/word_wrap.h"
+#include "client/verbs/batch_text.h"
+#include "client/verbs/submission.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr size_t kShownEntries = 8;
+// The width of a line's first word, as in "machines  ".
+constexpr int kIndent = 10;
+
+}  // namespace
+
+std::string Submission::DescribeSharing() const {
+  const RunSpec& spec = first().record.spec;
+  const bool same = std::all_of(sources_.begin(), sources_.end(), [&spec](const Source& source) {
+    return source.record.spec.gpus == spec.gpus;
+  });
+  if (!same) return "runs with gpus share machines, the others have one for themselves";
+  if (!spec.gpus.has_value()) return "";
+  const std::string gpus =
+      *spec.gpus == 0 ? "without a GPU"
+                      : absl::StrCat("with ", *spec.gpus, *spec.gpus == 1 ? " GPU" : " GPUs");
+  if (!batch_.rents) {
+    return absl::StrCat("runs share a machine, each ", gpus, " of its own; others wait there");
+  }
+  const int on_one = RunsOnOne();
+  if (on_one == 1) return "";
+  return absl::StrCat(on_one, " runs at once on each machine of ", RentedGpus(spec), " GPUs, each ",
+                      gpus, " of its own");
+}
+
+// Says what part of the money is for runs, and what part only for results that wait.
+void Submission::AddMoney(std::vector<std::string>& lines) const {
+  lines.push_back(absl::StrCat("price     ", FormatUsd(batch_.agreed_usd_per_hour),
+                               " per hour at most for a machine; idle ones of yours come first"));
+  const bool limited = batch_.max_cost_usd.has_value();
+  lines.push_back(absl::StrCat("cost      ", FormatUsd(MostCost()), " at most in all, ",
+                               FormatUsd(one_usd_), " at most a run",
+                               limited ? "" : "; --max-cost limits it"));
+  if (bound_salvage_usd_ <= 0) return;
+  lines.push_back(absl::StrCat(
+      limited && *batch_.max_cost_usd < bound_usd_ ? "          without --max-cost " : "          ",
+      FormatUsd(bound_usd_ - bound_salvage_usd_), " for the runs' time, ",
+      FormatUsd(bound_salvage_usd_), " only if nobody fetches results; --salvage shortens that"));
+}
+
+std::vector<std::string> Submission::Text(int columns) const {
+  const size_t count = entries_.size();
+  const std::string what =
+      schedule_.has_value()
+          ? absl::StrCat(DescribeSchedule(*schedule_), schedule_->overlap ? "" : ", one at once")
+          : absl::StrCat(count, count == 1 ? " run, " : " runs, ", "at most ", batch_.max_parallel,
+                         " at once");
+  std::vector<std::string> lines = {absl::StrCat("batch     ", batch_.name, ": ", what)};
+  for (size_t i = 0; i < count && i < kShownEntries; ++i) {
+    const Parameters& parameters = entries_[i].parameters;
+    lines.push_back(absl::StrCat("          ", entries_[i].name, parameters.empty() ? "" : "  ",
+                                 DescribeParameters(parameters)));
+  }
+  if (count > kShownEntries) {
+    lines.push_back(absl::StrCat("          and ", count - kShownEntries, " more"));
+  }
+  if (batch_.max_failures > 0) {
+    lines.push_back(absl::StrCat("          no more start after ", batch_.max_failures,
+                                 batch_.max_failures == 1 ? " failed run" : " failed runs"));
+  }
+  std::vector<std::string> machines;
+  for (const BatchHost& host : hosts_) machines.push_back(host.target_name);
+  if (!machines.empty()) {
+    lines.push_back(absl::StrCat("machines  ", absl::StrJoin(machines, ", ")));
+  }
+  if (const std::string sharing = DescribeSharing(); !sharing.empty()) {
+    lines.push_back(absl::StrCat("sharing   ", sharing));
+  }
+  if (batch_.rents) AddMoney(lines);
+  std::vector<std::string> wrapped;
+  for (const std::string& line : lines) {
+    for (std::string& part : WrapAtWords(line, columns, kIndent)) {
+      wrapped.push_back(std::move(part));
+    }
+  }
+  wrapped.push_back("each run:");
+  const int inner = columns > 2 ? columns - 2 : columns;
+  for (const std::string& line : PlanText(first().plan, inner, PlanOf::kEachOfBatch)) {
+    wrapped.push_back(absl::StrCat("  ", line));
+  }
+  return wrapped;
+}
+
+nlohmann::ordered_json Submission::ToJson() const {
+  nlohmann::ordered_json plan = {{"batch", batch_.name},
+                                 {"runs", entries_.size()},
+                                 {"digest", batch_.digest},
+                                 {"max_parallel", batch_.max_parallel},
+                                 {"max_failures", batch_.max_failures},
+                                 {"runs_on_one_machine", batch_.rents ? RunsOnOne() : 1},
+                                 {"rents", batch_.rents}};
+  plan["every"] = schedule_.has_value() ? nlohmann::ordered_json(schedule_->cron) : nullptr;
+  plan["next"] =
+      schedule_.has_value() ? nlohmann::ordered_json(FormatRfc3339(schedule_->next_ms)) : nullptr;
+  plan["cost_usd"] = batch_.rents ? nlohmann::ordered_json(MostCost()) : nullptr;
+  plan["salvage_cost_usd"] = batch_.rents ? nlohmann::ordered_json(bound_salvage_usd_) : nullptr;
+  plan["each_cost_usd"] = batch_.rents ? nlohmann::ordered_json(one_usd_) : nullptr;
+  plan["max_price_usd_per_hour"] =
+      batch_.rents ? nlohmann::ordered_json(batch_.agreed_usd_per_hour) : nullptr;
+  plan["nodes"] = nlohmann::ordered_json::array();
+  for (const BatchHost& host : hosts_) plan["nodes"].push_back(host.target_name);
+  plan["entries"] = nlohmann::ordered_json::array();
+  for (const Entry& entry : entries_) {
+    plan["entries"].push_back(
+        {{"entry", entry.name}, {"parameters", ParametersToJson(entry.parameters)}});
+  }
+  plan["each"] = PlanToJson(first().plan, PlanOf::kEachOfBatch);
+  return plan;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,39 @@
+// How a rented instance ends its own bill, for each market. The script that it runs at boot and the
+// agent that takes over from it read this one table.
+#ifndef GPUCTL_COMMON_RELEASE_RELEASE_ROUTE_H_
+#define GPUCTL_COMMON_RELEASE_RELEASE_ROUTE_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+enum class EndsItself {
+  kNo,          // only a key of the account ends it
+  kByKey,       // the market gives the instance a key that can end it
+  kByExit,      // the bill ends when the command of its create ends
+  kByShutdown,  // the bill ends when its system shuts down
+};
+
+struct ReleaseRoute {
+  absl::string_view market;  // as in Provider::name: "runpod"
+  EndsItself way = EndsItself::kNo;
+  // For kByKey: the variables of the instance's environment with its id and its key, and the
+  // request that ends it, with the key as bearer. "{id}" in the path stands for the id.
+  absl::string_view id_variable;
+  absl::string_view key_variable;
+  absl::string_view method;
+  absl::string_view path;
+  absl::string_view body;  // JSON; empty: none
+};
+
+// Returns the market's row, kNo for a market without one.
+const ReleaseRoute& ReleaseRouteOf(absl::string_view market);
+
+// Returns the path of the request that ends `id`, which is not escaped.
+std::string ReleasePath(const ReleaseRoute& route, absl::string_view id);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_COMMON_RELEASE_RELEASE_ROUTE_H_
