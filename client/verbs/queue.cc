@@ -47,7 +47,8 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   VerbParser parser(
       context, "queue [BATCH...] [FLAGS]",
       "Lists the batches, or the runs of some, and why those wait that wait. Asks the\n"
-      "machines first, and starts what can start now.",
+      "machines first, and starts what can start now: for a batch that rents, this may\n"
+      "rent, and says so. --offline starts nothing.",
       "  gpuctl queue\n"
       "  gpuctl queue sweep\n"
       "  gpuctl queue sweep --results --metric eval_loss");
