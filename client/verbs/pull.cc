@@ -379,13 +379,15 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
     RETURN_IF_ERROR(ListThere(context, row));
     return kExitOk;
   }
+  const std::string again = CommandFor(row, flags.request);
   if (flags.request.own_directory) flags.request.to = absl::StrCat("./", row.name);
+  // Also a directory of the run's name elsewhere: keep brings them there.
+  flags.request.own_directory |= BaseName(flags.request.to) == row.name;
   PullResults pulled;
   if (flags.watch) {
     RETURN_IF_ERROR(WatchPull(context, *store, row, flags, keep, pulled));
   } else {
-    RETURN_IF_ERROR(
-        PullOne(context, *store, row, flags.request, CommandFor(row, flags.request), pulled));
+    RETURN_IF_ERROR(PullOne(context, *store, row, flags.request, again, pulled));
   }
   if (context.json()) context.PrintJson(ToJson(row, flags.request, pulled));
   return kExitOk;
