@@ -583,6 +583,7 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   RETURN_IF_ERROR(CheckNoBatch(context, references,
                                "gpuctl cancel --running $ ends its runs; gpuctl instances lists "
                                "what bills, gpuctl down --all ends all of it"));
+  RETURN_IF_ERROR(CheckStarted(context, references));
   Down down(context, *store, yes || force, force);
   ASSIGN_OR_RETURN(Plan plan, down.MakePlan(references, all));
   // End the bills first, so that a user's own machine that does not answer does not delay that.

@@ -286,6 +286,7 @@ absl::StatusOr<std::vector<RunRow>> RunsOfArguments(CommandContext& context, Run
   RETURN_IF_ERROR(CheckNoBatch(
       context, flags.arguments,
       "gpuctl pull --best $ brings the best one's results, gpuctl pull --batch $ those of all"));
+  RETURN_IF_ERROR(CheckStarted(context, flags.arguments));
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, store, flags.arguments));
   std::vector<RunRow> once;
   for (RunRow& row : rows) {

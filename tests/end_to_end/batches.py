@@ -98,7 +98,7 @@ def test_a_batch_is_not_taken_for_its_newest_run(l):
           "true")
     done = l.run("wait", "--batch", "many")
     assert b"gpuctl queue many --results" in done.stderr, done
-    for verb in ("wait", "stop", "pull", "metrics", "down"):
+    for verb in ("wait", "stop", "pull", "metrics", "down", "logs", "attach", "show"):
         done = l.run(verb, "many", code=2)
         assert b"many is a batch of several runs" in done.stderr and b"HINT: gpuctl " in done.stderr, done
         assert b"many" in done.stderr.split(b"HINT: ")[1], done
@@ -253,6 +253,35 @@ def test_cancel_takes_out_what_waits_and_with_running_the_rest(l):
     l.run("cancel", "nobody", code=2)
     # By its own stop a run is cancelled, too.
     assert b"off " not in l.run("queue").stdout and b"off " in l.run("queue", "-a").stdout
+
+
+def test_one_that_has_not_started_answers_to_its_name(l):
+    l.run("submit", "--name", "turn", "--host", "local", "--sweep", "v=" + ",".join(str(i + 1) for i in range(11)),
+          *gated_job(l, "turn.ran"))
+    for verb in ("logs", "attach", "show", "pull", "metrics", "down"):
+        # turn-1 is no beginning of turn-10 here, nor the other way round.
+        done = l.run(verb, "turn-10", code=1)
+        assert b"turn-10 waits in its batch" in done.stderr, done
+        assert b"gpuctl wait turn-10" in done.stderr, done
+    done = l.run("stop", "turn-3", "turn-4")
+    assert b"turn-3 did not start: cancelled by you" in done.stderr, done
+    assert [e["state"] for e in batch(l, "turn")["entries"]][:4] == [
+        "running", "waiting", "cancelled", "cancelled"]
+    assert b"turn-3 did not start" in l.run("logs", "turn-3", code=1).stderr
+    stopped = l.json("stop", "turn-5")
+    assert stopped["runs"] == [] and stopped["entries"][0]["state"] == "cancelled", stopped
+    # A wrong name beside it cancels nothing.
+    l.run("stop", "turn-6", "nobody", code=2)
+    assert batch(l, "turn")["entries"][5]["state"] == "waiting"
+    l.run("wait", "turn-2", "--timeout", "100ms", code=124)
+    child = l.start("wait", "turn-2", "turn-3")
+    open(os.path.join(l.dir, "go"), "w", encoding="utf-8").close()
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == 1 and b"turn-2 exited with code 0" in errors, errors
+    assert b"turn-3 did not start: cancelled by you" in errors, errors
+    check_ran = [what for what, value, _ in notes(l, "turn.ran") if value == "1"]
+    assert check_ran == ["begin", "end"], notes(l, "turn.ran")
+    l.run("cancel", "turn", "--running")
 
 
 def test_what_comes_after_another_waits_for_its_success(l):
