@@ -311,6 +311,23 @@ def test_down_and_reap_on_a_disk_without_room(w):
     assert w.json("instances")["instances"] == []
 
 
+def test_down_says_lost_only_of_what_is_lost(w):
+    job = "for i in 1 2 3 4; do mkdir step-$i; echo $i > step-$i/w; done"
+    named = ["--checkpoints", "step-*", "--", "bash", "-c", job]
+    w.rent("--provider", "vast", *GPU, "--name", "one", *named)
+    w.run("launch", "--no-workdir", "--name", "two", "--on", "one-1", "--gpus", "0", *named)
+    done = w.run("down", "one-1", "two-1", "-y", code=1)
+    assert b"lost" not in done.stderr and b"stays, and bills on" in done.stderr, done
+    hint = done.stderr.split(b"HINT: ")[1]
+    assert b"gpuctl pull one-1" in hint and b"gpuctl pull two-1" in hint, done
+    w.run("pull", "one-1", "two-1")
+    done = w.run("down", "one-1", "two-1", "-y")
+    assert w.alive() == []
+    (lost,) = [line for line in done.stderr.split(b"\n") if b"lost" in line]
+    assert b"one-1: 3 older checkpoints (" in lost and b"two-1: 3 older" in lost, done
+    assert b"step-" not in lost, done
+
+
 def test_down_keeps_what_is_not_at_home(w):
     w.rent("--provider", "vast", *GPU, "--name", "unpulled", "--", "sh", "-c",
            "mkdir $GPUCTL_CHECKPOINT_DIR/a && echo weights > $GPUCTL_CHECKPOINT_DIR/a/weights")
