@@ -53,6 +53,24 @@ TableRow Row(const CommandContext& context, const SeenInstance& seen, int64_t no
   return cells;
 }
 
+// Says what is known of a machine of ours that answered once and that its market does not list,
+// shortly after the rent, when such a list may still lag behind.
+std::string DescribeUnlisted(const Lease& lease, int64_t now_ms) {
+  const absl::Duration idle = absl::Seconds(lease.limits.idle_s);
+  const bool idled = lease.limits.idle_s > 0 && absl::Milliseconds(now_ms - lease.rented_ms) > idle;
+  return absl::StrCat(
+      lease.instance_id, " at ", lease.provider, " was in use and is not listed any more: ",
+      idled
+          ? absl::StrCat("it has probably ended itself (its idle limit, ", HumanDuration(idle), ")")
+          : "it may have ended, or the list may lag behind");
+}
+
+// True when one of these leases may be a machine that nobody uses.
+bool MayBill(const std::vector<Lease>& unsettled) {
+  return std::any_of(unsettled.begin(), unsettled.end(),
+                     [](const Lease& lease) { return lease.claimed_ms == 0; });
+}
+
 // Returns the volumes of the markets that answered; the failed ones have been reported already.
 VolumeList VolumesOf(const Holdings& holdings, const Reconciliation& found) {
   std::vector<Provider*> providers;
@@ -123,6 +141,10 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
     context.Say(absl::StrCat("volumes at ", market, ": UNKNOWN: ", cause.message()));
   }
   for (const Lease& lease : found.unsettled) {
+    if (lease.claimed_ms > 0) {
+      context.Say(DescribeUnlisted(lease, now_ms));
+      continue;
+    }
     if (!lease.instance_id.empty()) {
       context.Say(absl::StrCat(
           lease.instance_id, " at ", lease.provider, " was rented ", Age(lease.rented_ms, now_ms),
@@ -136,8 +158,10 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   }
   if (!found.Lost().empty()) {
     context.Hint("gpuctl reap asks what this ledger does not know whether it is in use");
-  } else if (leaks || !found.unsettled.empty()) {
+  } else if (leaks || MayBill(found.unsettled)) {
     context.Hint("gpuctl reap ends what nobody wants");
+  } else if (!found.unsettled.empty()) {
+    context.Hint("gpuctl instances tells it for sure two minutes after the rent");
   } else if (found.instances.empty() && found.unknown.empty()) {
     const bool none = volumes.volumes.empty() && volumes.unknown.empty();
     context.Say(absl::StrCat(none ? "nothing bills at " : "no machine bills at ",

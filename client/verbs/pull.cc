@@ -28,6 +28,7 @@
 #include "client/verbs/queue_results.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/process/signal_pipe.h"
@@ -126,6 +127,38 @@ std::string CommandFor(const RunRow& row, const PullRequest& request) {
   return absl::StrCat(command, request.own_directory ? "" : " --to DIR");
 }
 
+// Returns the directories here that have results of the run.
+std::vector<std::string> PlacesOf(CommandContext& context, const RunRow& row) {
+  std::vector<std::string> places;
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok()) return places;
+  const auto items = PulledRecord(paths->MirrorDir(row.run_id)).Read();
+  if (!items.ok()) return places;
+  for (const PulledItem& item : *items) {
+    if (!PathExists(item.path)) continue;
+    const bool around = item.kind == PulledItem::Kind::kFiles && IsDirectory(item.path);
+    std::string place = around ? item.path : DirName(item.path);
+    if (std::find(places.begin(), places.end(), place) == places.end()) {
+      places.push_back(std::move(place));
+    }
+  }
+  return places;
+}
+
+// Adds to the error of a machine that was given back where the results are that came before.
+absl::Status WithPlaces(CommandContext& context, const RunRow& row, const absl::Status& status) {
+  if (FaultOf(status) != LinkFault::kReleased) return status;
+  const std::vector<std::string> places = PlacesOf(context, row);
+  if (places.empty()) return status;
+  // The hint of the link knows of no results.
+  const absl::Status told =
+      WithFault(absl::Status(status.code(), status.message()), LinkFault::kReleased);
+  return WithExitCode(WithHint(WithCause(told, CauseOf(status)),
+                               absl::StrCat("what came home before is in ", FirstFew(places),
+                                            "; what did not is gone with the machine")),
+                      static_cast<ExitCode>(ExitCodeOf(status)));
+}
+
 // Brings what `request` says of one run. `again` is what goes on after an interruption.
 absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row,
                      const PullRequest& request, const std::string& again, PullResults& pulled) {
@@ -140,7 +173,7 @@ absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row,
                                  absl::StrCat("all stays on ", row.target.name,
                                               ", and what has come so far stays in ", request.to),
                                  absl::StrCat(again, " goes on with the rest")));
-  return BringResults(context, *links, row, request, pulled);
+  return WithPlaces(context, row, BringResults(context, *links, row, request, pulled));
 }
 
 // Brings what `flags` say of each run into a directory of its own. An error with one run does not

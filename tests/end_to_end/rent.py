@@ -311,6 +311,15 @@ def test_down_and_reap_on_a_disk_without_room(w):
     assert w.json("instances")["instances"] == []
 
 
+def test_a_machine_that_ended_itself_is_no_alarm(w):
+    w.rent("--provider", "vast", *GPU, "--name", "short", "--idle", "2s", "--", "true")
+    eventually(lambda: w.alive() == [], "it has ended itself")
+    done = w.run("instances", code=None)
+    assert b"is not listed any more: it has probably ended itself (its idle limit, 2s)" in \
+        done.stderr, done
+    assert b"it bills" not in done.stderr and b"gpuctl reap" not in done.stderr, done
+
+
 def test_down_says_lost_only_of_what_is_lost(w):
     job = "for i in 1 2 3 4; do mkdir step-$i; echo $i > step-$i/w; done"
     named = ["--checkpoints", "step-*", "--", "bash", "-c", job]
@@ -342,6 +351,11 @@ def test_down_keeps_what_is_not_at_home(w):
     # It says where the results went when they are asked for.
     done = w.run("pull", "unpulled-1", code=None)
     assert done.returncode != 0 and b"was given back" in done.stderr, done
+    home = os.path.join(w.work, "unpulled-1").encode()
+    assert b"HINT: what came home before is in " + home in done.stderr, done
+    os.rename(home, home + b".moved")
+    done = w.run("pull", "unpulled-1", code=None)
+    assert b"what was not brought home before is gone" in done.stderr, done
     # Or without them.
     w.rent("--provider", "vast", *GPU, "--name", "forced", "--", "sh", "-c",
            "mkdir $GPUCTL_CHECKPOINT_DIR/a && echo weights > $GPUCTL_CHECKPOINT_DIR/a/weights")
