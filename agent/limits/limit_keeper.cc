@@ -127,7 +127,8 @@ void LimitKeeper::StopJobs(const std::vector<std::string>& job_ids, const std::s
 
 bool LimitKeeper::AllHome(const gpuctl::v1::NodeLimits& limits, const JobCensus& census) {
   std::string state = absl::StrCat(limits.revision(), " ", absl::StrJoin(census.with_results, " "));
-  absl::StrAppend(&state, " ", ReadFileToString(paths_.home, 1 << 20).value_or(""));
+  absl::StrAppend(&state, " ", ReadFileToString(paths_.home, 1 << 20).value_or(""), " ",
+                  ReadFileToString(paths_.contact, 4096).value_or(""));
   const absl::Duration now = clock_.SinceBoot();
   if (state != home_state_ || now >= next_home_look_) {
     home_state_ = std::move(state);

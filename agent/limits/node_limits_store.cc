@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "nlohmann/json.hpp"
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "agent/jobs/job_table.h"
+#include "agent/limits/contact.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
@@ -73,9 +75,21 @@ bool IsLive(const StoredSpec& stored, const gpuctl::v1::Job& job) {
   }
 }
 
-bool IsHome(const JobPaths& job, const NodeLimits& limits, const JobHome* home) {
+// Returns when somebody was last here, in Unix milliseconds; 0: nobody ever was.
+int64_t LastSeenMs(const RootPaths& paths) {
+  if (InContact(paths)) return std::numeric_limits<int64_t>::max();
+  const std::optional<TimeStamp> contact = LastContact(paths);
+  return contact.has_value() ? contact->time_ms : 0;
+}
+
+// `seen_ms`: when somebody was last here. Whoever comes takes a job's output and end along; until
+// then they are results that are nowhere else.
+bool IsHome(const JobPaths& job, const NodeLimits& limits, const JobHome* home, int64_t seen_ms) {
   if (home != nullptr && home->all_home()) return true;
   if (!limits.checkpoints_only()) return false;
+  const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(job);
+  const LifecycleEvent* const last = lifecycle.ok() ? LastStateEvent(*lifecycle) : nullptr;
+  if (last == nullptr || last->time_ms > seen_ms) return false;
   const absl::StatusOr<std::vector<CheckpointDir>> checkpoints = ListCheckpoints(job.checkpoints);
   // Checkpoints that cannot be read may be worth salvaging.
   if (!checkpoints.ok()) return !PathExists(job.checkpoints);
@@ -174,12 +188,13 @@ absl::Status MarkHome(const RootPaths& paths, const gpuctl::v1::MarkHomeRequest&
 
 bool ResultsHome(const RootPaths& paths, const NodeLimits& limits,
                  const std::vector<std::string>& job_ids) {
+  if (job_ids.empty()) return true;
   const std::map<std::string, JobHome> homes = ReadHome(paths);
+  const int64_t seen_ms = LastSeenMs(paths);
   for (const std::string& job_id : job_ids) {
     const auto home = homes.find(job_id);
-    if (!IsHome(paths.Job(job_id), limits, home == homes.end() ? nullptr : &home->second)) {
-      return false;
-    }
+    const JobHome* const told = home == homes.end() ? nullptr : &home->second;
+    if (!IsHome(paths.Job(job_id), limits, told, seen_ms)) return false;
   }
   return true;
 }

@@ -28,7 +28,8 @@ absl::Status StoreNodeLimits(const RootPaths& paths, const gpuctl::v1::NodeLimit
 std::map<std::string, gpuctl::v1::JobHome> ReadHome(const RootPaths& paths);
 // Adds to home.json and never removes. One writer at a time.
 absl::Status MarkHome(const RootPaths& paths, const gpuctl::v1::MarkHomeRequest& request);
-// True when all results of the jobs `job_ids` are at home.
+// True when all results of the jobs `job_ids`, which are over, are at home. Where the limits call
+// only checkpoints results, a job's output and end count as home when somebody was here after it.
 bool ResultsHome(const RootPaths& paths, const gpuctl::v1::NodeLimits& limits,
                  const std::vector<std::string>& job_ids);
 

@@ -473,6 +473,7 @@ TEST_F(NodeLimitsTest, WhatIsHomeEndsSalvage) {
   Tick(keeper);
   Tick(keeper, 1, 20 * kMinute);
   EXPECT_EQ(keeper.release_due(), "") << "step 2 is not home";
+  { const Contact contact(paths_, clock_); }
   EXPECT_OK(Home("j1", 2, false));
   EXPECT_OK(Home("j1", 1, false));
   Tick(keeper);
@@ -517,6 +518,25 @@ TEST_F(NodeLimitsTest, OtherResultsAreHomeWhenAllAre) {
   EXPECT_FALSE(ResultsHome(paths_, Limits(), {"j1"}));
   EXPECT_OK(Home("j1", std::nullopt, true));
   EXPECT_TRUE(ResultsHome(paths_, Limits(), {"j1"}));
+}
+
+TEST_F(NodeLimitsTest, OutputThatNobodyHasFetchedIsAResult) {
+  auto limits = Limits();
+  limits.set_checkpoints_only(true);
+  Set(limits);
+  const JobPaths job = MakeJob("j1");
+  Append(job, LifecycleEvent::Type::kStarted);
+  { const Contact before_its_end(paths_, clock_); }
+  clock_.Advance(absl::Minutes(5));
+  Append(job, LifecycleEvent::Type::kExited);
+  EXPECT_FALSE(ResultsHome(paths_, limits, {"j1"}));
+  {
+    const Contact contact(paths_, clock_);
+    EXPECT_TRUE(ResultsHome(paths_, limits, {"j1"}));
+  }
+  EXPECT_TRUE(ResultsHome(paths_, limits, {"j1"}));
+  clock_.Advance(absl::Hours(1));
+  EXPECT_TRUE(ResultsHome(paths_, limits, {"j1"}));
 }
 
 TEST_F(NodeLimitsTest, SaysWhenItEndsAndWhy) {

@@ -254,8 +254,7 @@ class Starts {
                     "--on",           pick.host, "--join",        pick.join};
     options.new_session = true;
     RETURN_IF_ERROR(MakeDirectories(log_dir_));
-    const UniqueFd log(file_ops::Open(JoinPath(log_dir_, absl::StrCat(pick.entry_id, ".log")),
-                                      O_WRONLY | O_CREAT | O_APPEND, 0600));
+    const UniqueFd log(file_ops::Open(LogOf(pick.entry_id), O_WRONLY | O_CREAT | O_APPEND, 0600));
     options.stderr_fd = log.get();
     ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
     running_[pid] = pick.entry_id;
@@ -267,8 +266,11 @@ class Starts {
   bool Reap() {
     bool any = false;
     for (auto one = running_.begin(); one != running_.end();) {
-      const bool ended = waitpid(one->first, nullptr, WNOHANG) == one->first;
+      int status = 0;
+      const bool ended = waitpid(one->first, &status, WNOHANG) == one->first;
       any = any || ended;
+      // What became of the entry is in the list of batches. Only errors of the process are kept.
+      if (ended && status == 0) (void)file_ops::Unlink(LogOf(one->second));
       one = ended ? running_.erase(one) : std::next(one);
     }
     return any;
@@ -280,6 +282,10 @@ class Starts {
   bool none() const { return running_.empty(); }
 
  private:
+  std::string LogOf(const std::string& entry_id) const {
+    return JoinPath(log_dir_, absl::StrCat(entry_id, ".log"));
+  }
+
   const std::string log_dir_;
   std::map<pid_t, std::string> running_;  // entry ids
   std::set<std::string> begun_;           // each entry once in a pass

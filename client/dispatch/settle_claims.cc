@@ -1,8 +1,14 @@
 #include "client/dispatch/settle_claims.h"
 
+#include <sys/stat.h>
+
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/batch/batch_plan.h"
@@ -13,6 +19,7 @@
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
+#include "common/files/files.h"
 #include "common/transfer/error_detail.h"
 
 namespace gpuctl {
@@ -65,6 +72,24 @@ absl::StatusOr<bool> NodeHasRun(CommandContext& context, RunStore& runs, const R
   return true;
 }
 
+// Removes the locks that processes left that were killed after their entry was settled. Young ones
+// may belong to a process that has just begun.
+void RemoveLeftLocks(const std::string& state_dir, int64_t now_ms) {
+  constexpr int64_t kLeftMs = 60'000;
+  const std::string dir = DirName(EntryLockPath(state_dir, ""));
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(dir);
+  for (const std::string& name : names.ok() ? *names : std::vector<std::string>()) {
+    const std::string path = JoinPath(dir, name);
+    struct stat info {};
+    if (!absl::StartsWith(path, EntryLockPath(state_dir, "")) || lstat(path.c_str(), &info) != 0 ||
+        now_ms - ModifiedMs(info) < kLeftMs) {
+      continue;
+    }
+    absl::StatusOr<UniqueFd> lock = TryRemovableLock(path);
+    if (lock.ok()) RemoveLock(*std::move(lock), path);
+  }
+}
+
 }  // namespace
 
 absl::Status SettleClaim(CommandContext& context, RunStore& runs, BatchStore& batches,
@@ -91,9 +116,11 @@ absl::Status SettleClaims(CommandContext& context, RunStore& runs, BatchStore& b
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const std::vector<Entry> starting, batches.Starting());
   for (const Entry& listed : starting) {
-    const absl::StatusOr<UniqueFd> lock = TryLock(EntryLockPath(paths.state_dir, listed.entry_id));
+    const std::string path = EntryLockPath(paths.state_dir, listed.entry_id);
+    absl::StatusOr<UniqueFd> lock = TryRemovableLock(path);
     if (absl::IsUnavailable(lock.status())) continue;  // it is being started
     RETURN_IF_ERROR(lock.status());
+    const absl::Cleanup done = [&] { RemoveLock(*std::move(lock), path); };
     ASSIGN_OR_RETURN(const std::optional<Entry> entry, batches.FindEntry(listed.entry_id));
     if (!entry.has_value() || entry->state != EntryState::kStarting) continue;
     const absl::Status settled = SettleClaim(context, runs, batches, *entry);
@@ -102,6 +129,7 @@ absl::Status SettleClaims(CommandContext& context, RunStore& runs, BatchStore& b
                                " was started: ", settled.message()));
     }
   }
+  RemoveLeftLocks(paths.state_dir, context.NowMs());
   return absl::OkStatus();
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -314,9 +315,11 @@ absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& r
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::string lock_path = EntryLockPath(paths.state_dir, entry_id);
   RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
-  const absl::StatusOr<UniqueFd> lock = TryLock(lock_path);
+  absl::StatusOr<UniqueFd> lock = TryRemovableLock(lock_path);
   if (absl::IsUnavailable(lock.status())) return absl::OkStatus();
   RETURN_IF_ERROR(lock.status());
+  // What is not settled here, because this process died, SettleClaims settles.
+  const absl::Cleanup done = [&] { RemoveLock(*std::move(lock), lock_path); };
   ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(entry_id));
   if (!entry.has_value()) return absl::NotFoundError(absl::StrCat("no entry ", entry_id));
   if (entry->state != EntryState::kWaiting) return absl::OkStatus();

@@ -64,6 +64,18 @@ absl::StatusOr<bool> IsLocked(const std::string& path) {
   return ErrnoStatus(errno, absl::StrCat("probe lock ", path));
 }
 
+absl::StatusOr<UniqueFd> TryRemovableLock(const std::string& path) {
+  for (;;) {
+    absl::StatusOr<UniqueFd> lock = TryLock(path);
+    // Its holder may have removed the file between our open and our lock.
+    if (!lock.ok() || !IsRemoved(*lock)) return lock;
+  }
+}
+
+void RemoveLock(UniqueFd lock, const std::string& path) {
+  if (lock.valid() && !IsRemoved(lock)) (void)file_ops::Unlink(path);
+}
+
 bool IsRemoved(const UniqueFd& lock) {
   struct stat held {};
   return fstat(lock.get(), &held) == 0 && held.st_nlink == 0;

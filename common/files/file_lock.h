@@ -24,6 +24,12 @@ absl::StatusOr<UniqueFd> WaitForSharedLock(const std::string& path);
 // lock for an instant, so a TryLock at the same time can fail; owners that matter retry.
 absl::StatusOr<bool> IsLocked(const std::string& path);
 
+// Do that for a lock whose holders remove its file once nobody needs it. All who lock such a file
+// must use these: a lock on a file that was removed meanwhile keeps nobody out, and does not count.
+absl::StatusOr<UniqueFd> TryRemovableLock(const std::string& path);
+// Removes the file of a held lock, and gives the lock up.
+void RemoveLock(UniqueFd lock, const std::string& path);
+
 // True when the file of `lock` was removed. False when it cannot be told.
 bool IsRemoved(const UniqueFd& lock);
 

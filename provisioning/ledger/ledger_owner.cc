@@ -90,11 +90,12 @@ absl::StatusOr<std::string> Ledger::OwnerId() {
         .Bind(value)
         .Run();
   };
-  RETURN_IF_ERROR(Write("owner", [&]() -> absl::Status {
+  const auto store_both = [&]() -> absl::Status {
     // Without a change of home two processes may store at the same time: the first one holds.
     RETURN_IF_ERROR(store(kOwner, owner, copied ? "REPLACE" : "IGNORE"));
     return here.empty() ? absl::OkStatus() : store(kOwnerHome, here, "REPLACE");
-  }));
+  };
+  RETURN_IF_ERROR(Write("owner", store_both));
   return Meta(kOwner);
 }
 

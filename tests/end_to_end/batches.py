@@ -213,6 +213,10 @@ def test_two_passes_at_once_start_each_entry_once(l):
             break
     check_ran_once(l, "twice.ran", values)
     assert most_at_once(l, "twice.ran") == 1
+    # What is over leaves neither locks nor logs.
+    state = l.env["GPUCTL_STATE_DIR"]
+    locks = [name for name in os.listdir(state + "/locks") if name.startswith("entry-")]
+    assert locks == [] and os.listdir(state + "/batches") == [], locks
 
 
 def test_the_same_batch_is_submitted_once(l):

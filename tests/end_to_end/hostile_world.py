@@ -3,6 +3,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import time
 
 from hostile_words import Sheet, Words
 
@@ -23,8 +24,12 @@ def kept(*folders):
         yield
     finally:
         for folder in folders:
-            shutil.rmtree(folder)
+            # A process of the verb may be about to end, and write there; a removal would meet it.
+            os.rename(folder, folder + ".used")
             os.rename(folder + ".kept", folder)
+            shutil.rmtree(folder + ".used", ignore_errors=True)
+            if os.path.exists(folder + ".used"):
+                os.rename(folder + ".used", "%s.used-%d" % (folder, time.monotonic_ns()))
 
 
 def run_dir(l, name):

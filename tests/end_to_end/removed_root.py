@@ -22,10 +22,16 @@ def agents(root, command):
     return found
 
 
+def remove(root):
+    """Removes it, although its agent may write there meanwhile."""
+    while os.path.exists(root):
+        shutil.rmtree(root, ignore_errors=True)
+
+
 def test_a_launch_after_its_removal_gets_a_fresh_one(l):
     assert l.run("launch", "--no-workdir", "--", "echo", "one").stdout == b"one\n"
     (guard,), (server,) = agents(l.root, b"guard"), agents(l.root, b"server")
-    shutil.rmtree(l.root)
+    remove(l.root)
     # At once, while the old ones may still live.
     done = l.run("launch", "--no-workdir", "--", "echo", "two")
     assert done.stdout == b"two\n" and b"HINT" not in done.stderr, done
@@ -39,7 +45,7 @@ def test_a_launch_after_its_removal_gets_a_fresh_one(l):
 
 def test_what_is_removed_for_good_comes_not_back(l):
     l.run("launch", "--no-workdir", "--", "true")
-    shutil.rmtree(l.root)
+    remove(l.root)
     wait_until(lambda: not agents(l.root, b"guard") and not agents(l.root, b"server"),
                "guard and server end")
     assert not os.path.exists(l.root)
@@ -76,7 +82,7 @@ def test_the_limits_of_a_rented_machine_outlive_its_root(l):
         os.rename(limits + ".new", limits)
         wait_until(lambda: seen(revision), "the guard has seen the limits")
     (guard,) = agents(l.root, b"guard")
-    shutil.rmtree(l.root)
+    remove(l.root)
     wait_until(lambda: os.path.exists(limits), "the limits are back")
     with open(limits) as file:
         assert json.load(file)["limits"]["rate_usd_per_hour"] == 1

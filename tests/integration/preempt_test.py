@@ -213,6 +213,7 @@ class PreemptTest(World):
         plan = json.loads(self.finish(
             "resume", "taken-1", "--time", "2h", "--cost", "9", "--idle", "3m", "--salvage", "5m",
             "--lease", "7h", "--max-price", "4", "--dry-run", "--json"))["plan"]
+        self.assertGreater(plan["limits"].pop("salvage_cost_usd"), 0)
         self.assertEqual(plan["limits"], {"time_s": 7200, "cost_usd": 9, "idle_s": 180,
                                           "salvage_s": 300, "lease_s": 25200})
 
