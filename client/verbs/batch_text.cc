@@ -192,6 +192,19 @@ void TellOfGivingUp(CommandContext& context, const BatchView& view) {
   context.Say(absl::StrCat(view.batch.name, ": no more of it start: ", WhyItGivesUp(view)));
 }
 
+void TellOfOpenEntries(CommandContext& context, const std::vector<BatchView>& views) {
+  size_t all = 0, open = 0;
+  for (const BatchView& view : views) {
+    all += view.entries.size();
+    open +=
+        static_cast<size_t>(std::count_if(view.entries.begin(), view.entries.end(),
+                                          [](const EntryView& entry) { return !entry.over(); }));
+  }
+  if (open == 0) return;
+  context.Say(absl::StrCat(open, " of ", all, open == 1 ? " runs is" : " runs are",
+                           " not over: the best one may yet be another"));
+}
+
 absl::StatusOr<nlohmann::json> MakePass(absl::Duration patience, int signal_fd) {
   ASSIGN_OR_RETURN(const ProgramEnd end,
                    RunsThisProgram(signal_fd)({"queue", "--pass", "--patience",

@@ -43,6 +43,10 @@ std::string DescribeCounts(const BatchView& view);
 // Says why no more runs of the batch start, if that is so.
 void TellOfGivingUp(CommandContext& context, const BatchView& view);
 
+// Says how many entries are not over, so that the best run may yet be another; nothing when all
+// are.
+void TellOfOpenEntries(CommandContext& context, const std::vector<BatchView>& views);
+
 // Makes one pass over all batches in a process of its own: learns what became of runs, and starts
 // what may start. Starts that take longer than `patience` go on by themselves. A signal that makes
 // `signal_fd` readable ends the pass. Returns its JSON.

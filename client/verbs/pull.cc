@@ -219,6 +219,7 @@ absl::StatusOr<std::vector<RunRow>> RunsOfBatch(CommandContext& context, RunStor
     ASSIGN_OR_RETURN(const RunRow found, FindBestRun(context, holdings, result, views));
     ASSIGN_OR_RETURN(rows.emplace_back(), store.Get(found.run_id));
     context.Say(absl::StrCat("the best run of ", name, " is ", rows.front().name));
+    TellOfOpenEntries(context, views);
     return rows;
   }
   size_t not_started = 0;
@@ -331,6 +332,23 @@ absl::StatusOr<std::vector<RunRow>> RunsOfArguments(CommandContext& context, Run
   return once;
 }
 
+absl::Status EitherOr() {
+  return UsageError("pull takes either runs, or --batch, or --best",
+                    "gpuctl pull --best BATCH brings the best run, --batch BATCH all of them");
+}
+
+// Makes the arguments beside --batch or --best the patterns; none may be a run.
+absl::Status TakePatterns(CommandContext& context, RunStore& store, PullFlags& flags) {
+  RETURN_IF_ERROR(CheckNoBatch(context, flags.arguments,
+                               "beside --batch and --best, pull takes patterns of files"));
+  for (const std::string& argument : flags.arguments) {
+    if (NamesRun(store, argument)) return EitherOr();
+  }
+  flags.request.patterns = std::move(flags.arguments);
+  flags.arguments.clear();
+  return NormalizePatterns("pull", PatternsOf::kFiles, flags.request.patterns);
+}
+
 absl::Status CheckFlags(const PullFlags& flags) {
   if (!flags.watch && !flags.keep.empty()) {
     return UsageError("--keep goes with --watch", "gpuctl pull RUN --watch --keep 2");
@@ -341,10 +359,7 @@ absl::Status CheckFlags(const PullFlags& flags) {
     return UsageError("--watch brings the checkpoints of one run, all of them as they come",
                       "name files, several runs or one checkpoint without --watch");
   }
-  if (of_batch && (!flags.arguments.empty() || (!flags.batch.empty() && !flags.best.empty()))) {
-    return UsageError("pull takes either runs, or --batch, or --best",
-                      "gpuctl pull --best BATCH brings the best run, --batch BATCH all of them");
-  }
+  if (!flags.batch.empty() && !flags.best.empty()) return EitherOr();
   if (flags.list && (flags.watch || of_batch || flags.arguments.size() > 1 ||
                      !flags.request.checkpoint.empty())) {
     return UsageError("--list lists the checkpoints of one run, and brings nothing",
@@ -380,7 +395,9 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
                 "has its own in it");
   parser.Option("--checkpoint", flags.request.checkpoint,
                 "latest, best (by evaluation), a step or a name");
-  parser.Option("--batch", flags.batch, "Bring all runs of this batch");
+  parser.Option("--batch", flags.batch,
+                "Bring all runs of this batch, or the files of each that\n"
+                "match the patterns");
   parser.Option("--best", flags.best, "Bring the best run of this batch");
   parser.Option("--metric", flags.result.metric, "With --best: by which (default loss)");
   parser.Option("--goal", flags.result.goal,
@@ -402,6 +419,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   if (batch.empty()) {
     ASSIGN_OR_RETURN(rows, RunsOfArguments(context, *store, flags));
   } else {
+    RETURN_IF_ERROR(TakePatterns(context, *store, flags));
     ASSIGN_OR_RETURN(rows, RunsOfBatch(context, *store, batch, !flags.best.empty(), flags.result));
   }
   flags.request.own_directory = flags.request.to.empty();

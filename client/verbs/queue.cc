@@ -235,6 +235,7 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
     RETURN_IF_ERROR(AddReasons(context, holdings, *runs, *batches, views));
     if (!flags.batches.empty()) AddNumbers(context, views);
     TellIfNobodyKeeps(context, views);
+    if (flags.results) TellOfOpenEntries(context, views);
     RETURN_IF_ERROR(flags.results ? PrintResults(context, holdings, flags.result, views)
                                   : Print(context, holdings, *batches, flags, views));
   }

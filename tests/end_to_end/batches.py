@@ -260,6 +260,8 @@ def test_cancel_takes_out_what_waits_and_with_running_the_rest(l):
 
 
 def test_one_that_has_not_started_answers_to_its_name(l):
+    done = l.run("submit", "--name", "a b", "--host", "local", "--no-workdir", "--", "true", code=2)
+    assert b"--name: " in done.stderr and b"--tag" not in done.stderr, done
     l.run("submit", "--name", "turn", "--host", "local", "--sweep", "v=" + ",".join(str(i + 1) for i in range(11)),
           *gated_job(l, "turn.ran"))
     for verb in ("logs", "attach", "show", "pull", "metrics", "down"):
@@ -373,6 +375,19 @@ def test_results_name_the_best_run(l):
                                                "nothing").stderr
 
 
+def test_the_best_so_far_may_yet_lose(l):
+    script = ("echo '{\"type\":\"step\",\"step\":1,\"loss\":'$V'}' > $GPUCTL_METRICS; echo > out.txt; "
+              "while [ $V != 1 ] && [ ! -e %s ]; do sleep 0.05; done" % os.path.join(l.dir, "go"))
+    l.run("submit", "--name", "race", "--host", "local", "--sweep", "v=1,2,3", "--no-workdir",
+          "--artifacts", "*.txt", "--", "bash", "-c", script)
+    l.run("wait", "race-1")
+    for command in (["queue", "race", "--results"], ["pull", "--best", "race"]):
+        said = l.run(*command).stderr
+        assert b"2 of 3 runs are not over: the best one may yet be another" in said, said
+    l.run("cancel", "race", "--running")
+    assert b"not over" not in l.run("queue", "race", "--results").stderr
+
+
 def test_pull_brings_several_runs_each_into_its_own_directory(l):
     script = ("echo '{\"type\":\"step\",\"step\":1,\"loss\":'$V',\"f1\":'$V'}' > $GPUCTL_METRICS; "
               "[ $V = 3 ] || echo $V > result.txt")
@@ -394,6 +409,10 @@ def test_pull_brings_several_runs_each_into_its_own_directory(l):
     said = l.run("pull", "--batch", "homes", "--to", "all", code=1).stderr
     assert b"2 of 3 runs came" in said and b"pull homes-3: " in said, said
     assert (brought("all/homes-1"), brought("all/homes-2")) == ("1\n", "2\n")
+    l.run("pull", "--batch", "homes", "res*", "--to", "few", code=1)
+    assert (brought("few/homes-1"), brought("few/homes-2")) == ("1\n", "2\n")
+    said = l.run("pull", "--batch", "homes", "other*", "--to", "few", code=1).stderr
+    assert b'no file matches "other*"' in said, said
     # Whatever is no whole name of a run is a pattern, of each run.
     l.run("pull", "homes-1", "homes-2", "res*", "--to", "some")
     assert (brought("some/homes-1"), brought("some/homes-2")) == ("1\n", "2\n")
@@ -410,7 +429,7 @@ def test_pull_brings_several_runs_each_into_its_own_directory(l):
     best = l.json("pull", "--best", "homes", "--metric", "f1", code=1)
     assert best["error"]["cause"] == "nothing-to-bring" and "homes-3" in best["error"]["message"], best
     assert b"has a value of none" in l.run("pull", "--best", "homes", "--metric", "none", code=1).stderr
-    for wrong in (["--best", "homes", "homes-1"], ["--best", "homes", "--batch", "homes"],
+    for wrong in (["--best", "homes", "homes-1"], ["--batch", "homes", "homes"], ["--best", "homes", "--batch", "homes"],
                   ["homes-1", "--metric", "f1"], ["homes-1", "homes-2", "--watch"],
                   ["--best", "homes", "--goal", "most"], ["--batch", "nothing"], ["homes"]):
         l.run("pull", *wrong, code=2)
