@@ -320,6 +320,16 @@ def test_a_machine_that_ended_itself_is_no_alarm(w):
     assert b"it bills" not in done.stderr and b"gpuctl reap" not in done.stderr, done
 
 
+def test_runs_of_one_machine_do_not_differ_in_its_gpus(w):
+    """A short one has no samples of the GPUs, a longer one has."""
+    w.rent("--provider", "vast", *GPU, "--name", "brief", "--", "true")
+    w.run("launch", "--no-workdir", "--name", "longer", "--on", "brief-1", "--gpus", "0", "--",
+          "sleep", "3")
+    fields = [one["field"] for one in w.json("diff", "brief-1", "longer-1")["differences"]]
+    assert "took" in fields and "gpus" not in fields and "driver" not in fields, fields
+    w.run("down", "-y", "--force", "longer-1")
+
+
 def test_down_says_lost_only_of_what_is_lost(w):
     job = "for i in 1 2 3 4; do mkdir step-$i; echo $i > step-$i/w; done"
     named = ["--checkpoints", "step-*", "--", "bash", "-c", job]
