@@ -320,6 +320,23 @@ def test_a_machine_that_ended_itself_is_no_alarm(w):
     assert b"it bills" not in done.stderr and b"gpuctl reap" not in done.stderr, done
 
 
+def test_an_idle_machine_says_when_it_ends_itself(w):
+    w.rent("-d", "--provider", "vast", *GPU, "--name", "busy", "--idle", "20m", "--salvage", "40m",
+           "--", "sleep", "3600")
+    said = w.run("instances")
+    assert b"idle" not in said.stdout and b"ends itself" not in w.run("ps").stderr, said
+    w.run("stop", "busy-1")
+    assert re.search(rb"ours: idle, ends in (19m|20m).* to (39m|40m)", w.run("instances").stdout)
+    assert re.search(rb"bills on, .*it ends itself in (19m|20m).* once its results are home, else "
+                     rb"in (39m|40m).*; gpuctl down busy-1 ends it now", w.run("ps").stderr)
+    w.run("down", "busy-1", "-y", "--force")
+    # This market gives its machines no way to end themselves.
+    w.rent("--provider", "lambda", "--gpu", "A10", "--name", "held", "--idle", "20m", "--", "true")
+    assert b"idle, ends" not in w.run("instances").stdout
+    assert b"ends itself" not in w.run("ps").stderr
+    w.run("down", "held-1", "-y", "--force")
+
+
 def test_runs_of_one_machine_do_not_differ_in_its_gpus(w):
     """A short one has no samples of the GPUs, a longer one has."""
     w.rent("--provider", "vast", *GPU, "--name", "brief", "--", "true")
