@@ -82,6 +82,18 @@ bool IsCounted(const gpuctl::v1::Artifact& file, const CheckpointInfo& checkpoin
   });
 }
 
+// Returns "2 checkpoints and 3 files (1.20 GB)".
+std::string CountMissing(int64_t checkpoints, absl::string_view checkpoint, int64_t files,
+                         absl::string_view file, int64_t bytes) {
+  const auto count = [](int64_t number, absl::string_view what) {
+    return absl::StrCat(number, " ", what, number == 1 ? "" : "s");
+  };
+  std::string text;
+  if (checkpoints > 0) text = count(checkpoints, checkpoint);
+  if (files > 0) absl::StrAppend(&text, text.empty() ? "" : " and ", count(files, file));
+  return absl::StrCat(text, " (", FormatBytes(bytes), ")");
+}
+
 }  // namespace
 
 bool IsPartOf(absl::string_view path, const CheckpointInfo& checkpoint) {
@@ -155,15 +167,8 @@ Missing SurelyWanted(const Missing& missing, const std::vector<std::string>& art
 }
 
 std::string DescribeMissing(const Missing& missing) {
-  const auto count = [](int64_t number, absl::string_view what) {
-    return absl::StrCat(number, " ", what, number == 1 ? "" : "s");
-  };
-  std::string text;
-  if (missing.checkpoints > 0) text = count(missing.checkpoints, "checkpoint");
-  if (missing.files > 0) {
-    absl::StrAppend(&text, text.empty() ? "" : " and ", count(missing.files, "file"));
-  }
-  absl::StrAppend(&text, " (", FormatBytes(missing.bytes), ")");
+  std::string text =
+      CountMissing(missing.checkpoints, "checkpoint", missing.files, "file", missing.bytes);
   for (size_t i = 0; i < std::min(kNamed, missing.items.size()); ++i) {
     absl::StrAppend(&text, i == 0 ? ": " : ", ", missing.items[i].path);
   }
@@ -171,6 +176,24 @@ std::string DescribeMissing(const Missing& missing) {
     absl::StrAppend(&text, ", …");
   }
   return text;
+}
+
+std::string DescribeOthers(const Missing& missing, const Missing& wanted) {
+  const int64_t checkpoints = missing.checkpoints - wanted.checkpoints;
+  const int64_t files = missing.files - wanted.files;
+  if (checkpoints + files <= 0) return "";
+  std::string text = CountMissing(checkpoints, "older checkpoint", files, "other file",
+                                  missing.bytes - wanted.bytes);
+  std::vector<std::string> named;
+  for (const NotHome& item : missing.items) {
+    const bool other = std::none_of(wanted.items.begin(), wanted.items.end(),
+                                    [&](const NotHome& one) { return one.path == item.path; });
+    if (other && item.kind == NotHome::Kind::kFile) named.push_back(item.path);
+  }
+  if (files > static_cast<int64_t>(kNamed)) named.resize(std::min(kNamed, named.size()));
+  if (named.empty()) return text;
+  return absl::StrCat(text, ": ", absl::StrJoin(named, ", "),
+                      files > static_cast<int64_t>(named.size()) ? ", …" : "");
 }
 
 std::string HowToBring(const std::string& run_name, const Missing& missing) {

@@ -54,6 +54,10 @@ Missing SurelyWanted(const Missing& missing, const std::vector<std::string>& art
 // be empty.
 std::string DescribeMissing(const Missing& missing);
 
+// Returns what of `missing` is not in `wanted`, which SurelyWanted made of it: "3 older checkpoints
+// and 1 other file (3.60 GB): work/log"; "" when there is nothing else.
+std::string DescribeOthers(const Missing& missing, const Missing& wanted);
+
 // Returns the commands that bring `missing` home, for a hint: pull alone brings only the newest
 // checkpoint.
 std::string HowToBring(const std::string& run_name, const Missing& missing);

@@ -168,6 +168,10 @@ TEST(NotHomeTest, SurelyWantedAreTheNewestCheckpointAndNamedResults) {
   EXPECT_EQ(wanted.bytes, 13);
   ASSERT_EQ(wanted.items.size(), 3u);
   EXPECT_EQ(wanted.items[2].path, "work/out/result.json");
+  missing.bytes = 218;
+  EXPECT_EQ(DescribeOthers(missing, wanted),
+            "1 older checkpoint and 2 other files (205 B): work/wandb/log, work/out/a/b");
+  EXPECT_EQ(DescribeOthers(wanted, wanted), "");
   missing.items = {missing.items[1], missing.items[4]};
   EXPECT_TRUE(SurelyWanted(missing, {"out/*"}).empty());
 }

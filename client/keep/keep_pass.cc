@@ -90,7 +90,8 @@ bool IsOfAnotherOwner(const Lease& lease, const std::string& owner) {
 
 // Fills in what is known of the machine of a run, and what was agreed for it.
 void DescribeMachine(const Lease& lease, int64_t now_ms, KeptRun& run) {
-  run.machine_gone = !lease.open() || lease.uses.back().run_id != run.row.run_id;
+  run.machine_gone = !lease.open();
+  run.machine_has_later = lease.uses.back().run_id != run.row.run_id;
   run.machine = RentedNodeName(lease.provider, lease.instance_id);
   run.usd_per_hour = std::min(
       lease.price_usd_per_hour,
@@ -153,7 +154,8 @@ absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(CommandContext& context, Holdi
       if (lease.has_value() && IsOfAnotherOwner(*lease, owner)) continue;
       if (lease.has_value()) {
         DescribeMachine(*lease, context.NowMs(), run);
-        run.rise_waits = rising.count(lease->lease_id) > 0 && !run.machine_gone;
+        run.rise_waits =
+            rising.count(lease->lease_id) > 0 && !run.machine_gone && !run.machine_has_later;
       }
     }
     kept.push_back(std::move(run));

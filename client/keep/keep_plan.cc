@@ -42,7 +42,7 @@ void AddResume(const KeptRun& run, std::vector<KeepDeed>& deeds) {
   const auto refuse = [&](std::string why) {
     deeds.push_back({"resume", {}, absl::ZeroDuration(), std::move(why)});
   };
-  const bool keeps_disk = !run.machine_gone && !run.machine.empty();
+  const bool keeps_disk = !run.machine_gone && !run.machine_has_later && !run.machine.empty();
   if (keeps_disk && !run.saved) {
     return refuse(absl::StrCat("no checkpoint of it is at home, and its machine ", run.machine,
                                " still has its disk; gpuctl resume ", run.row.name,

@@ -25,9 +25,11 @@ struct KeptRun {
   bool goes_on = false;       // another run was resumed from it
   int attempts = 1;           // runs of its line up to it, itself included
   bool machine_gone = false;  // its rented machine bills no more
-  bool home = false;          // all results came home after its end
-  bool rise_waits = false;    // its machine's host has announced a higher price
-  bool given_up = false;      // a user has ended it since it was taken away
+  // Its rented machine was given a later run, too: that one acts for the machine.
+  bool machine_has_later = false;
+  bool home = false;        // all results came home after its end
+  bool rise_waits = false;  // its machine's host has announced a higher price
+  bool given_up = false;    // a user has ended it since it was taken away
   // All that there was was at home shortly before its end, or some checkpoint of its line is.
   bool saved = false;
   std::string machine;       // PROVIDER/ID of its rented machine; empty: none

@@ -97,6 +97,9 @@ TEST(KeepPlan, ResultsComeHomeUntilAllAreThere) {
   run.machine_gone = true;
   EXPECT_THAT(DeedsFor(run, kEndedMs + 1000), IsEmpty());
   run.machine_gone = false;
+  run.machine_has_later = true;
+  EXPECT_THAT(VerbsFor(run, kEndedMs + 1000), ElementsAre("pull")) << "it still has the files";
+  run.machine_has_later = false;
   run.row.accepted_ms = 0;
   EXPECT_THAT(DeedsFor(run, kEndedMs + 1000), IsEmpty()) << "no node has it";
   run.row.accepted_ms = 5;

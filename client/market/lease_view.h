@@ -40,6 +40,11 @@ int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms);
 std::string CostLine(const Lease& lease, const std::string& run_id, int64_t started_ms,
                      int64_t now_ms);
 
+// Returns when a machine that is idle since `since_ms` ends itself: "in 9m 00s once its results are
+// home, else in 59m 00s"; with `brief`, "in 9m 00s to 59m 00s". "" when its limits are over, or it
+// has none.
+std::string DescribeIdleEnd(const Lease& lease, int64_t since_ms, int64_t now_ms, bool brief);
+
 // Adds to a run's JSON what it cost on this lease, when a limit stops it, and the lease.
 // `started_ms` is as above.
 void AddRunCost(const Lease& lease, const std::string& run_id, int64_t started_ms, int64_t now_ms,

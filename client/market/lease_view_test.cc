@@ -44,6 +44,22 @@ TEST(LeaseView, TheEarliestLimitStopsTheJob) {
   EXPECT_EQ(JobStopsMs(lease, lease.rented_ms + kHour, now_ms), now_ms);
 }
 
+TEST(LeaseView, AnIdleMachineEndsByItsLimits) {
+  Lease lease = Rented();
+  const int64_t since_ms = lease.rented_ms, now_ms = since_ms + 60'000;
+  const auto end = [&](int64_t at_ms, bool brief) {
+    return DescribeIdleEnd(lease, since_ms, at_ms, brief);
+  };
+  EXPECT_EQ(end(now_ms, false), "") << "it has no limit";
+  lease.limits.idle_s = 600;
+  EXPECT_EQ(end(now_ms, false), "in 9m 00s");
+  lease.limits.salvage_s = 3600;
+  EXPECT_EQ(end(now_ms, false), "in 9m 00s once its results are home, else in 59m 00s");
+  EXPECT_EQ(end(now_ms, true), "in 9m 00s to 59m 00s");
+  EXPECT_EQ(end(since_ms + 1'800'000, true), "within 30m 00s");
+  EXPECT_EQ(end(since_ms + kHour, true), "");
+}
+
 TEST(LeaseView, AHostThatTakesItsMachineBackStopsTheJob) {
   Lease lease = Rented();
   lease.claimed_ms = lease.rented_ms;

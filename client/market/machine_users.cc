@@ -1,5 +1,7 @@
 #include "client/market/machine_users.h"
 
+#include <algorithm>
+
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -16,6 +18,18 @@ absl::StatusOr<std::vector<std::string>> LiveRunsOn(RunStore& store, const Lease
     if (!row->end.has_value()) names.push_back(row->name);
   }
   return names;
+}
+
+absl::StatusOr<int64_t> IdleSinceMs(RunStore& store, const Lease& lease) {
+  int64_t since_ms = 0;
+  for (const LeaseUse& use : lease.uses) {
+    const absl::StatusOr<RunRow> row = store.Get(use.run_id);
+    if (absl::IsNotFound(row.status())) continue;
+    RETURN_IF_ERROR(row.status());
+    if (!row->end.has_value()) return 0;
+    since_ms = std::max({since_ms, row->end->ended_ms, row->heard_ms});
+  }
+  return since_ms;
 }
 
 }  // namespace gpuctl

@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_MARKET_MACHINE_USERS_H_
 #define GPUCTL_CLIENT_MARKET_MACHINE_USERS_H_
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +17,10 @@ namespace gpuctl {
 // first, without those with an id in `except`.
 absl::StatusOr<std::vector<std::string>> LiveRunsOn(RunStore& store, const Lease& lease,
                                                     const std::set<std::string>& except);
+
+// Returns since when no run is on the machine of `lease`, in Unix milliseconds; 0 when one is, or
+// may be, or when no run of it is in the list.
+absl::StatusOr<int64_t> IdleSinceMs(RunStore& store, const Lease& lease);
 
 }  // namespace gpuctl
 

@@ -14,6 +14,7 @@
 #include "client/runs/run_store.h"
 #include "client/show/show_run.h"
 #include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -45,6 +46,11 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  if (run.given()) {
+    RETURN_IF_ERROR(CheckNoBatch(context, {reference},
+                                 "gpuctl queue $ shows all of it, gpuctl attach $-1 one run"));
+    RETURN_IF_ERROR(CheckStarted(context, {reference}));
+  }
   ASSIGN_OR_RETURN(RunRow row, FindRun(context, *store, run, reference));
   if (row.end.has_value()) {
     absl::Status error;

@@ -255,6 +255,19 @@ void TellOfGivingUp(CommandContext& context, const BatchView& view) {
   context.Say(absl::StrCat(view.batch.name, ": no more of it start: ", WhyItGivesUp(view)));
 }
 
+void TellOfOpenEntries(CommandContext& context, const std::vector<BatchView>& views) {
+  size_t all = 0, open = 0;
+  for (const BatchView& view : views) {
+    all += view.entries.size();
+    open +=
+        static_cast<size_t>(std::count_if(view.entries.begin(), view.entries.end(),
+                                          [](const EntryView& entry) { return !entry.over(); }));
+  }
+  if (open == 0) return;
+  context.Say(absl::StrCat(open, " of ", all, open == 1 ? " runs is" : " runs are",
+                           " not over: the best one may yet be another"));
+}
+
 absl::StatusOr<nlohmann::json> MakePass(absl::Duration patience, int signal_fd) {
   ASSIGN_OR_RETURN(const ProgramEnd end,
                    RunsThisProgram(signal_fd)({"queue", "--pass", "--patience",
@@ -281,6 +294,48 @@ absl::Status CheckNoBatch(CommandContext& context, const std::vector<std::string
     if (!batch.ok() || (schedules.ok() && schedules->count(batch->batch_id) > 0)) continue;
     return UsageError(absl::StrCat(name, " is a batch of several runs"),
                       absl::StrReplaceAll(how, {{"$", name}}));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<Entry>> FindUnstarted(CommandContext& context,
+                                                   const std::string& reference) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  ASSIGN_OR_RETURN(std::optional<Entry> entry, batches->FindEntry(reference));
+  if (entry.has_value() && entry->state == EntryState::kStarted) entry.reset();
+  return entry;
+}
+
+std::string DescribeUnstarted(const Entry& entry) {
+  const std::string& why = entry.why;
+  switch (entry.state) {
+    case EntryState::kWaiting:
+      return absl::StrCat(entry.name, " waits in its batch, and has not started yet",
+                          why.empty() ? "" : ": ", why);
+    case EntryState::kStarting:
+    case EntryState::kStarted:
+      return absl::StrCat(entry.name, " is being started");
+    case EntryState::kFailed:
+    case EntryState::kCancelled:
+      break;
+  }
+  return absl::StrCat(entry.name,
+                      " did not start: ", why.empty() ? EntryStateWord(entry.state) : why);
+}
+
+absl::Status CheckStarted(CommandContext& context, const std::vector<std::string>& references) {
+  for (const std::string& reference : references) {
+    const absl::StatusOr<std::optional<Entry>> entry = FindUnstarted(context, reference);
+    if (!entry.ok() || !entry->has_value()) continue;
+    const Entry& found = **entry;
+    ASSIGN_OR_RETURN(RunStore * store, context.Store());
+    if (!found.run_id.empty() && store->Get(found.run_id).ok()) continue;
+    const bool over = found.state == EntryState::kFailed || found.state == EntryState::kCancelled;
+    return WithHint(
+        absl::FailedPreconditionError(DescribeUnstarted(found)),
+        over ? "gpuctl queue -a shows its batch"
+             : absl::StrCat("gpuctl wait ", found.name, " waits for its end; gpuctl cancel ",
+                            found.name, " keeps it from starting"));
   }
   return absl::OkStatus();
 }

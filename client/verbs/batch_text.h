@@ -4,6 +4,7 @@
 
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,10 @@ std::string DescribeCounts(const BatchView& view);
 // Says why no more runs of the batch start, if that is so.
 void TellOfGivingUp(CommandContext& context, const BatchView& view);
 
+// Says how many entries are not over, so that the best run may yet be another; nothing when all
+// are.
+void TellOfOpenEntries(CommandContext& context, const std::vector<BatchView>& views);
+
 // Makes one pass over all batches in a process of its own: learns what became of runs, and starts
 // what may start. Starts that take longer than `patience` go on by themselves. A signal that makes
 // `signal_fd` readable ends the pass. Returns its JSON.
@@ -71,6 +76,31 @@ std::string DescribeSchedule(const Schedule& schedule);
 // whole batch, with $ in place of its name.
 absl::Status CheckNoBatch(CommandContext& context, const std::vector<std::string>& references,
                           absl::string_view how);
+
+// Returns the entry of a batch that `reference` names, if it has no run: it waits, is being
+// started, or did not start. Nothing for any other reference.
+absl::StatusOr<std::optional<Entry>> FindUnstarted(CommandContext& context,
+                                                   const std::string& reference);
+
+// Says why an entry that FindUnstarted found has no run.
+std::string DescribeUnstarted(const Entry& entry);
+
+// FAILED_PRECONDITION, which says why, when one of `references` is an entry of a batch that never
+// had a run.
+absl::Status CheckStarted(CommandContext& context, const std::vector<std::string>& references);
+
+// What came of taking entries out of their batches.
+struct CancelledEntries {
+  int schedules = 0, cancelled = 0, stopped = 0;  // how many were ended
+  int left = 0;                                   // of those that still run or are being started
+  std::vector<EntryView> views;
+};
+
+// Cancels what waits of these batches and entries. With `running`, also stops what runs, with time
+// to save. An error when a name is neither of a batch nor of an entry.
+absl::StatusOr<CancelledEntries> CancelEntries(CommandContext& context, RunStore& runs,
+                                               BatchStore& batches,
+                                               const std::vector<std::string>& names, bool running);
 
 }  // namespace gpuctl
 

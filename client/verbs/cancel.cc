@@ -62,20 +62,16 @@ class Canceller {
     return error;
   }
 
-  int cancelled() const { return cancelled_; }
-  int schedules() const { return schedules_; }
-  int stopped() const { return stopped_; }
-  int left() const { return left_; }
-  absl::StatusOr<std::vector<EntryView>> Views() {
-    std::vector<EntryView> views;
+  absl::StatusOr<CancelledEntries> Result() {
+    CancelledEntries result = {schedules_, cancelled_, stopped_, left_, {}};
     for (const std::string& id : ids_) {
       ASSIGN_OR_RETURN(std::optional<Entry> entry, batches_.FindEntry(id));
       if (!entry.has_value()) continue;
       const absl::StatusOr<RunRow> run = runs_.Get(entry->run_id);
-      views.push_back(
+      result.views.push_back(
           ViewOf(*std::move(entry), run.ok() ? std::optional<RunRow>(*run) : std::nullopt));
     }
-    return views;
+    return result;
   }
 
  private:
@@ -131,6 +127,16 @@ class Canceller {
 
 }  // namespace
 
+absl::StatusOr<CancelledEntries> CancelEntries(CommandContext& context, RunStore& runs,
+                                               BatchStore& batches,
+                                               const std::vector<std::string>& names,
+                                               bool running) {
+  Canceller canceller(context, runs, batches, running);
+  for (const std::string& name : names) RETURN_IF_ERROR(canceller.Find(name));
+  RETURN_IF_ERROR(canceller.Cancel());
+  return canceller.Result();
+}
+
 absl::StatusOr<int> CmdCancel(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> names;
   bool running = false;
@@ -144,21 +150,18 @@ absl::StatusOr<int> CmdCancel(CommandContext& context, std::vector<std::string> 
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * runs, context.Store());
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
-  Canceller canceller(context, *runs, *batches, running);
-  for (const std::string& name : names) RETURN_IF_ERROR(canceller.Find(name));
-  RETURN_IF_ERROR(canceller.Cancel());
+  ASSIGN_OR_RETURN(const CancelledEntries done,
+                   CancelEntries(context, *runs, *batches, names, running));
   if (context.json()) {
-    ASSIGN_OR_RETURN(const std::vector<EntryView> views, canceller.Views());
     std::vector<nlohmann::ordered_json> objects;
-    for (const EntryView& view : views) objects.push_back(EntryToJson(view));
+    for (const EntryView& view : done.views) objects.push_back(EntryToJson(view));
     context.PrintJsonList("entries", objects);
     return kExitOk;
   }
-  if (canceller.schedules() > 0) context.Say("its schedule ended: no run is started any more");
-  context.Say(
-      absl::StrCat("cancelled: ", canceller.cancelled(), ", stopped: ", canceller.stopped()));
-  if (canceller.left() > 0) {
-    context.Say(absl::StrCat("still running or being started: ", canceller.left()));
+  if (done.schedules > 0) context.Say("its schedule ended: no run is started any more");
+  context.Say(absl::StrCat("cancelled: ", done.cancelled, ", stopped: ", done.stopped));
+  if (done.left > 0) {
+    context.Say(absl::StrCat("still running or being started: ", done.left));
     context.Hint("--running stops them too");
   }
   return kExitOk;

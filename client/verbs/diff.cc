@@ -69,6 +69,19 @@ void AddPackages(Side& side) {
   side.fields.insert(side.fields.end(), packages.begin(), packages.end());
 }
 
+bool OnSameRented(const RunRecord& first, const RunRecord& second) {
+  return first.lease.has_value() && second.lease.has_value() &&
+         first.lease->lease_id == second.lease->lease_id;
+}
+
+// Of one machine, runs know more or less: a short one may have ended before the node told.
+void LeaveOutMachine(std::vector<RecordField>& fields) {
+  const auto is_machines = [](const RecordField& field) {
+    return field.name == "gpus" || field.name == "driver";
+  };
+  fields.erase(std::remove_if(fields.begin(), fields.end(), is_machines), fields.end());
+}
+
 void PrintDifferences(CommandContext& context, const Side& first, const Side& second,
                       const std::vector<Difference>& differences) {
   const std::string& before = first.record.row.name;
@@ -174,6 +187,9 @@ absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> ar
   if (!first.record.row.packages.empty() && !second.record.row.packages.empty()) {
     AddPackages(first);
     AddPackages(second);
+  }
+  if (OnSameRented(first.record, second.record)) {
+    for (Side* const side : {&first, &second}) LeaveOutMachine(side->fields);
   }
   if (patch) {
     RETURN_IF_ERROR(PrintPatch(context, first, second));

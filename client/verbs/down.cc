@@ -49,6 +49,20 @@ struct Plan {
   std::vector<std::pair<std::string, InstanceId>> strangers;  // at a market, in no lease
 };
 
+// What is on a machine and not here, for people.
+struct NotHomeOn {
+  std::vector<std::string> wanted;  // for this it stays: "train-1: 2 checkpoints (1.20 GB): …"
+  std::vector<std::string> others;  // "train-1: 3 older checkpoints (3.60 GB)"
+  std::vector<std::string> ways;    // to bring what is wanted
+
+  std::string Wanted() const { return absl::StrJoin(wanted, "; "); }
+  std::string All() const {
+    std::vector<std::string> all = wanted;
+    all.insert(all.end(), others.begin(), others.end());
+    return absl::StrJoin(all, "; ");
+  }
+};
+
 class Down {
  public:
   Down(CommandContext& context, RunStore& store, bool yes, bool force)
@@ -76,9 +90,8 @@ class Down {
   absl::Status LeaveShared(Plan& plan);
   absl::Status ReleaseOne(const Lease& lease);
   absl::Status StopJobsOn(const Lease& lease);
-  // Returns what is on the machine and not here: "train-1: 2 checkpoints (1.20 GB): …". Empty when
-  // everything is home, and when the machine cannot be asked, which is told.
-  std::string FindNotHome(const Lease& lease, std::string& how_to_bring);
+  // Returns nothing when everything is home, and when the machine cannot be asked, which is told.
+  NotHomeOn FindNotHome(const Lease& lease);
   // Returns what of a run is on its machine and not here; of a live one only what it has saved.
   Missing MissingOf(NodeCalls& calls, const RunRow& row);
   bool MayAnswerLater(const Lease& lease) const;
@@ -294,8 +307,8 @@ Missing Down::MissingOf(NodeCalls& calls, const RunRow& row) {
   return {};
 }
 
-std::string Down::FindNotHome(const Lease& lease, std::string& how_to_bring) {
-  std::string found;
+NotHomeOn Down::FindNotHome(const Lease& lease) {
+  NotHomeOn found;
   for (const LeaseUse& use : lease.uses) {
     const absl::StatusOr<RunRow> row = store_.Get(use.run_id);
     if (!row.ok() || row->accepted_ms == 0) continue;
@@ -309,20 +322,20 @@ std::string Down::FindNotHome(const Lease& lease, std::string& how_to_bring) {
         context_.Say(unknown);
         continue;
       }
-      absl::StrAppend(&found, found.empty() ? "" : "; ", unknown);
-      if (how_to_bring.empty()) how_to_bring = absl::StrCat("gpuctl pull ", row->name);
+      found.wanted.push_back(unknown);
+      found.ways.push_back(absl::StrCat("gpuctl pull ", row->name));
       continue;
     }
     const Missing missing = MissingOf(*calls, *row);
     if (missing.empty()) continue;
     const Missing wanted = SurelyWanted(missing, row->artifact_patterns);
-    if (wanted.empty()) {
-      context_.Say(absl::StrCat("not at home, and lost with the machine: ", row->name, ": ",
-                                DescribeMissing(missing)));
-      continue;
+    if (!wanted.empty()) {
+      found.wanted.push_back(absl::StrCat(row->name, ": ", DescribeMissing(wanted)));
+      found.ways.push_back(HowToBring(row->name, wanted));
     }
-    absl::StrAppend(&found, found.empty() ? "" : "; ", row->name, ": ", DescribeMissing(wanted));
-    if (how_to_bring.empty()) how_to_bring = HowToBring(row->name, wanted);
+    if (const std::string others = DescribeOthers(missing, wanted); !others.empty()) {
+      found.others.push_back(absl::StrCat(row->name, ": ", others));
+    }
   }
   return found;
 }
@@ -349,29 +362,25 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   ASSIGN_OR_RETURN(Provider * provider, holdings_.Find(lease.provider));
   RETURN_IF_ERROR(CheckAccount(holdings_.ledger(), *provider, lease));
   ASSIGN_OR_RETURN(const std::vector<std::string> live, LiveRunsOn(store_, lease, {}));
-  std::string how_to_bring;
   // The question tells what would be lost, so that there is one question only.
-  const std::string told = yes_ ? "" : FindNotHome(lease, how_to_bring);
-  ASSIGN_OR_RETURN(const bool agreed, Agreed(EndQuestion(lease, name, live, told), name));
+  const NotHomeOn told = yes_ ? NotHomeOn() : FindNotHome(lease);
+  ASSIGN_OR_RETURN(const bool agreed, Agreed(EndQuestion(lease, name, live, told.All()), name));
   if (!agreed) return absl::OkStatus();
   RETURN_IF_ERROR(StopJobsOn(lease));
   // What a job saved when it was stopped counts, too.
   const bool look_again = yes_ ? !force_ : !live.empty();
-  const std::string missing = look_again ? FindNotHome(lease, how_to_bring) : told;
-  if (!missing.empty() && yes_) {
+  const NotHomeOn missing = look_again ? FindNotHome(lease) : told;
+  if (!missing.wanted.empty() && yes_) {
     context_.Say(absl::StrCat(name, " stays, and bills on, ", FormatUsdPerHour(lease),
-                              "/h: not at home: ", missing));
-    context_.Hint(
-        absl::StrCat(how_to_bring, "; gpuctl down --force ", RunOf(lease), " does without them"));
+                              "/h: not at home: ", missing.Wanted()));
+    context_.Hint(absl::StrCat(absl::StrJoin(missing.ways, ", "), "; gpuctl down --force ",
+                               RunOf(lease), " does without them"));
     kept_json_.push_back({{"instance_id", lease.instance_id},
                           {"provider", lease.provider},
                           {"usd_per_hour", lease.usd_per_hour()},
-                          {"why", absl::StrCat("not at home: ", missing)}});
+                          {"why", absl::StrCat("not at home: ", missing.Wanted())}});
     code_ = kExitFailed;
     return absl::OkStatus();
-  }
-  if (!missing.empty() && missing != told) {
-    context_.Say(absl::StrCat("not at home, and lost with the machine: ", missing));
   }
   // This is the last chance to learn what its traffic cost.
   SettleTerms(context_, holdings_.ledger(), {lease});
@@ -394,6 +403,9 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   context_.Say(absl::StrCat(name, " at ", ended.provider, " is gone; it cost ",
                             FormatSpend(SpentOn(ended, now_ms)), " in ",
                             HumanDuration(absl::Milliseconds(ended.ended_ms - ended.intended_ms))));
+  if (const std::string lost = missing.All(); lost != told.All()) {
+    context_.Say(absl::StrCat("not at home, and lost with the machine: ", lost));
+  }
   return absl::OkStatus();
 }
 
@@ -583,6 +595,7 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   RETURN_IF_ERROR(CheckNoBatch(context, references,
                                "gpuctl cancel --running $ ends its runs; gpuctl instances lists "
                                "what bills, gpuctl down --all ends all of it"));
+  RETURN_IF_ERROR(CheckStarted(context, references));
   Down down(context, *store, yes || force, force);
   ASSIGN_OR_RETURN(Plan plan, down.MakePlan(references, all));
   // End the bills first, so that a user's own machine that does not answer does not delay that.

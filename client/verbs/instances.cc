@@ -7,6 +7,7 @@
 #include "client/base/quantity.h"
 #include "client/market/holdings.h"
 #include "client/market/lease_view.h"
+#include "client/market/machine_users.h"
 #include "client/market/volumes.h"
 #include "client/rent/due_machines.h"
 #include "client/rent/findings.h"
@@ -28,11 +29,30 @@ std::string Age(int64_t from_ms, int64_t now_ms) {
   return HumanDuration(absl::Milliseconds(std::max<int64_t>(0, now_ms - from_ms)));
 }
 
-TableRow Row(const CommandContext& context, const SeenInstance& seen, int64_t now_ms) {
+// Returns "idle, ends in 9m 00s to 59m 00s"; "" for a machine that is in use, or does not end
+// itself.
+std::string IdleText(Holdings& holdings, RunStore* store, const SeenInstance& seen,
+                     int64_t now_ms) {
+  if (store == nullptr || !seen.lease.has_value() || seen.lease->state != LeaseState::kRented ||
+      seen.listed.holder != Holder::kWanted) {
+    return "";
+  }
+  const absl::StatusOr<int64_t> since_ms = IdleSinceMs(*store, *seen.lease);
+  const absl::StatusOr<Provider*> provider = holdings.Find(seen.provider);
+  if (since_ms.value_or(0) == 0 || !provider.ok() || !(*provider)->traits().self_release()) {
+    return "";
+  }
+  const std::string end = DescribeIdleEnd(*seen.lease, *since_ms, now_ms, /*brief=*/true);
+  return end.empty() ? "" : absl::StrCat("idle, ends ", end);
+}
+
+TableRow Row(const CommandContext& context, const SeenInstance& seen, const std::string& idle,
+             int64_t now_ms) {
   const Instance& instance = seen.listed.instance;
   const int64_t since_ms = seen.lease.has_value() ? seen.lease->intended_ms : instance.created_ms;
   std::string whose(HolderName(seen.listed.holder));
   if (!seen.listed.why.empty()) absl::StrAppend(&whose, ": ", seen.listed.why);
+  if (!idle.empty()) absl::StrAppend(&whose, ": ", idle);
   TableRow cells = {seen.provider,
                     instance.id,
                     FormatGpus(instance.gpu_name, instance.gpu_count),
@@ -51,6 +71,24 @@ TableRow Row(const CommandContext& context, const SeenInstance& seen, int64_t no
     for (Cell& cell : cells) cell.red = true;
   }
   return cells;
+}
+
+// Says what is known of a machine of ours that answered once and that its market does not list,
+// shortly after the rent, when such a list may still lag behind.
+std::string DescribeUnlisted(const Lease& lease, int64_t now_ms) {
+  const absl::Duration idle = absl::Seconds(lease.limits.idle_s);
+  const bool idled = lease.limits.idle_s > 0 && absl::Milliseconds(now_ms - lease.rented_ms) > idle;
+  return absl::StrCat(
+      lease.instance_id, " at ", lease.provider, " was in use and is not listed any more: ",
+      idled
+          ? absl::StrCat("it has probably ended itself (its idle limit, ", HumanDuration(idle), ")")
+          : "it may have ended, or the list may lag behind");
+}
+
+// True when one of these leases may be a machine that nobody uses.
+bool MayBill(const std::vector<Lease>& unsettled) {
+  return std::any_of(unsettled.begin(), unsettled.end(),
+                     [](const Lease& lease) { return lease.claimed_ms == 0; });
 }
 
 // Returns the volumes of the markets that answered; the failed ones have been reported already.
@@ -112,7 +150,9 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
       {"PROVIDER", "INSTANCE", "GPU", "$/H", "SPENT", "AGE", "STATE", "RUN"}};
   if (context.format == OutputFormat::kWide) table[0].insert(table[0].end(), {"LABEL", "REGION"});
   table[0].push_back("WHOSE");
-  for (const SeenInstance& seen : found.instances) table.push_back(Row(context, seen, now_ms));
+  for (const SeenInstance& seen : found.instances) {
+    table.push_back(Row(context, seen, IdleText(holdings, store, seen, now_ms), now_ms));
+  }
   context.PrintTable(table);
   if (!volumes.volumes.empty()) {
     context.PrintLine("");
@@ -123,6 +163,10 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
     context.Say(absl::StrCat("volumes at ", market, ": UNKNOWN: ", cause.message()));
   }
   for (const Lease& lease : found.unsettled) {
+    if (lease.claimed_ms > 0) {
+      context.Say(DescribeUnlisted(lease, now_ms));
+      continue;
+    }
     if (!lease.instance_id.empty()) {
       context.Say(absl::StrCat(
           lease.instance_id, " at ", lease.provider, " was rented ", Age(lease.rented_ms, now_ms),
@@ -136,8 +180,10 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   }
   if (!found.Lost().empty()) {
     context.Hint("gpuctl reap asks what this ledger does not know whether it is in use");
-  } else if (leaks || !found.unsettled.empty()) {
+  } else if (leaks || MayBill(found.unsettled)) {
     context.Hint("gpuctl reap ends what nobody wants");
+  } else if (!found.unsettled.empty()) {
+    context.Hint("gpuctl instances tells it for sure two minutes after the rent");
   } else if (found.instances.empty() && found.unknown.empty()) {
     const bool none = volumes.volumes.empty() && volumes.unknown.empty();
     context.Say(absl::StrCat(none ? "nothing bills at " : "no machine bills at ",

@@ -17,6 +17,7 @@
 #include "client/show/show_run.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/line_pattern.h"
 #include "client/verbs/log_lines.h"
 #include "client/verbs/log_offsets.h"
@@ -175,6 +176,11 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   }
   RETURN_IF_ERROR(CheckLogFlags(flags));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  if (run.given()) {
+    RETURN_IF_ERROR(
+        CheckNoBatch(context, {reference}, "gpuctl logs $-1 prints that of its first run"));
+    RETURN_IF_ERROR(CheckStarted(context, {reference}));
+  }
   ASSIGN_OR_RETURN(RunRow row, FindRun(context, *store, run, reference));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   Caught caught = Caught::kUp;

@@ -258,6 +258,7 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   RunNumbersList runs;
   RETURN_IF_ERROR(CheckNoBatch(context, references,
                                "gpuctl queue $ --results compares them; gpuctl metrics $-1 $-2"));
+  RETURN_IF_ERROR(CheckStarted(context, references));
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, *store, references));
   for (RunRow& row : rows) {
     auto run = std::make_unique<RunNumbers>();

@@ -30,10 +30,17 @@ void TellLeaks(CommandContext& context, const Money& money) {
   }
 }
 
+// True when the market gives a machine a key for its own end; false when that cannot be known here.
+bool EndsItself(Holdings& holdings, const Lease& lease) {
+  const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
+  return market.ok() && market->front().provider->traits().self_release();
+}
+
 // Tells of a machine whose last job is over. It bills until a limit or somebody ends it, and the
 // list of live runs does not show it.
-absl::Status TellIfBillsOn(CommandContext& context, const ClientPaths& paths, const Money& money,
-                           const Lease& lease, const RunRow& row) {
+absl::Status TellIfBillsOn(CommandContext& context, Holdings& holdings, const ClientPaths& paths,
+                           const Money& money, const Lease& lease, const RunRow& row,
+                           int64_t idle_since_ms) {
   const std::string machine = absl::StrCat(lease.provider, "/", lease.instance_id);
   const std::string price = absl::StrCat(FormatUsdPerHour(lease), "/h");
   if (lease.state == LeaseState::kReleasing) {
@@ -47,10 +54,16 @@ absl::Status TellIfBillsOn(CommandContext& context, const ClientPaths& paths, co
   const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
   // After its idle limit the machine should be gone, but one that cannot end itself bills on.
   const bool overdue = context.NowMs() >= quiet_ms + lease.limits.idle_s * 1000;
+  std::string own_end = DescribeIdleEnd(lease, idle_since_ms, context.NowMs(), /*brief=*/false);
+  if (!own_end.empty() && !overdue && EndsItself(holdings, lease)) {
+    own_end = absl::StrCat("it ends itself ", own_end, "; ");
+  } else {
+    own_end.clear();
+  }
   context.Say(overdue ? absl::StrCat(row.name, " is over, and ", machine, " may still bill ", price,
                                      "; gpuctl reap asks, and ends it when its limits are over")
                       : absl::StrCat(row.name, " is over, and ", machine, " bills on, ", price,
-                                     "; gpuctl down ", row.name, " ends it now"));
+                                     "; ", own_end, "gpuctl down ", row.name, " ends it now"));
   return absl::OkStatus();
 }
 
@@ -66,7 +79,8 @@ absl::Status TellWhatBillsOn(CommandContext& context, Holdings& holdings, RunSto
     if (!others.empty()) continue;
     ASSIGN_OR_RETURN(const std::optional<Lease> newest, holdings.LeaseOf(row->run_id));
     if (!newest.has_value() || newest->lease_id != lease.lease_id) continue;
-    RETURN_IF_ERROR(TellIfBillsOn(context, paths, money, lease, *row));
+    ASSIGN_OR_RETURN(const int64_t idle_since_ms, IdleSinceMs(store, lease));
+    RETURN_IF_ERROR(TellIfBillsOn(context, holdings, paths, money, lease, *row, idle_since_ms));
   }
   return absl::OkStatus();
 }

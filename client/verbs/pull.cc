@@ -28,6 +28,7 @@
 #include "client/verbs/queue_results.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/process/signal_pipe.h"
@@ -126,6 +127,38 @@ std::string CommandFor(const RunRow& row, const PullRequest& request) {
   return absl::StrCat(command, request.own_directory ? "" : " --to DIR");
 }
 
+// Returns the directories here that have results of the run.
+std::vector<std::string> PlacesOf(CommandContext& context, const RunRow& row) {
+  std::vector<std::string> places;
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok()) return places;
+  const auto items = PulledRecord(paths->MirrorDir(row.run_id)).Read();
+  if (!items.ok()) return places;
+  for (const PulledItem& item : *items) {
+    if (!PathExists(item.path)) continue;
+    const bool around = item.kind == PulledItem::Kind::kFiles && IsDirectory(item.path);
+    std::string place = around ? item.path : DirName(item.path);
+    if (std::find(places.begin(), places.end(), place) == places.end()) {
+      places.push_back(std::move(place));
+    }
+  }
+  return places;
+}
+
+// Adds to the error of a machine that was given back where the results are that came before.
+absl::Status WithPlaces(CommandContext& context, const RunRow& row, const absl::Status& status) {
+  if (FaultOf(status) != LinkFault::kReleased) return status;
+  const std::vector<std::string> places = PlacesOf(context, row);
+  if (places.empty()) return status;
+  // The hint of the link knows of no results.
+  const absl::Status told =
+      WithFault(absl::Status(status.code(), status.message()), LinkFault::kReleased);
+  return WithExitCode(WithHint(WithCause(told, CauseOf(status)),
+                               absl::StrCat("what came home before is in ", FirstFew(places),
+                                            "; what did not is gone with the machine")),
+                      static_cast<ExitCode>(ExitCodeOf(status)));
+}
+
 // Brings what `request` says of one run. `again` is what goes on after an interruption.
 absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row,
                      const PullRequest& request, const std::string& again, PullResults& pulled) {
@@ -140,7 +173,7 @@ absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row,
                                  absl::StrCat("all stays on ", row.target.name,
                                               ", and what has come so far stays in ", request.to),
                                  absl::StrCat(again, " goes on with the rest")));
-  return BringResults(context, *links, row, request, pulled);
+  return WithPlaces(context, row, BringResults(context, *links, row, request, pulled));
 }
 
 // Brings what `flags` say of each run into a directory of its own. An error with one run does not
@@ -186,6 +219,7 @@ absl::StatusOr<std::vector<RunRow>> RunsOfBatch(CommandContext& context, RunStor
     ASSIGN_OR_RETURN(const RunRow found, FindBestRun(context, holdings, result, views));
     ASSIGN_OR_RETURN(rows.emplace_back(), store.Get(found.run_id));
     context.Say(absl::StrCat("the best run of ", name, " is ", rows.front().name));
+    TellOfOpenEntries(context, views);
     return rows;
   }
   size_t not_started = 0;
@@ -286,6 +320,7 @@ absl::StatusOr<std::vector<RunRow>> RunsOfArguments(CommandContext& context, Run
   RETURN_IF_ERROR(CheckNoBatch(
       context, flags.arguments,
       "gpuctl pull --best $ brings the best one's results, gpuctl pull --batch $ those of all"));
+  RETURN_IF_ERROR(CheckStarted(context, flags.arguments));
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, store, flags.arguments));
   std::vector<RunRow> once;
   for (RunRow& row : rows) {
@@ -295,6 +330,23 @@ absl::StatusOr<std::vector<RunRow>> RunsOfArguments(CommandContext& context, Run
     if (!known) once.push_back(std::move(row));
   }
   return once;
+}
+
+absl::Status EitherOr() {
+  return UsageError("pull takes either runs, or --batch, or --best",
+                    "gpuctl pull --best BATCH brings the best run, --batch BATCH all of them");
+}
+
+// Makes the arguments beside --batch or --best the patterns; none may be a run.
+absl::Status TakePatterns(CommandContext& context, RunStore& store, PullFlags& flags) {
+  RETURN_IF_ERROR(CheckNoBatch(context, flags.arguments,
+                               "beside --batch and --best, pull takes patterns of files"));
+  for (const std::string& argument : flags.arguments) {
+    if (NamesRun(store, argument)) return EitherOr();
+  }
+  flags.request.patterns = std::move(flags.arguments);
+  flags.arguments.clear();
+  return NormalizePatterns("pull", PatternsOf::kFiles, flags.request.patterns);
 }
 
 absl::Status CheckFlags(const PullFlags& flags) {
@@ -307,10 +359,7 @@ absl::Status CheckFlags(const PullFlags& flags) {
     return UsageError("--watch brings the checkpoints of one run, all of them as they come",
                       "name files, several runs or one checkpoint without --watch");
   }
-  if (of_batch && (!flags.arguments.empty() || (!flags.batch.empty() && !flags.best.empty()))) {
-    return UsageError("pull takes either runs, or --batch, or --best",
-                      "gpuctl pull --best BATCH brings the best run, --batch BATCH all of them");
-  }
+  if (!flags.batch.empty() && !flags.best.empty()) return EitherOr();
   if (flags.list && (flags.watch || of_batch || flags.arguments.size() > 1 ||
                      !flags.request.checkpoint.empty())) {
     return UsageError("--list lists the checkpoints of one run, and brings nothing",
@@ -346,7 +395,9 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
                 "has its own in it");
   parser.Option("--checkpoint", flags.request.checkpoint,
                 "latest, best (by evaluation), a step or a name");
-  parser.Option("--batch", flags.batch, "Bring all runs of this batch");
+  parser.Option("--batch", flags.batch,
+                "Bring all runs of this batch, or the files of each that\n"
+                "match the patterns");
   parser.Option("--best", flags.best, "Bring the best run of this batch");
   parser.Option("--metric", flags.result.metric, "With --best: by which (default loss)");
   parser.Option("--goal", flags.result.goal,
@@ -368,6 +419,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   if (batch.empty()) {
     ASSIGN_OR_RETURN(rows, RunsOfArguments(context, *store, flags));
   } else {
+    RETURN_IF_ERROR(TakePatterns(context, *store, flags));
     ASSIGN_OR_RETURN(rows, RunsOfBatch(context, *store, batch, !flags.best.empty(), flags.result));
   }
   flags.request.own_directory = flags.request.to.empty();
@@ -379,13 +431,15 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
     RETURN_IF_ERROR(ListThere(context, row));
     return kExitOk;
   }
+  const std::string again = CommandFor(row, flags.request);
   if (flags.request.own_directory) flags.request.to = absl::StrCat("./", row.name);
+  // Also a directory of the run's name elsewhere: keep brings them there.
+  flags.request.own_directory |= BaseName(flags.request.to) == row.name;
   PullResults pulled;
   if (flags.watch) {
     RETURN_IF_ERROR(WatchPull(context, *store, row, flags, keep, pulled));
   } else {
-    RETURN_IF_ERROR(
-        PullOne(context, *store, row, flags.request, CommandFor(row, flags.request), pulled));
+    RETURN_IF_ERROR(PullOne(context, *store, row, flags.request, again, pulled));
   }
   if (context.json()) context.PrintJson(ToJson(row, flags.request, pulled));
   return kExitOk;

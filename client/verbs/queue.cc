@@ -240,6 +240,7 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
       MarkOtherContent(*runs, views);
     }
     TellIfNobodyKeeps(context, views);
+    if (flags.results) TellOfOpenEntries(context, views);
     RETURN_IF_ERROR(flags.results ? PrintResults(context, holdings, flags.result, views)
                                   : Print(context, holdings, *batches, flags, views));
   }

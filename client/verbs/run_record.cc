@@ -126,7 +126,9 @@ absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdi
 
 std::string GpusOf(const RunRecord& record) {
   std::map<std::string, int> counts;
-  for (const TelemetrySample::Gpu& gpu : record.gpus) ++counts[gpu.name];
+  for (const TelemetrySample::Gpu& gpu : record.gpus) {
+    if (!gpu.name.empty()) ++counts[gpu.name];
+  }
   std::vector<std::string> texts;
   for (const auto& [name, count] : counts) texts.push_back(FormatGpus(name, count));
   if (!texts.empty()) return absl::StrJoin(texts, ", ");

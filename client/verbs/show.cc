@@ -15,6 +15,7 @@
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
 #include "client/terminal/table.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/packages.h"
 #include "client/verbs/ps_money.h"
 #include "client/verbs/run_record.h"
@@ -350,6 +351,10 @@ absl::StatusOr<int> CmdShow(CommandContext& context, std::vector<std::string> ar
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  RETURN_IF_ERROR(CheckNoBatch(
+      context, {reference},
+      "gpuctl queue $ shows its runs, queue $ --results compares them, show $-1 shows one"));
+  RETURN_IF_ERROR(CheckStarted(context, {reference}));
   ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
   if (diff && packages) return UsageError("--diff and --packages are two texts", "name one");
   if (packages) {

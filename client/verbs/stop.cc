@@ -1,6 +1,8 @@
 // gpuctl stop: end a run's job.
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -19,6 +21,39 @@
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
+namespace {
+
+// Cancels what `references` name of batches and has no run, and leaves the other references there.
+// A run that another gpuctl is starting is stopped when it has started. Returns how many there
+// were.
+absl::StatusOr<size_t> StopUnstarted(CommandContext& context, RunStore& store,
+                                     std::vector<std::string>& references,
+                                     std::vector<nlohmann::ordered_json>& objects) {
+  std::vector<std::string> others, names;
+  for (const std::string& reference : references) {
+    ASSIGN_OR_RETURN(const std::optional<Entry> entry, FindUnstarted(context, reference));
+    if (!entry.has_value()) {
+      // Nothing is cancelled when another name is wrong.
+      RETURN_IF_ERROR(store.Get(reference).status());
+    }
+    (entry.has_value() ? names : others).push_back(reference);
+  }
+  references = std::move(others);
+  if (names.empty()) return 0;
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  ASSIGN_OR_RETURN(const CancelledEntries done,
+                   CancelEntries(context, store, *batches, names, /*running=*/true));
+  for (const EntryView& view : done.views) {
+    objects.push_back(EntryToJson(view));
+    if (context.json()) continue;
+    context.Say(view.run.has_value() && view.run->end.has_value()
+                    ? absl::StrCat(view.run->name, " ", DescribeEnd(*view.run->end))
+                    : DescribeUnstarted(view.entry));
+  }
+  return names.size();
+}
+
+}  // namespace
 
 absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
@@ -26,7 +61,7 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
   VerbParser parser(
       context, "stop [RUN...] [FLAGS]",
       "Ends a run's job: SIGTERM, its grace to save a checkpoint, then SIGKILL. Waits\n"
-      "until it has ended.",
+      "until it has ended. A run of a batch that waits is cancelled.",
       "  gpuctl stop amber-fox-3\n"
       "  gpuctl stop amber-fox-3 -o json\n\n"
       "To leave a run without ending it, press Ctrl-C in attach.");
@@ -39,8 +74,12 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
   Holdings holdings(context);
   RETURN_IF_ERROR(CheckNoBatch(
       context, references, "gpuctl cancel --running $ ends all of it, gpuctl stop $-1 one run"));
-  ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, *store, references));
-  std::vector<nlohmann::ordered_json> objects;
+  std::vector<nlohmann::ordered_json> objects, entries;
+  ASSIGN_OR_RETURN(const size_t unstarted, StopUnstarted(context, *store, references, entries));
+  std::vector<RunRow> rows;
+  if (unstarted == 0 || !references.empty()) {
+    ASSIGN_OR_RETURN(rows, FindRuns(context, *store, references));
+  }
   for (RunRow& row : rows) {
     RETURN_IF_ERROR(StopRun(context, *store, row, !no_wait));
     RETURN_IF_ERROR(GiveUpIfTakenAway(paths.MirrorDir(row.run_id), row));
@@ -53,7 +92,13 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
       TellWhatIsLeft(context, holdings, *store, row);
     }
   }
-  if (context.json()) context.PrintJsonList("runs", objects);
+  if (!context.json()) return kExitOk;
+  if (entries.empty() || context.format == OutputFormat::kJsonLines) {
+    objects.insert(objects.end(), entries.begin(), entries.end());
+    context.PrintJsonList("runs", objects);
+  } else {
+    context.PrintJson({{"runs", objects}, {"entries", entries}});
+  }
   return kExitOk;
 }
 

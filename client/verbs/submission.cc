@@ -237,6 +237,12 @@ absl::Status Submission::MakeBatch() {
   batch_.tags = flags_.launch.tags;
   batch_.max_failures = flags_.max_failures;
   const std::string tag = absl::StrCat("batch:", batch_.name);
+  // Its runs have this tag.
+  if (!CheckTags({tag}).ok()) {
+    return UsageError(absl::StrCat("--name: \"", batch_.name,
+                                   "\": use up to 48 letters, digits, '-', '_' and '.'"),
+                      "for example --name sweep-2");
+  }
   if (std::find(batch_.tags.begin(), batch_.tags.end(), tag) == batch_.tags.end()) {
     batch_.tags.push_back(tag);
   }

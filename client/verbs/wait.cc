@@ -1,6 +1,8 @@
 // gpuctl wait: wait for runs, for scripts.
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -125,17 +127,75 @@ absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const 
   }
 }
 
+// Waits until an entry that FindUnstarted found has a run, and meanwhile starts what may start.
+// Nothing when it will never start, which it says.
+absl::StatusOr<std::optional<RunRow>> WaitForStart(CommandContext& context, RunStore& runs,
+                                                   Entry entry, absl::Duration timeout) {
+  const absl::Duration begin = context.clock.SinceBoot();
+  std::string told;
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  while (entry.state != EntryState::kStarted) {
+    if (const std::string state = DescribeUnstarted(entry); state != told) {
+      context.Say(state);
+      told = state;
+    }
+    if (entry.state == EntryState::kFailed || entry.state == EntryState::kCancelled) {
+      return std::nullopt;
+    }
+    if (context.clock.SinceBoot() - begin >= timeout) {
+      return WithHint(
+          absl::DeadlineExceededError(absl::StrCat("wait for ", entry.name, ": timed out")),
+          "it starts when its turn comes; gpuctl queue shows it");
+    }
+    const absl::Status passed = MakePass(kBatchPassEvery).status();
+    if (!passed.ok()) context.Say(passed.message());
+    context.clock.SleepFor(kBatchPassEvery);
+    ASSIGN_OR_RETURN(std::optional<Entry> now, batches->FindEntry(entry.entry_id));
+    if (!now.has_value()) return absl::NotFoundError(absl::StrCat(entry.name, " is gone"));
+    entry = *std::move(now);
+  }
+  ASSIGN_OR_RETURN(RunRow row, runs.Get(entry.run_id));
+  return row;
+}
+
+// What a reference names: a run, or an entry of a batch that has none yet.
+struct Awaited {
+  std::optional<RunRow> row;
+  Entry entry;
+};
+
+absl::StatusOr<std::vector<Awaited>> FindAwaited(CommandContext& context, RunStore& store,
+                                                 const std::vector<std::string>& references) {
+  std::vector<Awaited> all;
+  for (const std::string& reference : references) {
+    ASSIGN_OR_RETURN(std::optional<Entry> entry, FindUnstarted(context, reference));
+    if (entry.has_value()) {
+      all.push_back({std::nullopt, *std::move(entry)});
+    } else {
+      ASSIGN_OR_RETURN(RunRow row, store.Get(reference));
+      all.push_back({std::move(row), {}});
+    }
+  }
+  if (references.empty()) {
+    ASSIGN_OR_RETURN(RunRow row, FindNewestLiveRun(context, store));
+    all.push_back({std::move(row), {}});
+  }
+  return all;
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
   std::string what_text = "done", timeout_text, batch;
-  VerbParser parser(context, "wait [RUN...] [--batch BATCH] [FLAGS]",
-                    "Waits until the runs have ended. Exits with the first code that is not 0, in\n"
-                    "the order of the arguments; 124 when --timeout came first.",
-                    "  gpuctl wait amber-fox-3 --timeout 2h\n"
-                    "  gpuctl wait amber-fox-3 --for checkpoint\n"
-                    "  gpuctl wait --batch sweep");
+  VerbParser parser(
+      context, "wait [RUN...] [--batch BATCH] [FLAGS]",
+      "Waits until the runs have ended; for one that waits in a batch, too, which it\n"
+      "starts when its turn comes. Exits with the first code that is not 0, in\n"
+      "the order of the arguments; 124 when --timeout came first.",
+      "  gpuctl wait amber-fox-3 --timeout 2h\n"
+      "  gpuctl wait amber-fox-3 --for checkpoint\n"
+      "  gpuctl wait --batch sweep");
   parser.Option("RUN", references, kRunOrNewestLive);
   parser.Option("--for", what_text, "done, running, or checkpoint (seen in its metrics)");
   parser.Option("--timeout", timeout_text, "Give up after, e.g. 30m");
@@ -160,14 +220,23 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
   }
   Holdings holdings(context);
   RETURN_IF_ERROR(CheckNoBatch(context, references, "gpuctl wait --batch $ waits for all of it"));
-  ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, *store, references));
+  ASSIGN_OR_RETURN(std::vector<Awaited> all, FindAwaited(context, *store, references));
   const absl::Duration begin = context.clock.SinceBoot();
   int code = kExitOk;
   std::vector<nlohmann::ordered_json> objects;
-  for (RunRow& row : rows) {
-    const absl::Duration left = timeout - (context.clock.SinceBoot() - begin);
-    ASSIGN_OR_RETURN(const int ended,
-                     WaitForRun(context, *store, row, what, std::max(left, absl::ZeroDuration())));
+  const auto left = [&] {
+    return std::max(timeout - (context.clock.SinceBoot() - begin), absl::ZeroDuration());
+  };
+  for (Awaited& each : all) {
+    if (!each.row.has_value()) {
+      ASSIGN_OR_RETURN(each.row, WaitForStart(context, *store, std::move(each.entry), left()));
+    }
+    if (!each.row.has_value()) {
+      if (code == kExitOk) code = kExitFailed;
+      continue;
+    }
+    RunRow& row = *each.row;
+    ASSIGN_OR_RETURN(const int ended, WaitForRun(context, *store, row, what, left()));
     if (code == kExitOk) code = ended;
     if (row.end.has_value()) TellEnd(context, holdings, *store, row.run_id);
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));

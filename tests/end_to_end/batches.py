@@ -98,7 +98,7 @@ def test_a_batch_is_not_taken_for_its_newest_run(l):
           "true")
     done = l.run("wait", "--batch", "many")
     assert b"gpuctl queue many --results" in done.stderr, done
-    for verb in ("wait", "stop", "pull", "metrics", "down"):
+    for verb in ("wait", "stop", "pull", "metrics", "down", "logs", "attach", "show"):
         done = l.run(verb, "many", code=2)
         assert b"many is a batch of several runs" in done.stderr and b"HINT: gpuctl " in done.stderr, done
         assert b"many" in done.stderr.split(b"HINT: ")[1], done
@@ -257,6 +257,37 @@ def test_cancel_takes_out_what_waits_and_with_running_the_rest(l):
     l.run("cancel", "nobody", code=2)
     # By its own stop a run is cancelled, too.
     assert b"off " not in l.run("queue").stdout and b"off " in l.run("queue", "-a").stdout
+
+
+def test_one_that_has_not_started_answers_to_its_name(l):
+    done = l.run("submit", "--name", "a b", "--host", "local", "--no-workdir", "--", "true", code=2)
+    assert b"--name: " in done.stderr and b"--tag" not in done.stderr, done
+    l.run("submit", "--name", "turn", "--host", "local", "--sweep", "v=" + ",".join(str(i + 1) for i in range(11)),
+          *gated_job(l, "turn.ran"))
+    for verb in ("logs", "attach", "show", "pull", "metrics", "down"):
+        # turn-1 is no beginning of turn-10 here, nor the other way round.
+        done = l.run(verb, "turn-10", code=1)
+        assert b"turn-10 waits in its batch" in done.stderr, done
+        assert b"gpuctl wait turn-10" in done.stderr, done
+    done = l.run("stop", "turn-3", "turn-4")
+    assert b"turn-3 did not start: cancelled by you" in done.stderr, done
+    assert [e["state"] for e in batch(l, "turn")["entries"]][:4] == [
+        "running", "waiting", "cancelled", "cancelled"]
+    assert b"turn-3 did not start" in l.run("logs", "turn-3", code=1).stderr
+    stopped = l.json("stop", "turn-5")
+    assert stopped["runs"] == [] and stopped["entries"][0]["state"] == "cancelled", stopped
+    # A wrong name beside it cancels nothing.
+    l.run("stop", "turn-6", "nobody", code=2)
+    assert batch(l, "turn")["entries"][5]["state"] == "waiting"
+    l.run("wait", "turn-2", "--timeout", "100ms", code=124)
+    child = l.start("wait", "turn-2", "turn-3")
+    open(os.path.join(l.dir, "go"), "w", encoding="utf-8").close()
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == 1 and b"turn-2 exited with code 0" in errors, errors
+    assert b"turn-3 did not start: cancelled by you" in errors, errors
+    check_ran = [what for what, value, _ in notes(l, "turn.ran") if value == "1"]
+    assert check_ran == ["begin", "end"], notes(l, "turn.ran")
+    l.run("cancel", "turn", "--running")
 
 
 def test_what_comes_after_another_waits_for_its_success(l):
@@ -420,6 +451,19 @@ def test_the_best_run_is_one_that_finished_or_went_on(l):
     assert b"the best run of best is best-1-2" in done.stderr and b"better" not in done.stderr, done
 
 
+def test_the_best_so_far_may_yet_lose(l):
+    script = ("echo '{\"type\":\"step\",\"step\":1,\"loss\":'$V'}' > $GPUCTL_METRICS; echo > out.txt; "
+              "while [ $V != 1 ] && [ ! -e %s ]; do sleep 0.05; done" % os.path.join(l.dir, "go"))
+    l.run("submit", "--name", "race", "--host", "local", "--sweep", "v=1,2,3", "--no-workdir",
+          "--artifacts", "*.txt", "--", "bash", "-c", script)
+    l.run("wait", "race-1")
+    for command in (["queue", "race", "--results"], ["pull", "--best", "race"]):
+        said = l.run(*command).stderr
+        assert b"2 of 3 runs are not over: the best one may yet be another" in said, said
+    l.run("cancel", "race", "--running")
+    assert b"not over" not in l.run("queue", "race", "--results").stderr
+
+
 def test_pull_brings_several_runs_each_into_its_own_directory(l):
     script = ("echo '{\"type\":\"step\",\"step\":1,\"loss\":'$V',\"f1\":'$V'}' > $GPUCTL_METRICS; "
               "[ $V = 3 ] || echo $V > result.txt")
@@ -441,6 +485,10 @@ def test_pull_brings_several_runs_each_into_its_own_directory(l):
     said = l.run("pull", "--batch", "homes", "--to", "all", code=1).stderr
     assert b"2 of 3 runs came" in said and b"pull homes-3: " in said, said
     assert (brought("all/homes-1"), brought("all/homes-2")) == ("1\n", "2\n")
+    l.run("pull", "--batch", "homes", "res*", "--to", "few", code=1)
+    assert (brought("few/homes-1"), brought("few/homes-2")) == ("1\n", "2\n")
+    said = l.run("pull", "--batch", "homes", "other*", "--to", "few", code=1).stderr
+    assert b'no file matches "other*"' in said, said
     # Whatever is no whole name of a run is a pattern, of each run.
     l.run("pull", "homes-1", "homes-2", "res*", "--to", "some")
     assert (brought("some/homes-1"), brought("some/homes-2")) == ("1\n", "2\n")
@@ -457,7 +505,7 @@ def test_pull_brings_several_runs_each_into_its_own_directory(l):
     best = l.json("pull", "--best", "homes", "--metric", "f1", code=1)
     assert best["error"]["cause"] == "nothing-to-bring" and "homes-3" in best["error"]["message"], best
     assert b"has a value of none" in l.run("pull", "--best", "homes", "--metric", "none", code=1).stderr
-    for wrong in (["--best", "homes", "homes-1"], ["--best", "homes", "--batch", "homes"],
+    for wrong in (["--best", "homes", "homes-1"], ["--batch", "homes", "homes"], ["--best", "homes", "--batch", "homes"],
                   ["homes-1", "--metric", "f1"], ["homes-1", "homes-2", "--watch"],
                   ["--best", "homes", "--goal", "most"], ["--batch", "nothing"], ["homes"]):
         l.run("pull", *wrong, code=2)

@@ -77,6 +77,24 @@ def test_results_come_home_and_end_the_salvage(w):
     assert w.alive() == []
 
 
+def test_all_runs_of_one_machine_come_home(w):
+    job = 'mkdir "$GPUCTL_CHECKPOINT_DIR/step-{lr}" && echo {lr} > ' \
+          '"$GPUCTL_CHECKPOINT_DIR/step-{lr}/weights"'
+    w.run("submit", "-y", "--name", "kp", "--pull", "--no-workdir", *VAST, "--sweep", "lr=1,2,3",
+          "--", "bash", "-c", job)
+    w.run("wait", "--batch", "kp", "--timeout", "3m")
+    assert len(w.creates("vast")) == 1, w.creates()
+    w.run("keep")
+    for number in "123":
+        home = os.path.join(w.work, "kp-" + number)
+        assert len(home_of(w, "kp-" + number)) == 1, (os.listdir(w.work), log_of(w))
+        # A launch in this directory does not send it back.
+        with open(home + "/.gpuctlignore", encoding="utf-8") as file:
+            assert file.read() == "*\n", number
+    w.run("down", "--all", "-y")
+    assert w.alive() == []
+
+
 def test_a_preempted_run_goes_on_once_with_two_keeps(w):
     # A run that is to be resumed is brought home without --pull, too.
     w.rent("-d", "--spot", "--cost", "5", "--name", "taken", "--retry-max", "2", "--retry-on",

@@ -311,6 +311,59 @@ def test_down_and_reap_on_a_disk_without_room(w):
     assert w.json("instances")["instances"] == []
 
 
+def test_a_machine_that_ended_itself_is_no_alarm(w):
+    w.rent("--provider", "vast", *GPU, "--name", "short", "--idle", "2s", "--", "true")
+    eventually(lambda: w.alive() == [], "it has ended itself")
+    done = w.run("instances", code=None)
+    assert b"is not listed any more: it has probably ended itself (its idle limit, 2s)" in \
+        done.stderr, done
+    assert b"it bills" not in done.stderr and b"gpuctl reap" not in done.stderr, done
+
+
+def test_an_idle_machine_says_when_it_ends_itself(w):
+    w.rent("-d", "--provider", "vast", *GPU, "--name", "busy", "--idle", "20m", "--salvage", "40m",
+           "--", "sleep", "3600")
+    said = w.run("instances")
+    assert b"idle" not in said.stdout and b"ends itself" not in w.run("ps").stderr, said
+    w.run("stop", "busy-1")
+    assert re.search(rb"ours: idle, ends in (19m|20m).* to (39m|40m)", w.run("instances").stdout)
+    assert re.search(rb"bills on, .*it ends itself in (19m|20m).* once its results are home, else "
+                     rb"in (39m|40m).*; gpuctl down busy-1 ends it now", w.run("ps").stderr)
+    w.run("down", "busy-1", "-y", "--force")
+    # This market gives its machines no way to end themselves.
+    w.rent("--provider", "lambda", "--gpu", "A10", "--name", "held", "--idle", "20m", "--", "true")
+    assert b"idle, ends" not in w.run("instances").stdout
+    assert b"ends itself" not in w.run("ps").stderr
+    w.run("down", "held-1", "-y", "--force")
+
+
+def test_runs_of_one_machine_do_not_differ_in_its_gpus(w):
+    """A short one has no samples of the GPUs, a longer one has."""
+    w.rent("--provider", "vast", *GPU, "--name", "brief", "--", "true")
+    w.run("launch", "--no-workdir", "--name", "longer", "--on", "brief-1", "--gpus", "0", "--",
+          "sleep", "3")
+    fields = [one["field"] for one in w.json("diff", "brief-1", "longer-1")["differences"]]
+    assert "took" in fields and "gpus" not in fields and "driver" not in fields, fields
+    w.run("down", "-y", "--force", "longer-1")
+
+
+def test_down_says_lost_only_of_what_is_lost(w):
+    job = "for i in 1 2 3 4; do mkdir step-$i; echo $i > step-$i/w; done"
+    named = ["--checkpoints", "step-*", "--", "bash", "-c", job]
+    w.rent("--provider", "vast", *GPU, "--name", "one", *named)
+    w.run("launch", "--no-workdir", "--name", "two", "--on", "one-1", "--gpus", "0", *named)
+    done = w.run("down", "one-1", "two-1", "-y", code=1)
+    assert b"lost" not in done.stderr and b"stays, and bills on" in done.stderr, done
+    hint = done.stderr.split(b"HINT: ")[1]
+    assert b"gpuctl pull one-1" in hint and b"gpuctl pull two-1" in hint, done
+    w.run("pull", "one-1", "two-1")
+    done = w.run("down", "one-1", "two-1", "-y")
+    assert w.alive() == []
+    (lost,) = [line for line in done.stderr.split(b"\n") if b"lost" in line]
+    assert b"one-1: 3 older checkpoints (" in lost and b"two-1: 3 older" in lost, done
+    assert b"step-" not in lost, done
+
+
 def test_down_keeps_what_is_not_at_home(w):
     w.rent("--provider", "vast", *GPU, "--name", "unpulled", "--", "sh", "-c",
            "mkdir $GPUCTL_CHECKPOINT_DIR/a && echo weights > $GPUCTL_CHECKPOINT_DIR/a/weights")
@@ -325,6 +378,11 @@ def test_down_keeps_what_is_not_at_home(w):
     # It says where the results went when they are asked for.
     done = w.run("pull", "unpulled-1", code=None)
     assert done.returncode != 0 and b"was given back" in done.stderr, done
+    home = os.path.join(w.work, "unpulled-1").encode()
+    assert b"HINT: what came home before is in " + home in done.stderr, done
+    os.rename(home, home + b".moved")
+    done = w.run("pull", "unpulled-1", code=None)
+    assert b"what was not brought home before is gone" in done.stderr, done
     # Or without them.
     w.rent("--provider", "vast", *GPU, "--name", "forced", "--", "sh", "-c",
            "mkdir $GPUCTL_CHECKPOINT_DIR/a && echo weights > $GPUCTL_CHECKPOINT_DIR/a/weights")
