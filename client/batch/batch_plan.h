@@ -30,6 +30,9 @@ struct EntryView {
   std::optional<RunRow> run;  // its newest run, as far as the list of runs has it
   EntryPhase phase = EntryPhase::kWaiting;
   std::string why;  // why it waits, failed or was cancelled; "" otherwise
+  // True when its run got other files of the work directory than the first one did that was started
+  // from there. Only MarkOtherContent (client/verbs/batch_text.h) finds that out.
+  bool other_content = false;
 
   // True when it counts among those that run at once.
   bool live() const {

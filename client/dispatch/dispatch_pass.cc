@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/paths.h"
+#include "client/base/quantity.h"
 #include "client/batch/batch_budget.h"
 #include "client/batch/entry_spec.h"
 #include "client/dispatch/due_schedules.h"
@@ -21,6 +22,7 @@
 #include "client/follow/catch_up_all.h"
 #include "client/follow/run_outcome.h"
 #include "client/market/instance_target.h"
+#include "client/market/lease_view.h"
 #include "client/rent/reuse_node.h"
 #include "client/runs/run_status.h"
 #include "client/spec/launch_record.h"
@@ -44,13 +46,17 @@ bool IsOneOf(const std::vector<std::string>& names, const std::string& name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// True when a run that goes on from it takes its place: it did not succeed by itself. One that was
+// stopped may have saved, and ended with 0.
+bool MayBeFollowed(const RunEnd& end) { return end.exit_code != 0 || end.cause != EndCause::kNone; }
+
 // Follows the runs that others were resumed as.
 class ResumedRuns {
  public:
   ResumedRuns(RunStore& runs, BatchStore& batches) : runs_(runs), batches_(batches) {}
 
   absl::Status Follow(Entry& entry, std::optional<RunRow>& run) {
-    while (run.has_value() && run->end.has_value() && run->end->exit_code != 0 &&
+    while (run.has_value() && run->end.has_value() && MayBeFollowed(*run->end) &&
            entry.state == EntryState::kStarted) {
       if (!resumed_.has_value()) {
         ASSIGN_OR_RETURN(resumed_, runs_.Resumptions());
@@ -291,6 +297,47 @@ class Starts {
   std::set<std::string> begun_;           // each entry once in a pass
 };
 
+// Says on stderr which machines a pass rents, and for how much.
+class Rentals {
+ public:
+  Rentals(CommandContext& context, Holdings& holdings, BatchStore& batches)
+      : context_(context), holdings_(holdings), batches_(batches) {}
+
+  void Begin(const StartPick& pick) {
+    if (pick.host.empty() && pick.join.empty()) untold_.push_back(pick.entry_id);
+  }
+
+  // Tells of those that have begun since the last call. What cannot be read is not told.
+  void Tell() {
+    untold_.erase(std::remove_if(untold_.begin(), untold_.end(),
+                                 [this](const std::string& entry_id) { return TellOf(entry_id); }),
+                  untold_.end());
+  }
+
+ private:
+  // Returns true when there is nothing more to tell.
+  bool TellOf(const std::string& entry_id) {
+    const absl::StatusOr<std::optional<Entry>> entry = batches_.FindEntry(entry_id);
+    if (!entry.ok() || !entry->has_value()) return true;
+    const bool claimed =
+        (*entry)->state == EntryState::kStarting || (*entry)->state == EntryState::kStarted;
+    if (!claimed) return false;
+    const absl::StatusOr<std::optional<Lease>> lease = holdings_.LeaseOf((*entry)->run_id);
+    if (!lease.ok() || !lease->has_value()) return false;
+    const Lease& of = **lease;
+    if (of.uses.size() > 1) return true;  // it was rented before, and bills anyway
+    context_.Say(absl::StrCat("renting ", FormatGpus(of.gpu_name, of.gpu_count), " at ",
+                              of.provider, " for ", (*entry)->name, ", ",
+                              FormatUsd(of.usd_per_hour()), "/h"));
+    return true;
+  }
+
+  CommandContext& context_;
+  Holdings& holdings_;
+  BatchStore& batches_;
+  std::vector<std::string> untold_;  // entry ids
+};
+
 }  // namespace
 
 absl::StatusOr<std::vector<BatchView>> ReadBatches(RunStore& runs, BatchStore& batches,
@@ -390,6 +437,7 @@ absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore&
   RETURN_IF_ERROR(MakeDirectories(JoinPath(paths.state_dir, "locks")));
   RETURN_IF_ERROR(SettleClaims(context, runs, batches));
   Starts starts(JoinPath(paths.state_dir, "batches"));
+  Rentals rentals(context, holdings, batches);
   const absl::Duration end = context.clock.SinceBoot() + patience;
   bool look = true;
   while (true) {
@@ -401,9 +449,12 @@ absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore&
         RETURN_IF_ERROR(batches.EndWaiting(entry_id, EntryState::kCancelled, why).status());
       }
       for (const StartPick& pick : plan.starts) {
-        if (starts.MayBegin(pick)) RETURN_IF_ERROR(starts.Begin(pick));
+        if (!starts.MayBegin(pick)) continue;
+        RETURN_IF_ERROR(starts.Begin(pick));
+        rentals.Begin(pick);
       }
     }
+    rentals.Tell();
     if (starts.none() || context.clock.SinceBoot() >= end) return absl::OkStatus();
     context.clock.SleepFor(kLookEvery);
     look = starts.Reap();

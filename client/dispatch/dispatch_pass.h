@@ -38,8 +38,9 @@ absl::StatusOr<bool> AskMachines(CommandContext& context, RunStore& runs, BatchS
                                  absl::Duration limit);
 
 // Starts what may start in all batches, each entry in a process of its own that this one does not
-// end. Waits for them for `patience`, and starts more in place of those that are done; those that
-// take longer go on by themselves.
+// end, and says on stderr which machines are rented for them, with the price. Waits for them for
+// `patience`, and starts more in place of those that are done; those that take longer go on by
+// themselves.
 absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore& runs,
                           BatchStore& batches, absl::Duration patience);
 

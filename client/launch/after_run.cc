@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -154,14 +155,39 @@ bool AllResultsAreHome(CommandContext& context, const RunRow& row) {
   return hello.ok() && hello->has_limits() && hello->limits().results_home();
 }
 
-std::string EarlierRuns(const Lease& lease) {
+// Returns the names of the runs that used the machine beside `run_id`, as far as they are in the
+// list of runs, each once.
+std::vector<std::string> EarlierRuns(RunStore& store, const Lease& lease,
+                                     const std::string& run_id) {
   std::vector<std::string> names;
-  for (const LeaseUse& use : lease.uses) names.push_back(use.run_name);
-  names.pop_back();
-  return absl::StrJoin(names, ", ");
+  std::set<std::string> seen = {run_id};
+  for (const LeaseUse& use : lease.uses) {
+    if (!seen.insert(use.run_id).second) continue;
+    const absl::StatusOr<RunRow> row = store.Get(use.run_id);
+    if (row.ok()) names.push_back(row->name);
+  }
+  return names;
+}
+
+// Returns "gpuctl pull a-1, gpuctl pull b-1".
+std::string PullsOf(const std::vector<std::string>& names) {
+  return absl::StrCat("gpuctl pull ", absl::StrJoin(names, ", gpuctl pull "));
 }
 
 }  // namespace
+
+void TellOfOthersResults(CommandContext& context, Holdings& holdings, RunStore& store,
+                         const std::string& run_id) {
+  const absl::StatusOr<std::optional<Lease>> lease = holdings.LeaseOf(run_id);
+  if (!lease.ok() || !lease->has_value()) return;
+  const std::vector<std::string> earlier = EarlierRuns(store, **lease, run_id);
+  if (earlier.empty()) return;
+  context.Say(absl::StrCat("--down will leave ", (*lease)->provider, "/", (*lease)->instance_id,
+                           ", and it bills on, while results of earlier runs on it are not at "
+                           "home: ",
+                           absl::StrJoin(earlier, ", ")));
+  context.Hint(absl::StrCat(PullsOf(earlier), " meanwhile; --fresh rents another machine"));
+}
 
 absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, RunStore& store,
                                  const RunRow& row) {
@@ -197,14 +223,15 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, Ru
   }
   // An earlier run on it was promised time for its results.
   if (lease->uses.size() > 1 && !AllResultsAreHome(context, row)) {
-    context.Say(absl::StrCat(lease->provider, "/", lease->instance_id, " stays, and bills on, ",
-                             FormatUsdPerHour(*lease),
-                             "/h: earlier runs on it have results that are not at home, or it does "
-                             "not tell: ",
-                             EarlierRuns(*lease)));
-    context.Hint(absl::StrCat("gpuctl pull ", lease->uses.front().run_name, ", then gpuctl down ",
-                              row.name));
-    return brought;
+    const std::vector<std::string> earlier = EarlierRuns(store, *lease, row.run_id);
+    return WithHint(
+        absl::FailedPreconditionError(absl::StrCat(
+            lease->provider, "/", lease->instance_id, " stays, and bills on, ",
+            FormatUsdPerHour(*lease),
+            "/h: earlier runs on it have results that are not at home, or it does not tell: ",
+            absl::StrJoin(earlier, ", "))),
+        earlier.empty() ? absl::StrCat("gpuctl down --force ", row.name, " ends it all the same")
+                        : absl::StrCat(PullsOf(earlier), ", then gpuctl down ", row.name));
   }
   const InterruptibleHooks interrupt(context);
   ReleaseOptions options;

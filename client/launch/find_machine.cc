@@ -64,6 +64,7 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
   }
   machine.target = std::move(node->target);
   machine.use = std::move(node->use);
+  machine.others_wait = node->others_wait;
   return machine;
 }
 

@@ -23,6 +23,7 @@
 #include "client/spec/launch_record.h"
 #include "client/terminal/console.h"
 #include "client/workdir/git_source.h"
+#include "client/workdir/named_results.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -412,7 +413,10 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
   RETURN_IF_ERROR(PlanJob(context, plan));
   RETURN_IF_ERROR(PlanTrees(context, flags, resume, plan));
   FillRow(context, flags, resume, plan);
+  plan.names_results = flags.down || NamesResults(plan.spec, plan.row.workdir);
   if (!plan.rents) return plan;
+  if (flags.down) plan.needs_this_gpuctl.emplace_back("--down");
+  if (!flags.pull.empty() && !flags.detach) plan.needs_this_gpuctl.emplace_back("--pull");
   RETURN_IF_ERROR(PlanRental(context, holdings, flags, plan));
   return plan;
 }

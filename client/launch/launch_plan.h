@@ -67,6 +67,11 @@ struct LaunchPlan {
   NodeTarget own_machine;
   std::optional<Lease> joined;  // the lease of that one
   std::optional<Workdir> workdir;
+  // False when the run does not say which of its files are results, as far as that can be seen
+  // (NamesResults), and nobody asked for all of them: they are lost with a rented machine.
+  bool names_results = true;
+  // Those of --down and --pull that were given and that only this process carries out.
+  std::vector<std::string> needs_this_gpuctl;
   TrainerInputs inputs;  // what the trainer reads; in `data`, too
   std::vector<DataTree> data;
   std::optional<TrainerWays> trainer;  // of the built-in one; the machine decides which

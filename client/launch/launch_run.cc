@@ -198,6 +198,9 @@ absl::StatusOr<int> Launcher::LaunchOnce(const LaunchPlan& plan, UniqueFd& resum
   // Held until the run is no longer shown: by then its job has begun or never will.
   ASSIGN_OR_RETURN(const Machine machine, FindMachine(context_, holdings_, flags_, plan));
   const std::string& run_id = plan.row.run_id;
+  if (flags_.down && machine.others_wait) {
+    TellOfOthersResults(context_, holdings_, store_, run_id);
+  }
   GiveBack give_back(context_, holdings_, store_, run_id, machine.target.name,
                      machine.fresh && !flags_.keep);
   absl::StatusOr<int> code = Start(plan, machine.target, &give_back, resuming);

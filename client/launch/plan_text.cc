@@ -158,12 +158,30 @@ nlohmann::ordered_json TrainerToJson(const LaunchPlan& plan) {
   return json;
 }
 
+// Returns true when files that no pattern names are lost with the run's machine.
+bool LosesUnnamed(const LaunchPlan& plan) {
+  return (plan.rents || plan.joined.has_value()) && !plan.names_results;
+}
+
 // A run on this machine by the program beside gpuctl sends none.
 bool SendsTrainer(const LaunchPlan& plan) {
   return plan.trainer.has_value() && plan.trainer->program.empty();
 }
 
 }  // namespace
+
+std::vector<std::string> MachineText(const LaunchPlan& plan) {
+  std::vector<std::string> lines;
+  AddMachine(plan, lines);
+  return lines;
+}
+
+std::string ResultsText(const LaunchPlan& plan) {
+  if (!LosesUnnamed(plan)) return "";
+  return "results   none are named: files that the job makes are lost with the machine; "
+         "--checkpoints and --artifacts name them, gpuctl pull RUN '**' brings all while it is "
+         "there";
+}
 
 int ColumnsFor(const CommandContext& context, int fd) {
   const bool is_terminal =
@@ -203,6 +221,12 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns, PlanOf of
     add("volume    ", DescribeVolume(*plan.volume), " at ", plan.volume->mount_path);
     add("          it stays when the machine goes, and bills ", DescribeVolumePrice(*plan.volume),
         " by itself");
+  }
+  if (const std::string results = ResultsText(plan); !results.empty()) add(results);
+  if (const std::vector<std::string>& here = plan.needs_this_gpuctl; !here.empty()) {
+    add("here      ", absl::StrJoin(here, " and "), here.size() == 1 ? " needs" : " need",
+        " this gpuctl to live: when its terminal is closed, nothing comes home, and only the "
+        "limits end the bill");
   }
   if (SendsTrainer(plan)) add("trainer   ", DescribeTrainerWays(*plan.trainer));
   std::vector<std::string> gpus;
@@ -260,6 +284,8 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan, PlanOf of) {
                                              : nlohmann::ordered_json(plan.row.workdir);
   json["files"] = plan.workdir.has_value() ? plan.workdir->files : 0;
   json["bytes"] = plan.workdir.has_value() ? plan.workdir->bytes : 0;
+  json["names_results"] = plan.names_results;
+  json["needs_this_gpuctl"] = plan.needs_this_gpuctl;
   if (SendsTrainer(plan)) json["trainer"] = TrainerToJson(plan);
   json["env"] = NamesIn(plan.spec.env);
   json["secrets"] = plan.spec.secrets;

@@ -18,6 +18,13 @@ enum class PlanOf { kRun, kEachOfBatch };
 // none is.
 std::vector<std::string> PlanText(const LaunchPlan& plan, int columns, PlanOf of = PlanOf::kRun);
 
+// Returns the lines of the plan that say which machine is rented, and what bills on without this
+// computer. Requires a plan that rents.
+std::vector<std::string> MachineText(const LaunchPlan& plan);
+
+// Returns the line of the plan that warns of results that nobody names; "" where none are lost.
+std::string ResultsText(const LaunchPlan& plan);
+
 // Returns the columns of the terminal on `fd` (stdout or stderr), 0 when it is none.
 int ColumnsFor(const CommandContext& context, int fd);
 

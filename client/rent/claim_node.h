@@ -44,6 +44,7 @@ struct RentedNode {
   Lease lease;
   // Keep it until the job is started: without it another launch would take the machine as idle.
   LeaseLock use;
+  bool others_wait = false;  // results of earlier runs on it are not at home
 };
 
 // Gives the limits of `lease` to its node, which enforces them from then on, and writes the claim

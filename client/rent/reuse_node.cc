@@ -119,6 +119,7 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     context.Say(absl::StrCat("using ", target.name, ", rented and idle, ",
                              FormatUsd(lease.usd_per_hour()), "/h"));
     node.use = *std::move(use);
+    node.others_wait = others_wait;
     ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
     return node;
   }

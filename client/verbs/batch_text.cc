@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -11,9 +12,11 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/keep/keep_pass.h"
+#include "client/terminal/shown_name.h"
 #include "client/verbs/ps_money.h"
 #include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 namespace {
@@ -92,6 +95,65 @@ Json BatchToJson(const BatchView& view, const BatchMoney& money) {
   return json;
 }
 
+std::string ContentOf(RunStore& runs, const EntryView& view) {
+  if (!view.run.has_value() || view.entry.state != EntryState::kStarted) return "";
+  const absl::StatusOr<RunRow> whole = runs.Get(view.run->run_id);
+  if (!whole.ok()) return "";
+  const absl::StatusOr<StoredSpec> job = ParseStoredSpec(whole->spec_json);
+  return job.ok() ? job->spec.manifest_digest() : "";
+}
+
+void MarkOtherContent(RunStore& runs, std::vector<BatchView>& views) {
+  struct Started {
+    EntryView* view;
+    std::string content;
+  };
+  for (BatchView& batch : views) {
+    if (batch.schedule.has_value()) continue;
+    std::vector<Started> started;
+    for (EntryView& view : batch.entries) {
+      std::string content = ContentOf(runs, view);
+      if (!content.empty()) started.push_back({&view, std::move(content)});
+    }
+    std::stable_sort(started.begin(), started.end(), [](const Started& a, const Started& b) {
+      return a.view->run->created_ms < b.view->run->created_ms;
+    });
+    std::map<std::string, std::string> first;  // content, by the work directory
+    for (const Started& one : started) {
+      const auto& [workdir, content] = *first.emplace(one.view->run->workdir, one.content).first;
+      one.view->other_content = content != one.content;
+    }
+  }
+}
+
+void TellOfOtherContent(CommandContext& context, const BatchView& view) {
+  std::vector<std::string> names;
+  const EntryView* first = nullptr;
+  const EntryView* other = nullptr;
+  for (const EntryView& one : view.entries) {
+    if (!one.other_content) continue;
+    if (other == nullptr) other = &one;
+    names.push_back(one.entry.name);
+  }
+  if (other == nullptr) return;
+  for (const EntryView& one : view.entries) {
+    const bool there = one.run.has_value() && one.entry.state == EntryState::kStarted &&
+                       one.run->workdir == other->run->workdir && !one.other_content;
+    if (there && (first == nullptr || one.run->created_ms < first->run->created_ms)) first = &one;
+  }
+  const bool one_only = names.size() == 1;
+  context.Say(absl::StrCat(FirstFew(names), " got other files of ", other->run->workdir,
+                           " than the first run: ", one_only ? "it" : "they",
+                           " may have run other code"));
+  if (first == nullptr) return;
+  context.Hint(absl::StrCat("gpuctl diff ", first->run->name, " ", other->run->name,
+                            " shows how they differ"));
+}
+
+std::string MarkedName(const EntryView& view) {
+  return absl::StrCat(view.entry.name, view.other_content ? " (other files)" : "");
+}
+
 Json EntryToJson(const EntryView& view) {
   const Entry& entry = view.entry;
   Json json;
@@ -111,6 +173,7 @@ Json EntryToJson(const EntryView& view) {
       has_run && view.run->end.has_value() ? Json(view.run->end->exit_code) : Json();
   json["step"] = has_run && view.run->step >= 0 ? Json(view.run->step) : Json();
   json["loss"] = has_run ? NumberToJson(view.run->loss) : Json();
+  json["other_content"] = view.other_content;
   return json;
 }
 
@@ -166,7 +229,7 @@ std::vector<TableRow> EntryTable(const BatchView& view) {
     Cell loss = has_run && one.run->loss.has_value() ? FormatNumber(*one.run->loss) : "-";
     loss.red = has_run && one.run->loss.has_value() && !std::isfinite(*one.run->loss);
     table.push_back(
-        {renamed ? absl::StrCat(one.entry.name, " (run ", one.run->name, ")") : one.entry.name,
+        {renamed ? absl::StrCat(MarkedName(one), " (run ", one.run->name, ")") : MarkedName(one),
          state,
          has_run                     ? one.run->target.name
          : one.entry.machine.empty() ? "-"

@@ -24,6 +24,20 @@ absl::StatusOr<std::unique_ptr<BatchStore>> OpenBatches(CommandContext& context)
 absl::StatusOr<BatchMoney> MoneyOfBatch(CommandContext& context, Holdings& holdings,
                                         BatchStore& batches, const Batch& batch);
 
+// Returns the digest of what the entry's run got of its work directory; "" when that is not known,
+// or nothing was sent.
+std::string ContentOf(RunStore& runs, const EntryView& view);
+
+// Marks the entries whose run got other files of its work directory than the first run that was
+// started from there. A schedule's runs are meant to differ, and are not marked.
+void MarkOtherContent(RunStore& runs, std::vector<BatchView>& views);
+
+// Says which entries are marked, if any are.
+void TellOfOtherContent(CommandContext& context, const BatchView& view);
+
+// Returns the entry's name with its mark, for a table.
+std::string MarkedName(const EntryView& view);
+
 // Returns the number of entries in a phase.
 int CountOf(const BatchView& view, EntryPhase phase);
 

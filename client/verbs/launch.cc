@@ -79,6 +79,11 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
     }
     return kExitOk;
   }
+  // Whoever is asked sees it in the plan.
+  if (const std::string results = ResultsText(plan);
+      !results.empty() && (flags.yes || !plan.rents)) {
+    context.Note(results);
+  }
   return LaunchRun(context, holdings, *store, std::move(flags), std::move(plan));
 }
 

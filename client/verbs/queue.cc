@@ -154,6 +154,7 @@ absl::Status Print(CommandContext& context, Holdings& holdings, BatchStore& batc
         context.Say(absl::StrCat(view.batch.name, ": ", DescribeSchedule(*view.schedule)));
       }
       TellOfGivingUp(context, view);
+      TellOfOtherContent(context, view);
     }
   }
   return absl::OkStatus();
@@ -233,7 +234,10 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
     ASSIGN_OR_RETURN(std::vector<BatchView> views, FindViews(*runs, *batches, flags));
     MarkQueued(context, views);
     RETURN_IF_ERROR(AddReasons(context, holdings, *runs, *batches, views));
-    if (!flags.batches.empty()) AddNumbers(context, views);
+    if (!flags.batches.empty()) {
+      AddNumbers(context, views);
+      MarkOtherContent(*runs, views);
+    }
     TellIfNobodyKeeps(context, views);
     if (flags.results) TellOfOpenEntries(context, views);
     RETURN_IF_ERROR(flags.results ? PrintResults(context, holdings, flags.result, views)

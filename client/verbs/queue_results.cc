@@ -58,12 +58,48 @@ MetricValues ReadValues(const ClientPaths& paths, const RunRow& run, const std::
   return values;
 }
 
+// Returns how much a run's value counts for the best one: first those that succeeded, then those
+// that may still do so, and one that was stopped or failed only when there is no other.
+int RankOf(const EntryView& view) {
+  if (view.phase == EntryPhase::kDone) return 0;
+  return view.over() ? 2 : 1;
+}
+
+// Marks the best row.
+void MarkBest(MetricGoal goal, std::vector<Row>& rows) {
+  for (int rank = 0; rank <= 2; ++rank) {
+    std::vector<MetricValues> values;
+    for (const Row& row : rows) {
+      values.push_back(RankOf(*row.view) == rank ? row.values : MetricValues());
+    }
+    if (const std::optional<size_t> best = BestRun(values, goal)) {
+      rows[*best].best = true;
+      return;
+    }
+  }
+}
+
+// Says which run has a better value than the best one, and why it is not that.
+void TellOfBetter(CommandContext& context, const std::string& metric, MetricGoal goal,
+                  const std::vector<Row>& rows) {
+  std::vector<MetricValues> values;
+  for (const Row& row : rows) values.push_back(row.values);
+  const std::optional<size_t> better = BestRun(values, goal);
+  if (!better.has_value()) return;
+  const Row& row = rows[*better];
+  const auto best = std::find_if(rows.begin(), rows.end(), [](const Row& one) { return one.best; });
+  // The first of equals is no better one.
+  if (row.best || best->values.best == row.values.best) return;
+  context.Say(absl::StrCat(row.view->entry.name, " has a better value of ", metric, ", ",
+                           FormatNumber(*row.values.best), ", and is ",
+                           EntryPhaseWord(row.view->phase), ", not done"));
+}
+
 absl::StatusOr<std::vector<Row>> ReadRows(CommandContext& context, Holdings& holdings,
                                           const std::string& metric, MetricGoal goal,
                                           const std::vector<BatchView>& views) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   std::vector<Row> rows;
-  std::vector<MetricValues> values;
   for (const BatchView& batch : views) {
     for (const EntryView& view : batch.entries) {
       Row row{&view, batch.batch.name, {}, std::nullopt, false};
@@ -74,11 +110,10 @@ absl::StatusOr<std::vector<Row>> ReadRows(CommandContext& context, Holdings& hol
           row.cost_usd = SpentByRun(*lease, view.run->run_id, context.NowMs()).high_usd;
         }
       }
-      values.push_back(row.values);
       rows.push_back(std::move(row));
     }
   }
-  if (const std::optional<size_t> best = BestRun(values, goal)) rows[*best].best = true;
+  MarkBest(goal, rows);
   return rows;
 }
 
@@ -162,7 +197,7 @@ void PrintAsTable(CommandContext& context, const std::string& metric,
   if (rented) head.emplace_back("COST");
   std::vector<TableRow> table = {head};
   for (const Row& row : rows) {
-    TableRow cells = {row.best ? "*" : "", row.view->entry.name};
+    TableRow cells = {row.best ? "*" : "", MarkedName(*row.view)};
     for (const std::string& name : names) cells.emplace_back(ParameterOf(row, name));
     Cell state = EntryPhaseWord(row.view->phase);
     state.red = row.view->phase == EntryPhase::kFailed;
@@ -187,7 +222,9 @@ absl::StatusOr<RunRow> FindBestRun(CommandContext& context, Holdings& holdings,
   ASSIGN_OR_RETURN(const std::vector<Row> rows,
                    ReadRows(context, holdings, MetricOf(flags), goal, views));
   for (const Row& row : rows) {
-    if (row.best) return *row.view->run;
+    if (!row.best) continue;
+    TellOfBetter(context, MetricOf(flags), goal, rows);
+    return *row.view->run;
   }
   return WithHint(
       absl::NotFoundError(absl::StrCat("no run of the batch has a value of ", MetricOf(flags))),
@@ -206,6 +243,8 @@ absl::Status PrintResults(CommandContext& context, Holdings& holdings, const Res
     PrintCsv(context, metric, rows);
   } else {
     PrintAsTable(context, metric, rows);
+    TellOfBetter(context, metric, goal, rows);
+    for (const BatchView& view : views) TellOfOtherContent(context, view);
   }
   return absl::OkStatus();
 }

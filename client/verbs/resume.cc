@@ -46,6 +46,19 @@ absl::Status CheckIsOver(CommandContext& context, RunStore& store, RunRow& row) 
       kExitUnreachable);
 }
 
+// Checks that no machine is rented for a run that has done its work already.
+absl::Status CheckIsOfUse(const RunRow& row, const LaunchFlags& flags, bool from,
+                          const LaunchPlan& plan) {
+  const bool succeeded =
+      row.end.has_value() && row.end->exit_code == 0 && row.end->cause == EndCause::kNone;
+  if (!plan.rents || !succeeded || flags.anew || from) return absl::OkStatus();
+  return WithHint(absl::FailedPreconditionError(absl::StrCat(
+                      "resume ", row.name, ": it succeeded, and this would rent a machine again")),
+                  absl::StrCat("gpuctl pull ", row.name,
+                               " brings its results; --anew, or --from PATH, runs it again all the "
+                               "same"));
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> args) {
@@ -71,8 +84,10 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
   RETURN_IF_ERROR(CheckIsOver(context, *store, row));
   Holdings holdings(context);
+  const bool from = !flags.from.empty();  // PlanResume takes it out
   ASSIGN_OR_RETURN(ResumePlan resume,
                    PlanResume(context, holdings, *store, flags, row, /*agreed=*/std::nullopt));
+  RETURN_IF_ERROR(CheckIsOfUse(row, flags, from, resume.plan));
   if (flags.dry_run) {
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(resume.plan)}});

@@ -81,6 +81,8 @@ class Submission {
 
   // Returns the plan as lines for people, wrapped to `columns`; 0: none is.
   std::vector<std::string> Text(int columns) const;
+  // Returns what it costs, where it runs, and what is lost: those lines of the plan.
+  std::vector<std::string> Terms(int columns) const;
   // Returns "plan" of the JSON (docs/json.md).
   nlohmann::ordered_json ToJson() const;
 

@@ -97,6 +97,29 @@ std::vector<std::string> Submission::Text(int columns) const {
   return wrapped;
 }
 
+std::vector<std::string> Submission::Terms(int columns) const {
+  std::vector<std::string> lines;
+  if (batch_.rents) AddMoney(lines);
+  for (const Source& source : sources_) {
+    std::vector<std::string> more;
+    if (source.plan.rents) more = MachineText(source.plan);
+    if (std::string results = ResultsText(source.plan); !results.empty()) {
+      more.push_back(std::move(results));
+    }
+    for (std::string& line : more) {
+      const bool again = std::find(lines.begin(), lines.end(), line) != lines.end();
+      if (!again) lines.push_back(std::move(line));
+    }
+  }
+  std::vector<std::string> wrapped;
+  for (const std::string& line : lines) {
+    for (std::string& part : WrapAtWords(line, columns, kIndent)) {
+      wrapped.push_back(std::move(part));
+    }
+  }
+  return wrapped;
+}
+
 nlohmann::ordered_json Submission::ToJson() const {
   nlohmann::ordered_json plan = {{"batch", batch_.name},
                                  {"runs", entries_.size()},

@@ -122,7 +122,12 @@ absl::Status CheckFlags(SubmitFlags& flags) {
 }
 
 absl::StatusOr<bool> Agrees(CommandContext& context, const Submission& submission) {
-  if (!submission.rents() || submission.flags().launch.yes) return true;
+  if (!submission.rents() || submission.flags().launch.yes) {
+    for (const std::string& line : submission.Terms(ColumnsFor(context, STDERR_FILENO))) {
+      context.Note(line);
+    }
+    return true;
+  }
   constexpr absl::string_view kNobody = "submit asks before it rents, and there is nobody to ask";
   constexpr absl::string_view kHint = "add -y to accept the cost, or --dry-run to see it";
   if (!context.CanAsk()) return UsageError(kNobody, kHint);
@@ -209,16 +214,42 @@ absl::Status TellOfBatch(CommandContext& context, RunStore& runs, BatchStore& ba
 
 // Says that a batch that is submitted again has nothing left to do.
 absl::StatusOr<int> TellItIsOver(CommandContext& context, RunStore& runs, BatchStore& batches,
-                                 const BatchView& before) {
+                                 const Submission& submission) {
+  const BatchView& before = *submission.before();
   const std::string& name = before.batch.name;
   RETURN_IF_ERROR(PrintSubmitted(context, runs, batches, name, /*again=*/true));
   context.Say(absl::StrCat(name, " was submitted before and is over: ", DescribeCounts(before),
-                           "; nothing is left to do"));
+                           "; nothing is left to do, and nothing was run"));
   TellOfGivingUp(context, before);
-  if (CountOf(before, EntryPhase::kDone) < static_cast<int>(before.entries.size())) {
-    context.Hint("another --name runs it again");
+  // A content that is not known differs from none.
+  std::string content;
+  for (const EntryView& view : before.entries) {
+    if (content.empty()) content = ContentOf(runs, view);
   }
+  const std::string& now = submission.first().plan.job.manifest_digest();
+  if (!content.empty() && !now.empty() && content != now) {
+    context.Say("the files of the work directory differ from those that it ran with");
+  }
+  context.Hint("another --name runs it again, with the work directory as it is now");
   return kExitOk;
+}
+
+// Says which entries were given up at once, because what they come after has failed. Returns the
+// exit code.
+absl::StatusOr<int> TellOfCancelled(CommandContext& context, RunStore& runs, BatchStore& batches,
+                                    const std::string& name) {
+  ASSIGN_OR_RETURN(const std::vector<BatchView> views,
+                   ReadBatches(runs, batches, {name}, /*open_only=*/false));
+  if (views.empty()) return kExitOk;
+  int code = kExitOk;
+  for (const EntryView& view : views[0].entries) {
+    if (view.entry.state != EntryState::kCancelled) continue;
+    if (code == kExitOk) {
+      context.Say(absl::StrCat(view.entry.name, " is cancelled: ", view.why));
+    }
+    code = kExitFailed;
+  }
+  return code;
 }
 
 // Says which secrets a later start will not have.
@@ -254,7 +285,7 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
     return kExitOk;
   }
   if (submission.is_over()) {
-    return TellItIsOver(context, *runs, *batches, *submission.before());
+    return TellItIsOver(context, *runs, *batches, submission);
   }
   ASSIGN_OR_RETURN(const bool agreed, Agrees(context, submission));
   if (!agreed) {
@@ -285,7 +316,8 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
   const absl::Status passed = MakePass(kPatience).status();
   if (!passed.ok()) context.Say(absl::StrCat("nothing could be started: ", passed.message()));
   if (!context.json()) RETURN_IF_ERROR(TellOfBatch(context, *runs, *batches, name));
-  return kExitOk;
+  if (again) return kExitOk;
+  return TellOfCancelled(context, *runs, *batches, name);
 }
 
 }  // namespace gpuctl

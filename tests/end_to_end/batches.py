@@ -307,11 +307,12 @@ def test_what_comes_after_another_waits_for_its_success(l):
     assert b"HINT: gpuctl submit" in done.stderr, done
     # After a failure the other one is given up, and what comes after that one.
     l.run("submit", "bad.yaml", "--name", "fails", "--no-workdir", "--host", "local")
-    l.run("submit", "--name", "later", "--after", "fails", "--host", "local",
-          *job(l, "later.ran", "0"))
-    l.run("submit", "--name", "last", "--after", "later-1", "--host", "local",
-          *job(l, "later.ran", "0"))
     l.run("wait", "--batch", "fails", code=3)
+    done = l.run("submit", "--name", "later", "--after", "fails", "--host", "local",
+                 *job(l, "later.ran", "0"), code=1)
+    assert b"later-1 is cancelled: it comes after fails-1" in done.stderr and done.stdout == b"later-1\n", done
+    l.run("submit", "--json", "--name", "last", "--after", "later-1", "--host", "local",
+          *job(l, "later.ran", "0"), code=1)
     l.run("wait", "--batch", "later", code=1)
     l.run("wait", "--batch", "last", code=1)
     (entry,) = batch(l, "last")["entries"]
@@ -367,12 +368,87 @@ def test_results_name_the_best_run(l):
         ("5", 5, False, "done"), ("2", 2, True, "done"), ("9", 9, False, "failed")], rows
     out = l.run("queue", "scored", "--results", "--metric", "eval/accuracy", "--csv").stdout
     table = list(csv.DictReader(io.StringIO(out.decode())))
-    assert [row["best"] for row in table] == ["false", "false", "true"], table
+    # One that failed is not the best, whatever its numbers say.
+    assert [row["best"] for row in table] == ["true", "false", "false"], table
     assert table[0]["text"] == "a, b" and table[0]["eval/accuracy_best"] == "5", table
     out = l.run("queue", "scored", "--results", "--metric", "eval/accuracy", "--goal", "min")
     assert b"*  scored-2" in out.stdout and b"gpuctl pull scored-2" in out.stderr, out
     assert b"no run here has a value" in l.run("queue", "scored", "--results", "--metric",
                                                "nothing").stderr
+
+
+def test_runs_that_got_other_files_are_marked(l):
+    work = os.path.join(l.dir, "drift")
+    os.mkdir(work)
+    script = os.path.join(work, "train.sh")
+
+    def write_script(line):
+        with open(script, "w", encoding="utf-8") as file:
+            file.write("while [ ! -e %s/$1 ]; do sleep 0.05; done\n%s\n" % (l.dir, line))
+
+    write_script("echo first")
+    args = ["--name", "drift", "--host", "local", "--workdir", work, "--sweep", "v=1,2,3",
+            "--", "bash", "train.sh", "{v}"]
+    l.run("submit", *args)
+    done = l.run("queue", "drift")
+    assert b"other files" not in done.stdout + done.stderr, done
+    write_script("echo second")
+    for name in "123":
+        with open(os.path.join(l.dir, name), "w", encoding="utf-8"):
+            pass
+    l.run("wait", "--batch", "drift")
+    for flags in ([], ["--results"]):
+        done = l.run("queue", "drift", *flags)
+        assert b"drift-2 (other files)" in done.stdout and b"drift-1 (" not in done.stdout, done
+        said = b"drift-2, drift-3 got other files of %s than the first run" % work.encode()
+        assert said in done.stderr and b"gpuctl diff drift-1 drift-2" in done.stderr, done
+    found = [entry["other_content"] for entry in batch(l, "drift")["entries"]]
+    assert found == [False, True, True], found
+    rows = l.json("queue", "drift", "--results")["results"]
+    assert [row["other_content"] for row in rows] == [False, True, True], rows
+    l.run("diff", "drift-1", "drift-2")
+    # The same batch again runs nothing, and says so.
+    done = l.run("submit", *args)
+    assert b"nothing is left to do, and nothing was run" in done.stderr, done
+    assert b"the files of the work directory differ from those that it ran with" in done.stderr, done
+    assert b"HINT: another --name runs it again" in done.stderr, done
+    write_script("echo first")
+    done = l.run("submit", *args)
+    assert b"nothing was run" in done.stderr and b"differ" not in done.stderr, done
+
+
+def test_the_best_run_is_one_that_finished_or_went_on(l):
+    """The first run saves and ends with 0 when it is stopped, the third one is only stopped."""
+    script = ("put() { echo '{\"type\":\"step\",\"step\":1,\"loss\":'$1'}' >> $GPUCTL_METRICS; }; "
+              "[ $V = 2 ] && { put 5; exit 0; }; "
+              "[ -e %s ] && { put 1; exit 0; }; "
+              "trap 'exit 0' TERM; put $((4 - V)); sleep 60 & wait" % os.path.join(l.dir, "again"))
+    l.run("submit", "--name", "best", "--host", "local", "--max-parallel", "1", "--sweep", "v=1,2,3",
+          "--no-workdir", "--", "bash", "-c", script)
+    # While nothing is done, a live run may be the best one.
+    wait_until(lambda: l.json("queue", "best", "--results")["results"][0]["best"] == 3, "its loss")
+    assert l.json("queue", "best", "--results")["results"][0]["best_run"]
+    l.run("stop", "best-1")
+
+    def third_tells():
+        return l.json("queue", "best", "--results")["results"][2]["best"] == 1
+    wait_until(third_tells, "the loss of the third")
+    l.run("stop", "best-3")
+    rows = l.json("queue", "best", "--results")["results"]
+    assert [(r["state"], r["best"], r["best_run"]) for r in rows] == [
+        ("cancelled", 3, False), ("done", 5, True), ("cancelled", 1, False)], rows
+    said = l.run("queue", "best", "--results").stderr
+    assert b"best-3 has a better value of loss, 1, and is cancelled, not done" in said, said
+    with open(os.path.join(l.dir, "again"), "w", encoding="utf-8"):
+        pass
+    l.run("resume", "best-1", "--anew")
+    rows = l.json("queue", "best", "--results")["results"]
+    assert [(r["run"], r["state"], r["best"], r["best_run"]) for r in rows] == [
+        ("best-1-2", "done", 1, True), ("best-2", "done", 5, False),
+        ("best-3", "cancelled", 1, False)], rows
+    # An equal value of a run that was stopped is not worth a word.
+    done = l.run("pull", "--best", "best", code=None)
+    assert b"the best run of best is best-1-2" in done.stderr and b"better" not in done.stderr, done
 
 
 def test_the_best_so_far_may_yet_lose(l):

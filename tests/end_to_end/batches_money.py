@@ -5,6 +5,7 @@
 """
 import json
 import os
+import re
 import time
 
 from batches import batch, check_ran_once, job, notes
@@ -107,6 +108,18 @@ def test_after_needs_no_offer_at_the_submit(w):
     w.run("down", "--all", "-y", "--force")
 
 
+def test_queue_says_what_it_rents(w):
+    w.run("submit", "--name", "first", "--provider", "local", *gated(w, "first.ran", "first.go"))
+    w.run("submit", "-y", "--name", "told", "--after", "first", *ONE, *job(w, "told.ran", "0.1"))
+    assert b"renting" not in w.run("queue").stderr
+    open_gate(w, "first.go")
+    told = re.compile(rb"renting RTX-4090 at vast for told-1, \$0\.\d\d/h")
+    eventually(lambda: told.search(w.run("queue").stderr), "queue says that it rents")
+    w.run("wait", "--batch", "told", "--timeout", "3m")
+    assert b"renting" not in w.run("queue").stderr
+    w.run("down", "--all", "-y", "--force")
+
+
 def test_the_plan_of_a_batch(w):
     sweep = ["--sweep", "v=" + ",".join(values(10))]
     args = ["--name", "plan", *EIGHT, "--gpus", "2", "--max-failures", "3", *sweep, "--no-workdir",
@@ -130,6 +143,52 @@ def test_the_plan_of_a_batch(w):
     assert "          solo-1" in w.run("submit", "--dry-run", "--name", "solo", *ONE, "--no-workdir",
                                        "--", "true").stdout.decode()
     assert w.creates() == []
+
+
+def test_results_that_nobody_names(w):
+    lost = b"results   none are named: files that the job makes are lost with the machine"
+    done = w.run("launch", "--dry-run", "--no-workdir", *ONE, "--", "true")
+    assert lost in done.stdout, done
+    assert plan_of(w, *ONE, "--", "true")["names_results"] is False
+    # --down brings all at the end.
+    for more in (["--checkpoints", "out/*"], ["--artifacts", "out/**"], ["--down"]):
+        assert plan_of(w, *ONE, *more, "--", "true")["names_results"] is True, more
+    # What only this process would do is in the plan.
+    done = w.run("launch", "--dry-run", "--no-workdir", *ONE, "--down", "--pull", "--", "true")
+    assert b"here      --down and --pull need this gpuctl to live" in done.stdout, done
+    assert plan_of(w, *ONE, "--down", "--", "true")["needs_this_gpuctl"] == ["--down"]
+    assert plan_of(w, *ONE, "-d", "--pull", "--", "true")["needs_this_gpuctl"] == []
+    # The same without a question, also for a run on a machine that is rented already.
+    done = w.rent("--name", "lost-1", *ONE, "--", "true")
+    assert done.stderr.count(lost) == 1, done
+    done = w.run("launch", "--on", "lost-1", "--no-workdir", "--", "true")
+    assert done.stderr.count(lost) == 1, done
+    done = w.rent("--name", "named-1", *ONE, "--artifacts", "*.txt", "--", "true")
+    assert lost not in done.stderr, done
+    w.run("down", "--all", "-y", "--force")
+    # Nothing is lost on a machine of one's own.
+    done = w.run("launch", "--provider", "local", "--no-workdir", "--", "true",
+                 GPUCTL_NODE_ROOT=w.root)
+    assert lost not in done.stderr, done
+
+
+def test_submit_says_what_it_costs_also_without_a_question(w):
+    done = w.run("submit", "-y", "--name", "terms", *ONE, "--sweep", "v=1,2",
+                 *job(w, "terms.ran", "0.1"))
+    lines = done.stderr.decode().splitlines()
+    assert any(line.startswith("price     $") and "per hour at most" in line for line in lines), lines
+    assert any(line.startswith("cost      $") and "at most in all" in line for line in lines), lines
+    assert any(line.startswith("machine   RTX-4090") for line in lines), lines
+    assert len([line for line in lines if line.startswith("results   none are named")]) == 1, lines
+    w.run("wait", "--batch", "terms", "--timeout", "3m")
+    w.run("down", "--all", "-y", "--force")
+    # A market whose machines cannot end their own bill.
+    done = w.run("submit", "-y", "--name", "endless", "--provider", "lambda", "--gpu", "H100",
+                 "--time", "1h", "--artifacts", "*.txt", *job(w, "endless.ran", "0.1"))
+    assert b"lambda gives machines no key to end their own bill" in done.stderr, done
+    assert b"results   none" not in done.stderr, done
+    w.run("wait", "--batch", "endless", "--timeout", "3m")
+    w.run("down", "--all", "-y", "--force")
 
 
 def test_what_was_submitted_before(w):

@@ -901,6 +901,43 @@ def test_down_at_the_end(w):
     assert w.alive() == []
 
 
+def test_down_leaves_a_machine_with_results_of_others(w):
+    for name in ("first-1", "second-1"):
+        w.rent("--name", name, *GPU, "--artifacts", "*.txt", "--", "bash", "-c", "echo x > a.txt")
+    w.rent("--name", "first", *GPU, "--artifacts", "*.txt", "--", "bash", "-c", "echo x > a.txt")
+    assert len(w.alive()) == 1
+    done = w.rent("--down", "--name", "late-1", *GPU, "--", "true", code=1)
+    said = done.stderr.decode()
+    warned = said[:said.index("launching late-1")]
+    assert "--down will leave vast/" in warned, said
+    assert "home: first-1, second-1, first-2\n" in warned, said
+    assert "stays, and bills on, $0.30/h: earlier runs" in said, said
+    assert said.endswith("HINT: gpuctl pull first-1, gpuctl pull second-1, gpuctl pull first-2, "
+                         "then gpuctl down late-1\n"), said
+    # The commands of the hint, as they stand there.
+    for name in ("first-1", "second-1", "first-2"):
+        w.run("pull", name)
+    w.run("down", "-y", "late-1")
+    assert w.alive() == []
+    # Nothing is left of others: no word, and the machine goes.
+    w.rent("--name", "none-1", *GPU, "--", "true")
+    done = w.rent("--down", *GPU, "--", "true")
+    assert b"--down will leave" not in done.stderr and w.alive() == [], done
+
+
+def test_resume_rents_nothing_for_a_run_that_succeeded(w):
+    w.run("launch", "-y", "--down", "--name", "well-1", *GPU, *w.project(), "--", "./train.sh")
+    done = w.run("resume", "well-1", "-y", code=1)
+    assert b"resume well-1: it succeeded, and this would rent a machine again" in done.stderr, done
+    assert b"HINT: gpuctl pull well-1" in done.stderr, done
+    assert len(w.creates()) == 1
+    w.run("resume", "well-1", "-y", "--dry-run", code=1)
+    w.run("resume", "well-1", "--anew", "--dry-run")
+    w.run("resume", "well-1", "--from", "well-1", "--dry-run")
+    # Here it costs nothing.
+    w.run("resume", "well-1", "--provider", "local", "--dry-run")
+
+
 def test_down_brings_what_no_pattern_names(w):
     done = w.rent("--down", "--name", "plain-1", *GPU, "--", "bash", "-c",
                   "mkdir outputs; echo weights > outputs/w.bin; echo log > train.log")
