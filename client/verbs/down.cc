@@ -403,7 +403,7 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   context_.Say(absl::StrCat(name, " at ", ended.provider, " is gone; it cost ",
                             FormatSpend(SpentOn(ended, now_ms)), " in ",
                             HumanDuration(absl::Milliseconds(ended.ended_ms - ended.intended_ms))));
-  if (const std::string lost = missing.All(); lost != told.All()) {
+  if (const std::string lost = missing.All(); !lost.empty() && lost != told.All()) {
     context_.Say(absl::StrCat("not at home, and lost with the machine: ", lost));
   }
   return absl::OkStatus();
