@@ -109,7 +109,7 @@ tour_of_renting() {
   next "shows what a launch would do"
   say "4. The plan: machine, limits, price. Nothing is rented yet"
   expect_exit 0 "$gpuctl" launch --gpu RTX4090 --time 10m --dry-run -- bash train.sh 120
-  must_say '^limits .*at most' && must_say '^price .*\$0\.30 per hour'
+  must_say '^limits ' && must_say ' cost .* at most' && must_say '^price .*\$0\.30 per hour'
   [ "$(simulator GET books | grep -c '"id"')" -eq 0 ] || fail "a dry run rented something"
 
   next "rents one. The cheapest is gone meanwhile: the next one is taken"
