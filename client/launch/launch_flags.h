@@ -17,7 +17,8 @@ namespace gpuctl {
 
 // Flags as typed; each overrides the run file's field of the same name.
 struct LaunchFlags {
-  std::string pull;  // "true", or the number to keep
+  std::string verb = "launch";  // which the hints name
+  std::string pull;             // "true", or the number to keep
   std::string run_file;
   std::string name, run, setup, workdir, time, grace, output_limit, retry_backoff;
   std::string cost, idle, salvage, lease;
