@@ -44,6 +44,8 @@ struct RentalPlan {
   // An idle machine of ours that fits: it is tried first. Without offers beside it the run uses it
   // or fails with `nothing_offered`.
   std::optional<Lease> idle;
+  // Idle machines of ours that bill and that the run does not use, and why, for people.
+  std::vector<std::string> unused_idle;
   absl::Status nothing_offered;
   // True when something can be rented, or used, now. Only a plan for later may have nothing.
   bool has_machine() const { return idle.has_value() || !in_order.empty(); }
@@ -105,6 +107,9 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
 
 // Finds what the same work took the last time, for the plan of a run that rents.
 void AddLastTime(Holdings& holdings, RunStore& store, int64_t now_ms, LaunchPlan& plan);
+
+// Finds the idle machines of ours that the run does not use, for the plan of a run that rents.
+absl::Status AddUnusedIdle(Holdings& holdings, RunStore& store, LaunchPlan& plan);
 
 // Returns the offer that is rented first. Requires a plan with offers.
 const Offer& Cheapest(const LaunchPlan& plan);

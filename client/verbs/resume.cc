@@ -88,6 +88,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(ResumePlan resume,
                    PlanResume(context, holdings, *store, flags, row, /*agreed=*/std::nullopt));
   RETURN_IF_ERROR(CheckIsOfUse(row, flags, from, resume.plan));
+  RETURN_IF_ERROR(AddUnusedIdle(holdings, *store, resume.plan));
   if (flags.dry_run) {
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(resume.plan)}});
