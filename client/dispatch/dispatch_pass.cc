@@ -19,6 +19,7 @@
 #include "client/dispatch/due_schedules.h"
 #include "client/dispatch/join_cost.h"
 #include "client/dispatch/settle_claims.h"
+#include "client/dispatch/start_entry.h"
 #include "client/follow/catch_up_all.h"
 #include "client/follow/run_outcome.h"
 #include "client/market/instance_target.h"
@@ -29,6 +30,7 @@
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
+#include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
 #include "provisioning/ledger/ledger.h"
@@ -108,7 +110,9 @@ absl::StatusOr<std::map<std::string, Dependency>> Dependencies(const std::vector
   std::set<std::string> wanted;
   for (const BatchView& batch : open) {
     for (const EntryView& view : batch.entries) {
-      found[absl::StrCat("entry:", view.entry.entry_id)] = {OutcomeOf(view), view.entry.name};
+      // An entry does not come after all of its own batch, so only others are named as a whole.
+      found[absl::StrCat("entry:", view.entry.entry_id)] = {OutcomeOf(view), view.entry.name,
+                                                            batch.batch.name, batch.entries.size()};
       wanted.insert(view.entry.after.begin(), view.entry.after.end());
     }
   }
@@ -117,7 +121,7 @@ absl::StatusOr<std::map<std::string, Dependency>> Dependencies(const std::vector
     const std::string id = reference.substr(reference.find(':') + 1);
     if (absl::StartsWith(reference, "run:")) {
       const absl::StatusOr<RunRow> row = runs.Get(id);
-      if (row.ok()) found[reference] = {OutcomeOf(*row), row->name};
+      if (row.ok()) found[reference] = {OutcomeOf(*row), row->name, "", 0};
       continue;
     }
     ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(id));
@@ -125,7 +129,7 @@ absl::StatusOr<std::map<std::string, Dependency>> Dependencies(const std::vector
     const absl::StatusOr<RunRow> row = runs.Get(entry->run_id);
     const EntryView view =
         ViewOf(*std::move(entry), row.ok() ? std::optional<RunRow>(*row) : std::nullopt);
-    found[reference] = {OutcomeOf(view), view.entry.name};
+    found[reference] = {OutcomeOf(view), view.entry.name, "", 0};
   }
   return found;
 }
@@ -252,12 +256,19 @@ absl::Status EndSchedulesThatGiveUp(RunStore& runs, BatchStore& batches) {
 // The processes that start entries.
 class Starts {
  public:
-  explicit Starts(std::string log_dir) : log_dir_(std::move(log_dir)) {}
+  explicit Starts(std::string state_dir)
+      : state_dir_(std::move(state_dir)), log_dir_(JoinPath(state_dir_, "batches")) {}
 
   absl::Status Begin(const StartPick& pick) {
     SpawnOptions options;
     options.argv = {ExecutablePath(), "queue",   "--start-entry", pick.entry_id,
                     "--on",           pick.host, "--join",        pick.join};
+    if (!pick.behind.empty()) {
+      options.argv.insert(options.argv.end(), {"--behind", pick.behind});
+    }
+    // A process that is left over has it still; then the new one does nothing either.
+    absl::StatusOr<UniqueFd> turn = TryRemovableLock(TurnLockPath(state_dir_, pick.entry_id));
+    if (turn.ok()) options.stdin_fd = turn->get();
     options.new_session = true;
     RETURN_IF_ERROR(MakeDirectories(log_dir_));
     const UniqueFd log(file_ops::Open(LogOf(pick.entry_id), O_WRONLY | O_CREAT | O_APPEND, 0600));
@@ -292,19 +303,19 @@ class Starts {
     return JoinPath(log_dir_, absl::StrCat(entry_id, ".log"));
   }
 
-  const std::string log_dir_;
+  const std::string state_dir_, log_dir_;
   std::map<pid_t, std::string> running_;  // entry ids
   std::set<std::string> begun_;           // each entry once in a pass
 };
 
-// Says on stderr which machines a pass rents, and for how much.
+// Says on stderr which machines a pass rents, and for how much, and whose limits it raises.
 class Rentals {
  public:
   Rentals(CommandContext& context, Holdings& holdings, BatchStore& batches)
       : context_(context), holdings_(holdings), batches_(batches) {}
 
   void Begin(const StartPick& pick) {
-    if (pick.host.empty() && pick.join.empty()) untold_.push_back(pick.entry_id);
+    if (pick.host.empty()) untold_.push_back(pick.entry_id);
   }
 
   // Tells of those that have begun since the last call. What cannot be read is not told.
@@ -325,7 +336,12 @@ class Rentals {
     const absl::StatusOr<std::optional<Lease>> lease = holdings_.LeaseOf((*entry)->run_id);
     if (!lease.ok() || !lease->has_value()) return false;
     const Lease& of = **lease;
-    if (of.uses.size() > 1) return true;  // it was rented before, and bills anyway
+    if (of.uses.size() > 1) {  // it was rented before, and bills anyway
+      if (const std::string raise = DescribeRaiseBy(of, (*entry)->run_id); !raise.empty()) {
+        context_.Say(absl::StrCat((*entry)->name, " ", raise));
+      }
+      return true;
+    }
     context_.Say(absl::StrCat("renting ", FormatGpus(of.gpu_name, of.gpu_count), " at ",
                               of.provider, " for ", (*entry)->name, ", ",
                               FormatUsd(of.usd_per_hour()), "/h"));
@@ -436,7 +452,7 @@ absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore&
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   RETURN_IF_ERROR(MakeDirectories(JoinPath(paths.state_dir, "locks")));
   RETURN_IF_ERROR(SettleClaims(context, runs, batches));
-  Starts starts(JoinPath(paths.state_dir, "batches"));
+  Starts starts(paths.state_dir);
   Rentals rentals(context, holdings, batches);
   const absl::Duration end = context.clock.SinceBoot() + patience;
   bool look = true;

@@ -1,6 +1,10 @@
 #include "client/dispatch/start_entry.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -85,10 +89,49 @@ Fault FaultOfStart(const absl::Status& status) {
   }
 }
 
+// Waits for the entry whose start comes just before, and lets the next one wait.
+class Turn {
+ public:
+  Turn(CommandContext& context, BatchStore& batches, const std::string& state_dir,
+       const std::string& behind)
+      : context_(context),
+        batches_(batches),
+        behind_(behind),
+        lock_path_(behind.empty() ? "" : TurnLockPath(state_dir, behind)) {}
+
+  // Returns once that entry is claimed, so that it gets its money and its place first.
+  void WaitForClaim() {
+    while (Holds() && Waits()) context_.clock.SleepFor(kLookEvery);
+  }
+  // Returns once the machine has that entry's job, or never gets it. Any thread may call it.
+  void WaitForJob(const std::function<bool()>& stopped) const {
+    while (Holds() && !stopped()) context_.clock.SleepFor(kLookEvery);
+  }
+  // Lets the next one go on: gives up the lock that this process got as its stdin.
+  static void Done() {
+    const UniqueFd nothing(file_ops::Open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (nothing.get() >= 0) (void)dup2(nothing.get(), STDIN_FILENO);
+  }
+
+ private:
+  static constexpr absl::Duration kLookEvery = absl::Milliseconds(10);
+
+  // True while the process is there that starts it, or is about to be, and the job is not.
+  bool Holds() const { return !behind_.empty() && IsLocked(lock_path_).value_or(false); }
+  bool Waits() const {
+    const absl::StatusOr<std::optional<Entry>> entry = batches_.FindEntry(behind_);
+    return entry.ok() && entry->has_value() && (*entry)->state == EntryState::kWaiting;
+  }
+
+  CommandContext& context_;
+  BatchStore& batches_;
+  const std::string behind_, lock_path_;
+};
+
 class Starter {
  public:
   Starter(CommandContext& context, Holdings& holdings, RunStore& runs, BatchStore& batches,
-          Batch batch, const BatchHost& host, std::string join, Entry entry)
+          Batch batch, const BatchHost& host, std::string join, Entry entry, Turn& turn)
       : context_(context),
         holdings_(holdings),
         runs_(runs),
@@ -96,19 +139,23 @@ class Starter {
         batch_(std::move(batch)),
         host_(host),
         join_(std::move(join)),
-        entry_(std::move(entry)) {}
+        entry_(std::move(entry)),
+        turn_(turn) {}
 
   absl::Status Start() {
     LaunchFlags flags;
     absl::StatusOr<LaunchPlan> plan = Plan(flags);
     if (!plan.ok()) return Failed(plan.status());
+    turn_.WaitForClaim();
     const absl::Status claimed = Claim(*plan);
     if (absl::IsFailedPrecondition(claimed)) return absl::OkStatus();
     if (absl::IsResourceExhausted(claimed)) return WaitForMoney(claimed);
     RETURN_IF_ERROR(claimed);
     const std::string run_id = plan->row.run_id;
     const absl::StatusOr<int> code =
-        LaunchRun(context_, holdings_, runs_, std::move(flags), *std::move(plan));
+        LaunchRun(context_, holdings_, runs_, std::move(flags), *std::move(plan), UniqueFd(),
+                  {[this](const std::function<bool()>& stopped) { turn_.WaitForJob(stopped); },
+                   [] { Turn::Done(); }});
     return Conclude(run_id, code);
   }
 
@@ -293,6 +340,7 @@ class Starter {
   const BatchHost host_;
   const std::string join_;  // the rented machine that it shares; "" for none
   Entry entry_;
+  Turn& turn_;
   JoinCost join_cost_;          // on that one
   bool own_max_price_ = false;  // of its run file, which a submit does not change
   bool others_refuse_ = false;  // other batches on it cannot pay for that
@@ -309,9 +357,13 @@ absl::StatusOr<Batch> BatchOf(BatchStore& batches, const Entry& entry) {
 
 }  // namespace
 
+std::string TurnLockPath(absl::string_view state_dir, absl::string_view entry_id) {
+  return EntryLockPath(state_dir, absl::StrCat(entry_id, ".turn"));
+}
+
 absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& runs,
                         BatchStore& batches, const std::string& entry_id, const std::string& host,
-                        const std::string& join) {
+                        const std::string& join, const std::string& behind) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::string lock_path = EntryLockPath(paths.state_dir, entry_id);
   RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
@@ -319,7 +371,11 @@ absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& r
   if (absl::IsUnavailable(lock.status())) return absl::OkStatus();
   RETURN_IF_ERROR(lock.status());
   // What is not settled here, because this process died, SettleClaims settles.
-  const absl::Cleanup done = [&] { RemoveLock(*std::move(lock), lock_path); };
+  const absl::Cleanup done = [&] {
+    RemoveLock(*std::move(lock), lock_path);
+    // Nobody looks for it any more.
+    (void)file_ops::Unlink(TurnLockPath(paths.state_dir, entry_id));
+  };
   ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(entry_id));
   if (!entry.has_value()) return absl::NotFoundError(absl::StrCat("no entry ", entry_id));
   if (entry->state != EntryState::kWaiting) return absl::OkStatus();
@@ -330,8 +386,9 @@ absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& r
     return absl::NotFoundError(absl::StrCat("batch ", batch.name, " has no machine ", host));
   }
   const BatchHost chosen = *found;
+  Turn turn(context, batches, paths.state_dir, behind);
   return Starter(context, holdings, runs, batches, std::move(batch), chosen, join,
-                 *std::move(entry))
+                 *std::move(entry), turn)
       .Start();
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/batch/batch_store.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
@@ -12,15 +13,20 @@
 
 namespace gpuctl {
 
+// Returns the lock file that shows that a process is there, or is about to be, that starts the
+// entry, and that no machine has its job yet: the pass takes the lock and gives it to the process
+// as its stdin.
+std::string TurnLockPath(absl::string_view state_dir, absl::string_view entry_id);
+
 // Starts the entry `entry_id` on the batch's machine `host` ("": on a rented one; on `join`, a
 // machine of the batch's that other runs have, or if that is "" on one of its own), within the
 // batch's limits, and returns once its job runs. What came of it is in the store, so this is no
 // error: started, waiting with the reason and the time of the next try, or failed. Does nothing
-// when somebody else starts it. A process of its own calls this: it holds the entry's lock until it
-// ends.
+// when somebody else starts it. Waits until the machine has the entry of `behind`, or never gets
+// it. A process of its own calls this: it holds the entry's lock until it ends.
 absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& runs,
                         BatchStore& batches, const std::string& entry_id, const std::string& host,
-                        const std::string& join);
+                        const std::string& join, const std::string& behind = "");
 
 }  // namespace gpuctl
 

@@ -36,6 +36,7 @@ struct SubmitFlags {
 
 // A run file, or the command line alone, with the runs that are made of it.
 struct Source {
+  std::string file;  // as typed; "" for none
   std::string name;  // of the run file's name:, or the file's own
   LaunchPlan plan;   // without parameters
   LaunchRecord record;
@@ -99,8 +100,11 @@ class Submission {
   absl::Status CheckShared() const;
   absl::Status SetMoney();
   void AddMoney(std::vector<std::string>& lines) const;
+  void AddScarcity(std::vector<std::string>& lines) const;
   // Returns how many runs of the batch fit on one machine that is rented for it.
   int RunsOnOne() const;
+  // Returns the plan of each run file, or of the command alone.
+  void AddPlans(int columns, std::vector<std::string>& lines) const;
   // Returns who shares a machine; "" when each run has one for itself.
   std::string DescribeSharing() const;
   // Returns how many may run at once.
@@ -118,9 +122,12 @@ class Submission {
   Batch batch_;
   std::optional<BatchView> before_;
   std::vector<Entry> entries_;
+  std::vector<std::vector<std::string>> after_;  // of each entry, the names as typed
   std::optional<Schedule> schedule_;
   // In USD: what one run may cost, all together, and the part of each for salvage.
-  double one_usd_ = 0, bound_usd_ = 0, one_salvage_usd_ = 0, bound_salvage_usd_ = 0;
+  double one_usd_ = 0, bound_usd_ = 0, bound_salvage_usd_ = 0;
+  LeaseLimits one_limits_;  // of the run that may cost most, at that price
+  double one_usd_per_hour_ = 0;
 };
 
 }  // namespace gpuctl
