@@ -15,7 +15,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "end_to_end"))
-from runs import DEADLINE_S, Terminal, open_gate, run_tests, wait_until  # noqa: E402
+from runs import DEADLINE_S, Patience, Terminal, open_gate, run_tests, wait_until  # noqa: E402
 
 EXPECTED = os.path.join(HERE, "screens")
 SIZES = ((80, 24), (200, 50), (40, 10))
@@ -56,12 +56,12 @@ class Tmux:
 
     def until_true(self, holds, what):
         """Waits until `holds` is true of the screen; returns that screen."""
-        end = time.monotonic() + DEADLINE_S
+        patience = Patience()
         while True:
             screen = self.screen()
             if holds(screen):
                 return screen
-            assert time.monotonic() < end, "%s is not on the screen:\n%s" % (what, screen)
+            assert patience.lasts(), "%s is not on the screen:\n%s" % (what, screen)
             time.sleep(0.05)
 
     def until(self, *wanted):
@@ -73,7 +73,7 @@ class Tmux:
         Returns that screen. One that is read later may show the panel half drawn.
         """
         self.until(*wanted)
-        end = time.monotonic() + DEADLINE_S
+        patience = Patience()
         same, before = 0, None
         while True:
             screen = self.screen()
@@ -81,7 +81,7 @@ class Tmux:
             same = same + 1 if now == before else 0
             if same >= 8 and all(word in screen for word in wanted):
                 return screen
-            assert time.monotonic() < end, "the screen does not settle:\n" + screen
+            assert patience.lasts(), "the screen does not settle:\n" + screen
             before = now
             time.sleep(0.1)
 
