@@ -1,5 +1,7 @@
 #include "client/dispatch/start_entry.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -335,13 +337,20 @@ absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& r
   const std::string lock_path = EntryLockPath(paths.state_dir, entry_id);
   RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
   absl::StatusOr<UniqueFd> lock = TryRemovableLock(lock_path);
-  if (absl::IsUnavailable(lock.status())) return absl::OkStatus();
+  const std::string log_path = EntryLogPath(paths.state_dir, entry_id);
+  if (absl::IsUnavailable(lock.status())) {
+    // The other process may be about to end, and has then removed its log before this one's was
+    // made.
+    struct stat log {};
+    if (lstat(log_path.c_str(), &log) == 0 && log.st_size == 0) (void)file_ops::Unlink(log_path);
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(lock.status());
   // What is not settled here, because this process died, SettleClaims settles.
   const absl::Cleanup done = [&] { RemoveLock(*std::move(lock), lock_path); };
   const absl::Status started = StartLocked(context, holdings, runs, batches, entry_id, host, join);
   // Under the lock, so that it is no other process's log.
-  if (started.ok()) (void)file_ops::Unlink(EntryLogPath(paths.state_dir, entry_id));
+  if (started.ok()) (void)file_ops::Unlink(log_path);
   return started;
 }
 

@@ -15,6 +15,7 @@ import pwd
 import random
 import signal
 import socket
+import subprocess
 import time
 
 from runs import (DEADLINE_S, Laptop, Patience, open_gate, processes_with, run_tests, ssh_server,
@@ -217,7 +218,10 @@ def test_two_passes_at_once_start_each_entry_once(l):
     state = l.env["GPUCTL_STATE_DIR"]
     wait_until(lambda: not [n for n in os.listdir(state + "/locks") if n.startswith("entry-")],
                "no locks")
-    wait_until(lambda: os.listdir(state + "/batches") == [], "no logs")
+    logs = state + "/batches"
+    wait_until(lambda: os.listdir(logs) == [],
+               lambda: subprocess.run(["tail", "-v", "-n", "+1", *os.listdir(logs)], cwd=logs,
+                                      stdout=subprocess.PIPE).stdout)
     # A pass removes the logs of processes that were killed, but none of one that has just begun.
     over = batch(l, "twice", "--offline")["entries"][0]["entry_id"]
     for name in (over + ".log", "e-000000000000.log"):

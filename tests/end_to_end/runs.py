@@ -750,9 +750,10 @@ PUBLISH = """publish() {
 
 
 def wait_until(condition, what):
+    """`what` is missing when it never becomes true: a text, or a function that returns what there is."""
     patience = Patience()
     while not condition():
-        assert patience.lasts(), what
+        assert patience.lasts(), what() if callable(what) else what
         select.select([], [], [], 0.02)
 
 
