@@ -36,7 +36,7 @@ class Environment : public ::testing::Environment {
   }
 };
 // Time for a connection and an answer's beginning. A processor that has much else to do takes some.
-constexpr absl::Duration kEnough = absl::Seconds(3);
+constexpr absl::Duration kEnough = absl::Seconds(2);
 
 const auto* const kEnvironment = ::testing::AddGlobalTestEnvironment(new Environment);
 

@@ -6,6 +6,7 @@
 The screens are compared with tests/golden/screens. GPUCTL_UPDATE_GOLDEN=1 rewrites those files
 instead. Times, loads and what depends on them stand there as words.
 """
+import collections
 import contextlib
 import os
 import re
@@ -68,21 +69,20 @@ class Tmux:
         return self.until_true(lambda screen: all(word in screen for word in wanted), repr(wanted))
 
     def settled(self, *wanted):
-        """Waits for `wanted`, and then until the screen as it is compared stays the same.
+        """Waits for `wanted`, and then until most looks show the same screen, as it is compared.
 
-        Returns that screen. One that is read later may show the panel half drawn.
+        Returns that screen. A single look may show the panel half drawn, or a number between two of
+        the usual width.
         """
         self.until(*wanted)
         patience = Patience()
-        same, before = 0, None
+        looks = collections.deque(maxlen=16)
         while True:
             screen = self.screen()
-            now = cleaned(screen)
-            same = same + 1 if now == before else 0
-            if same >= 8 and all(word in screen for word in wanted):
+            looks.append(cleaned(screen))
+            if looks.count(looks[-1]) >= 9 and all(word in screen for word in wanted):
                 return screen
-            assert patience.lasts(), "the screen does not settle:\n" + screen
-            before = now
+            assert patience.lasts(), "the screen does not settle:\n" + "\n".join(sorted(set(looks)))
             time.sleep(0.1)
 
     def resize(self, columns, rows):
