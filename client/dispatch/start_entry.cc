@@ -1,6 +1,7 @@
 #include "client/dispatch/start_entry.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -355,6 +356,25 @@ absl::StatusOr<Batch> BatchOf(BatchStore& batches, const Entry& entry) {
   return absl::NotFoundError(absl::StrCat("the batch of ", entry.name, " is gone"));
 }
 
+// Does what StartEntry says. The caller holds the entry's lock.
+absl::Status StartLocked(CommandContext& context, Holdings& holdings, RunStore& runs,
+                         BatchStore& batches, const std::string& entry_id, const std::string& host,
+                         const std::string& join, Turn& turn) {
+  ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(entry_id));
+  if (!entry.has_value()) return absl::NotFoundError(absl::StrCat("no entry ", entry_id));
+  if (entry->state != EntryState::kWaiting) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Batch batch, BatchOf(batches, *entry));
+  const auto found = std::find_if(batch.hosts.begin(), batch.hosts.end(),
+                                  [&host](const BatchHost& one) { return one.host == host; });
+  if (found == batch.hosts.end()) {
+    return absl::NotFoundError(absl::StrCat("batch ", batch.name, " has no machine ", host));
+  }
+  const BatchHost chosen = *found;
+  return Starter(context, holdings, runs, batches, std::move(batch), chosen, join,
+                 *std::move(entry), turn)
+      .Start();
+}
+
 }  // namespace
 
 std::string TurnLockPath(absl::string_view state_dir, absl::string_view entry_id) {
@@ -368,7 +388,14 @@ absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& r
   const std::string lock_path = EntryLockPath(paths.state_dir, entry_id);
   RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
   absl::StatusOr<UniqueFd> lock = TryRemovableLock(lock_path);
-  if (absl::IsUnavailable(lock.status())) return absl::OkStatus();
+  const std::string log_path = EntryLogPath(paths.state_dir, entry_id);
+  if (absl::IsUnavailable(lock.status())) {
+    // The other process may be about to end, and has then removed its log before this one's was
+    // made.
+    struct stat log {};
+    if (lstat(log_path.c_str(), &log) == 0 && log.st_size == 0) (void)file_ops::Unlink(log_path);
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(lock.status());
   // What is not settled here, because this process died, SettleClaims settles.
   const absl::Cleanup done = [&] {
@@ -376,20 +403,12 @@ absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& r
     // Nobody looks for it any more.
     (void)file_ops::Unlink(TurnLockPath(paths.state_dir, entry_id));
   };
-  ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(entry_id));
-  if (!entry.has_value()) return absl::NotFoundError(absl::StrCat("no entry ", entry_id));
-  if (entry->state != EntryState::kWaiting) return absl::OkStatus();
-  ASSIGN_OR_RETURN(Batch batch, BatchOf(batches, *entry));
-  const auto found = std::find_if(batch.hosts.begin(), batch.hosts.end(),
-                                  [&host](const BatchHost& one) { return one.host == host; });
-  if (found == batch.hosts.end()) {
-    return absl::NotFoundError(absl::StrCat("batch ", batch.name, " has no machine ", host));
-  }
-  const BatchHost chosen = *found;
   Turn turn(context, batches, paths.state_dir, behind);
-  return Starter(context, holdings, runs, batches, std::move(batch), chosen, join,
-                 *std::move(entry), turn)
-      .Start();
+  const absl::Status started =
+      StartLocked(context, holdings, runs, batches, entry_id, host, join, turn);
+  // Under the lock, so that it is no other process's log.
+  if (started.ok()) (void)file_ops::Unlink(log_path);
+  return started;
 }
 
 }  // namespace gpuctl

@@ -31,7 +31,7 @@ TEST(LeaseLimits, AShortRunIsNotAnsweredForADay) {
       ElementsAre(
           "running   10m 00s, then 1m 00s to save",
           "results   the machine ends 10m 00s after they are home, else 2h 00m after the job",
-          "cost      $0.76 at most: $0.10 to start (up to 20m 00s), $0.05 to run, $0.60 while "
+          "cost      $0.76 at most: $0.10 to start (up to 20m 00s), $0.06 to run, $0.60 while "
           "results wait for you (10m 00s idle once they are home: $0.05)"));
   EXPECT_NEAR(PartsOfCost(limits, 0.3).salvage_usd, 0.6, 1e-9);
   EXPECT_NEAR(PartsOfCost(limits, 0.3).start_usd, 0.1, 1e-9);

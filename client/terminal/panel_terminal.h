@@ -22,6 +22,10 @@ TerminalSize GetTerminalSize(int fd);
 void PrintTableFor(const Console& console, std::vector<TableRow> rows,
                    const std::vector<std::string>& least);
 
+// True while a panel is on stdout, so that nothing else may write to the terminal. Safe from any
+// thread.
+bool PanelIsShown();
+
 // The panel on stdout. At most one exists at a time; `console` outlives it.
 class PanelTerminal {
  public:
