@@ -90,15 +90,26 @@ Fault FaultOfStart(const absl::Status& status) {
   }
 }
 
+// Removes the turn's lock file if it is the one that this process got as its stdin.
+void RemoveOwnTurn(const std::string& path) {
+  struct stat mine {};
+  struct stat there {};
+  if (fstat(STDIN_FILENO, &mine) == 0 && lstat(path.c_str(), &there) == 0 &&
+      mine.st_dev == there.st_dev && mine.st_ino == there.st_ino) {
+    (void)file_ops::Unlink(path);
+  }
+}
+
 // Waits for the entry whose start comes just before, and lets the next one wait.
 class Turn {
  public:
   Turn(CommandContext& context, BatchStore& batches, const std::string& state_dir,
-       const std::string& behind)
+       const std::string& entry_id, const std::string& behind)
       : context_(context),
         batches_(batches),
+        own_path_(TurnLockPath(state_dir, entry_id)),
         behind_(behind),
-        lock_path_(behind.empty() ? "" : TurnLockPath(state_dir, behind)) {}
+        lock_path_(TurnLockPath(state_dir, behind)) {}
 
   // Returns once that entry is claimed, so that it gets its money and its place first.
   void WaitForClaim() {
@@ -109,7 +120,8 @@ class Turn {
     while (Holds() && !stopped()) context_.clock.SleepFor(kLookEvery);
   }
   // Lets the next one go on: gives up the lock that this process got as its stdin.
-  static void Done() {
+  void Done() const {
+    RemoveOwnTurn(own_path_);
     const UniqueFd nothing(file_ops::Open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (nothing.get() >= 0) (void)dup2(nothing.get(), STDIN_FILENO);
   }
@@ -126,7 +138,7 @@ class Turn {
 
   CommandContext& context_;
   BatchStore& batches_;
-  const std::string behind_, lock_path_;
+  const std::string own_path_, behind_, lock_path_;
 };
 
 class Starter {
@@ -156,7 +168,7 @@ class Starter {
     const absl::StatusOr<int> code =
         LaunchRun(context_, holdings_, runs_, std::move(flags), *std::move(plan), UniqueFd(),
                   {[this](const std::function<bool()>& stopped) { turn_.WaitForJob(stopped); },
-                   [] { Turn::Done(); }});
+                   [this] { turn_.Done(); }});
     return Conclude(run_id, code);
   }
 
@@ -388,22 +400,23 @@ absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& r
   const std::string lock_path = EntryLockPath(paths.state_dir, entry_id);
   RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
   absl::StatusOr<UniqueFd> lock = TryRemovableLock(lock_path);
+  const std::string turn_path = TurnLockPath(paths.state_dir, entry_id);
   const std::string log_path = EntryLogPath(paths.state_dir, entry_id);
   if (absl::IsUnavailable(lock.status())) {
     // The other process may be about to end, and has then removed its log before this one's was
     // made.
     struct stat log {};
     if (lstat(log_path.c_str(), &log) == 0 && log.st_size == 0) (void)file_ops::Unlink(log_path);
+    RemoveOwnTurn(turn_path);
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(lock.status());
   // What is not settled here, because this process died, SettleClaims settles.
   const absl::Cleanup done = [&] {
+    RemoveOwnTurn(turn_path);
     RemoveLock(*std::move(lock), lock_path);
-    // Nobody looks for it any more.
-    (void)file_ops::Unlink(TurnLockPath(paths.state_dir, entry_id));
   };
-  Turn turn(context, batches, paths.state_dir, behind);
+  Turn turn(context, batches, paths.state_dir, entry_id, behind);
   const absl::Status started =
       StartLocked(context, holdings, runs, batches, entry_id, host, join, turn);
   // Under the lock, so that it is no other process's log.

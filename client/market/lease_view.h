@@ -21,8 +21,8 @@ std::string FormatUsdPerHour(double usd_per_hour);
 // Return its price now; "$0.00" when nothing of it bills.
 std::string FormatUsdPerHour(const Lease& lease);
 std::string FormatUsdPerHour(const Instance& instance);
-// Returns "$1.20" when both bounds look the same, else "$1.20-1.35"; "<$0.01" for what is not
-// nothing and would look like it. `digits` are those behind the point.
+// Returns "$1.20" when both bounds look the same, else "$1.20-1.35". `digits` are those behind the
+// point; with more than two "<$0.0001" stands for what is not nothing and would look like it.
 std::string FormatSpend(const Spend& spend, int digits = 2);
 // Returns "idle 10m 00s -> 1h 00m, cost $2.00 -> $3.00": the limits that rise; "" when none does.
 std::string DescribeRaise(const LeaseLimits& before, const LeaseLimits& after);

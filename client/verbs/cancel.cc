@@ -98,7 +98,10 @@ class Canceller {
       RETURN_IF_ERROR(batches_.WishStop(id).status());
       // Its job may have begun, and be in its setup.
       const absl::StatusOr<RunRow> row = runs_.Get(entry->run_id);
-      if (row.ok() && row->accepted_ms > 0) return Stop(*entry);
+      if (row.ok() && row->accepted_ms > 0 && !row->end.has_value()) {
+        RETURN_IF_ERROR(Stop(*entry));
+        if (!wait_) return absl::OkStatus();
+      }
       RETURN_IF_ERROR(SettleClaims(context_, runs_, batches_));
       ASSIGN_OR_RETURN(const std::optional<Entry> now, batches_.FindEntry(id));
       if (!now.has_value() || now->state != EntryState::kStarting) continue;
