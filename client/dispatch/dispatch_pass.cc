@@ -19,7 +19,6 @@
 #include "client/dispatch/due_schedules.h"
 #include "client/dispatch/join_cost.h"
 #include "client/dispatch/settle_claims.h"
-#include "client/dispatch/start_entry.h"
 #include "client/follow/catch_up_all.h"
 #include "client/follow/run_outcome.h"
 #include "client/market/instance_target.h"

@@ -136,6 +136,10 @@ absl::Status MarkStarted(CommandContext& context, RunStore& runs, BatchStore& ba
 
 }  // namespace
 
+std::string TurnLockPath(absl::string_view state_dir, absl::string_view entry_id) {
+  return EntryLockPath(state_dir, absl::StrCat(entry_id, ".turn"));
+}
+
 absl::Status SettleClaim(CommandContext& context, RunStore& runs, BatchStore& batches,
                          const Entry& entry) {
   const auto wait_again = [&] {
@@ -165,6 +169,10 @@ absl::Status SettleClaims(CommandContext& context, RunStore& runs, BatchStore& b
     if (absl::IsUnavailable(lock.status())) continue;  // it is being started
     RETURN_IF_ERROR(lock.status());
     const absl::Cleanup done = [&] { RemoveLock(*std::move(lock), path); };
+    // The process that started it was killed, and left this, too.
+    const std::string turn_path = TurnLockPath(paths.state_dir, listed.entry_id);
+    absl::StatusOr<UniqueFd> turn = TryRemovableLock(turn_path);
+    if (turn.ok()) RemoveLock(*std::move(turn), turn_path);
     ASSIGN_OR_RETURN(const std::optional<Entry> entry, batches.FindEntry(listed.entry_id));
     if (!entry.has_value() || entry->state != EntryState::kStarting) continue;
     const absl::Status settled = SettleClaim(context, runs, batches, *entry);

@@ -389,10 +389,6 @@ absl::Status StartLocked(CommandContext& context, Holdings& holdings, RunStore& 
 
 }  // namespace
 
-std::string TurnLockPath(absl::string_view state_dir, absl::string_view entry_id) {
-  return EntryLockPath(state_dir, absl::StrCat(entry_id, ".turn"));
-}
-
 absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& runs,
                         BatchStore& batches, const std::string& entry_id, const std::string& host,
                         const std::string& join, const std::string& behind) {

@@ -5,18 +5,12 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "client/batch/batch_store.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 
 namespace gpuctl {
-
-// Returns the lock file that shows that a process is there, or is about to be, that starts the
-// entry, and that no machine has its job yet: the pass takes the lock and gives it to the process
-// as its stdin.
-std::string TurnLockPath(absl::string_view state_dir, absl::string_view entry_id);
 
 // Starts the entry `entry_id` on the batch's machine `host` ("": on a rented one; on `join`, a
 // machine of the batch's that other runs have, or if that is "" on one of its own), within the

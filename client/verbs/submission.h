@@ -99,7 +99,8 @@ class Submission {
   absl::Status MakeEntries(const std::vector<Parameters>& parameters);
   absl::Status CheckShared() const;
   absl::Status SetMoney();
-  void AddMoney(std::vector<std::string>& lines) const;
+  // Without `of_a_run` the plan of each run has the parts of its cost.
+  void AddMoney(bool of_a_run, std::vector<std::string>& lines) const;
   void AddScarcity(std::vector<std::string>& lines) const;
   // Returns how many runs of the batch fit on one machine that is rented for it.
   int RunsOnOne() const;

@@ -66,7 +66,7 @@ void Submission::AddScarcity(std::vector<std::string>& lines) const {
 }
 
 // Says what part of the money is for runs, and what part only for results that wait.
-void Submission::AddMoney(std::vector<std::string>& lines) const {
+void Submission::AddMoney(bool of_a_run, std::vector<std::string>& lines) const {
   lines.push_back(absl::StrCat("price     ", FormatUsd(batch_.agreed_usd_per_hour),
                                " per hour at most for a machine; idle ones of yours come first"));
   AddScarcity(lines);
@@ -74,8 +74,10 @@ void Submission::AddMoney(std::vector<std::string>& lines) const {
   lines.push_back(absl::StrCat("cost      ", FormatUsd(MostCost()), " at most in all, ",
                                FormatUsd(one_usd_), " at most a run",
                                limited ? "" : "; --max-cost limits it"));
-  lines.push_back(
-      absl::StrCat("          of a run: ", DescribeCostParts(one_limits_, one_usd_per_hour_)));
+  if (of_a_run) {
+    lines.push_back(
+        absl::StrCat("          of a run: ", DescribeCostParts(one_limits_, one_usd_per_hour_)));
+  }
   if (bound_salvage_usd_ <= 0) return;
   lines.push_back(absl::StrCat(
       limited && *batch_.max_cost_usd < bound_usd_ ? "          of all, without --max-cost: "
@@ -115,7 +117,7 @@ std::vector<std::string> Submission::Text(int columns) const {
   if (const std::string sharing = DescribeSharing(); !sharing.empty()) {
     lines.push_back(absl::StrCat("sharing   ", sharing));
   }
-  if (batch_.rents) AddMoney(lines);
+  if (batch_.rents) AddMoney(/*of_a_run=*/false, lines);
   std::vector<std::string> wrapped;
   for (const std::string& line : lines) {
     for (std::string& part : WrapAtWords(line, columns, kIndent)) {
@@ -144,7 +146,7 @@ void Submission::AddPlans(int columns, std::vector<std::string>& lines) const {
 
 std::vector<std::string> Submission::Terms(int columns) const {
   std::vector<std::string> lines;
-  if (batch_.rents) AddMoney(lines);
+  if (batch_.rents) AddMoney(/*of_a_run=*/true, lines);
   for (const Source& source : sources_) {
     std::vector<std::string> more;
     if (source.plan.rents) more = MachineText(source.plan);

@@ -240,8 +240,8 @@ def test_two_passes_at_once_start_each_entry_once(l):
     assert most_at_once(l, "twice.ran") == 1
     # What is over leaves no locks and no logs. Starters may outlive their pass.
     state = l.env["GPUCTL_STATE_DIR"]
-    wait_until(lambda: not [n for n in os.listdir(state + "/locks") if n.startswith("entry-")],
-               "no locks")
+    locks = lambda: [n for n in os.listdir(state + "/locks") if n.startswith("entry-")]
+    wait_until(lambda: locks() == [], lambda: "no locks: %s" % locks())
     logs = state + "/batches"
     wait_until(lambda: os.listdir(logs) == [],
                lambda: subprocess.run(["tail", "-v", "-n", "+1", *os.listdir(logs)], cwd=logs,
@@ -257,7 +257,7 @@ def test_two_passes_at_once_start_each_entry_once(l):
 
 
 def test_the_same_batch_is_submitted_once(l):
-    args = ["--host", "local", "--sweep", "v=1,2", *job(l, "same.ran", "0")]
+    args = ["--host", "local", "--sweep", "v=1,2", *gated_job(l, "same.ran", "same.go")]
     first = submit_json(l, "--name", "same", *args)["submitted"]
     assert first["submitted_before"] is False and len(first["entries"]) == 2, first
     done = l.run("submit", "--name", "same", *args)
@@ -266,8 +266,9 @@ def test_the_same_batch_is_submitted_once(l):
     assert again["submitted_before"] and again["batch_id"] == first["batch_id"], again
     assert again["digest"] == first["digest"] and batch(l, "same")["max_parallel"] == 7
     done = l.run("submit", "--name", "same", "--host", "local", "--sweep", "v=1,3",
-                 *job(l, "same.ran", "0"), code=2)
+                 *gated_job(l, "same.ran", "same.go"), code=2)
     assert b"HINT: choose another --name" in done.stderr, done
+    open(os.path.join(l.dir, "same.go"), "w", encoding="utf-8").close()
     l.run("wait", "--batch", "same")
     check_ran_once(l, "same.ran", ["1", "2"])
     # Also when it is over, and its runs are not in the list any more.
