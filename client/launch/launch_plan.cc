@@ -442,9 +442,10 @@ absl::Status AddUnusedIdle(Holdings& holdings, RunStore& store, LaunchPlan& plan
     if (why.empty()) continue;
     ASSIGN_OR_RETURN(const int64_t idle_since_ms, IdleSinceMs(store, lease));
     if (idle_since_ms == 0) continue;
-    plan.rental.unused_idle.push_back(absl::StrCat(
-        RentedNodeName(lease.provider, lease.instance_id), " (",
-        FormatGpus(lease.gpu_name, lease.gpu_count), ") is rented and idle, and not used: ", why));
+    plan.rental.unused_idle.push_back(
+        absl::StrCat(RentedNodeName(lease.provider, lease.instance_id), " (",
+                     FormatGpus(lease.gpu_name, lease.gpu_count),
+                     ") is idle and bills, and is not used: ", why));
   }
   return absl::OkStatus();
 }
