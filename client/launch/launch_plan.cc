@@ -9,6 +9,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
+#include "client/keys/ask_markets.h"
 #include "client/market/lease_view.h"
 #include "client/market/price_limit.h"
 #include "client/market/secret_values.h"
@@ -144,7 +145,9 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
     requirements.volume = plan.volume;
     (*plan.job.mutable_env())["GPUCTL_VOLUME"] = plan.volume->mount_path;
   }
-  plan.rental.offers = AskMarkets(providers, requirements, /*explain=*/false);
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  plan.rental.offers =
+      AskMarkets(plan.rental.markets, requirements, /*explain=*/false, AnswerTimesPath(paths));
   LeaveOutMarketsOfOtherTimes(plan.rental.markets, plan.rental.offers);
   plan.rental.nothing_offered = CheckPlan(plan.rental.offers, requirements);
   if (plan.rental.nothing_offered.ok()) {
