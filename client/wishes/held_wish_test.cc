@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "client/wishes/wish_text.h"
-#include "common/base/fake_clock.h"
+#include "common/base/clock.h"
 #include "common/files/files.h"
 #include "tests/support/matchers.h"
 #include "tests/support/temp_dir.h"
@@ -23,7 +23,7 @@ using ::testing::SizeIs;
 
 class HeldWishTest : public ::testing::Test {
  protected:
-  HeldWishTest() : context_(clock_) { setenv("GPUCTL_STATE_DIR", dir_.path().c_str(), 1); }
+  HeldWishTest() : context_(Clock::Real()) { setenv("GPUCTL_STATE_DIR", dir_.path().c_str(), 1); }
   ~HeldWishTest() override { unsetenv("GPUCTL_STATE_DIR"); }
 
   static Wish WishFor(const std::string& run_id) {
@@ -40,7 +40,6 @@ class HeldWishTest : public ::testing::Test {
   }
 
   TempDir dir_;
-  FakeClock clock_;
   CommandContext context_;
 };
 
