@@ -12,7 +12,6 @@
 #include "client/keys/ask_markets.h"
 #include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
-#include "client/market/machine_users.h"
 #include "client/market/price_limit.h"
 #include "client/market/secret_values.h"
 #include "client/market/volumes.h"
@@ -58,15 +57,19 @@ absl::StatusOr<bool> PlansToRent(CommandContext& context, const Holdings& holdin
 }
 
 // Finds the idle machine of ours that the run would take, within the price of the plan.
-absl::StatusOr<std::optional<Lease>> FindIdle(CommandContext& context, Holdings& holdings,
-                                              const LaunchPlan& plan) {
+absl::Status FindIdle(CommandContext& context, Holdings& holdings, LaunchPlan& plan) {
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
-  if (ledger == nullptr) return std::nullopt;
+  if (ledger == nullptr) return absl::OkStatus();
   RentedNodeRequest request;
   request.spec = &plan.spec;
   request.volume = plan.volume;
   request.agreed_usd_per_hour = plan.rental.own_limit_usd_per_hour;
-  return FindIdleNode(context, *ledger, plan.rental.markets, request);
+  ASSIGN_OR_RETURN(const std::optional<IdleMachine> idle,
+                   FindIdleNode(context, *ledger, plan.rental.markets, request));
+  if (!idle.has_value()) return absl::OkStatus();
+  plan.rental.idle = idle->lease;
+  plan.rental.others_wait = idle->others_wait;
+  return absl::OkStatus();
 }
 
 // Returns the places that had a bad machine lately.
@@ -154,7 +157,7 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
     return plan.rental.nothing_offered;
   }
   if (!flags.fresh) {
-    ASSIGN_OR_RETURN(plan.rental.idle, FindIdle(context, holdings, plan));
+    RETURN_IF_ERROR(FindIdle(context, holdings, plan));
   }
   if (!plan.rental.has_machine()) {
     const bool none_now = ExitCodeOf(plan.rental.nothing_offered) == kExitCapacity;
@@ -420,34 +423,15 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
   FillRow(context, flags, resume, plan);
   plan.names_results = flags.down || NamesResults(plan.spec, plan.row.workdir);
   if (!plan.rents) return plan;
-  if (flags.down) plan.needs_this_gpuctl.emplace_back("--down");
-  if (!flags.pull.empty() && !flags.detach) plan.needs_this_gpuctl.emplace_back("--pull");
+  if (flags.down && !flags.kept) plan.needs_this_gpuctl.emplace_back("--down");
+  if (!flags.pull.empty() && !flags.detach && !flags.kept)
+    plan.needs_this_gpuctl.emplace_back("--pull");
   RETURN_IF_ERROR(PlanRental(context, holdings, flags, plan));
   return plan;
 }
 
 void AddLastTime(Holdings& holdings, RunStore& store, int64_t now_ms, LaunchPlan& plan) {
   if (plan.rents) plan.last_time = FindLastTime(holdings, store, WorkOf(plan), now_ms);
-}
-
-absl::Status AddUnusedIdle(Holdings& holdings, RunStore& store, LaunchPlan& plan) {
-  if (!plan.rents || plan.rental.idle.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
-  if (ledger == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger->List(/*open_only=*/true));
-  for (const Lease& lease : open) {
-    if (lease.state != LeaseState::kRented || lease.claimed_ms == 0) continue;
-    const std::string why =
-        WhyUnfit(plan.spec, lease, plan.rental.own_limit_usd_per_hour.value_or(0));
-    if (why.empty()) continue;
-    ASSIGN_OR_RETURN(const int64_t idle_since_ms, IdleSinceMs(store, lease));
-    if (idle_since_ms == 0) continue;
-    plan.rental.unused_idle.push_back(
-        absl::StrCat(RentedNodeName(lease.provider, lease.instance_id), " (",
-                     FormatGpus(lease.gpu_name, lease.gpu_count),
-                     ") is idle and bills, and is not used: ", why));
-  }
-  return absl::OkStatus();
 }
 
 const Offer& Cheapest(const LaunchPlan& plan) { return plan.rental.in_order.front(); }

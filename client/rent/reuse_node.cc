@@ -102,10 +102,11 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     RentedNode node;
     node.target = target;
     node.lease = lease;
+    node.others_wait = !hello->limits().results_home();
     if (!take) return node;
     Lease renewed = lease;
     renewed.limits = *limits;
-    const bool others_wait = !hello->limits().results_home();
+    const bool others_wait = node.others_wait;
     // Results of an earlier run that are not home keep what was promised for them.
     if (others_wait) {
       renewed.limits.salvage_s = std::max(renewed.limits.salvage_s, lease.limits.salvage_s);
@@ -126,7 +127,6 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
       context.Say(absl::StrCat("its limits rise for this run: ", raise));
     }
     node.use = *std::move(use);
-    node.others_wait = others_wait;
     ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
     return node;
   }
@@ -137,6 +137,16 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
 
 bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour) {
   return WhyUnfit(spec, lease, most_usd_per_hour).empty();
+}
+
+bool KeepGpus(const Lease& lease, RunSpec& spec) {
+  const bool own = !spec.providers.empty() && !CheckMarketName(spec.providers.front()).ok();
+  if (own || !spec.gpu.empty() || lease.gpu_name.empty()) return false;
+  const absl::StatusOr<GpuRequirement> gpu =
+      ParseGpuRequirement(absl::StrCat(lease.gpu_name, ":", std::max(1, lease.gpu_count)));
+  if (!gpu.ok()) return false;
+  spec.gpu = {*gpu};
+  return true;
 }
 
 std::string WhyUnfit(const RunSpec& spec, const Lease& lease, double most_usd_per_hour) {
@@ -172,13 +182,13 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
   return IdleNode(context, ledger, markets, request, /*take=*/true);
 }
 
-absl::StatusOr<std::optional<Lease>> FindIdleNode(CommandContext& context, Ledger& ledger,
-                                                  const std::vector<Market>& markets,
-                                                  const RentedNodeRequest& request) {
+absl::StatusOr<std::optional<IdleMachine>> FindIdleNode(CommandContext& context, Ledger& ledger,
+                                                        const std::vector<Market>& markets,
+                                                        const RentedNodeRequest& request) {
   ASSIGN_OR_RETURN(const std::optional<RentedNode> node,
                    IdleNode(context, ledger, markets, request, /*take=*/false));
   if (!node.has_value()) return std::nullopt;
-  return node->lease;
+  return IdleMachine{node->lease, node->others_wait};
 }
 
 }  // namespace gpuctl

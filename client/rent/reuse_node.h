@@ -19,6 +19,10 @@ namespace gpuctl {
 // most `most_usd_per_hour` (0: any price). Does not ask when its host takes it back.
 bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour);
 
+// Lets `spec` ask for the GPUs of `lease`, the machine that its run had, where it rents and does
+// not say which: a checkpoint may need their memory. False when it changed nothing.
+bool KeepGpus(const Lease& lease, RunSpec& spec);
+
 // Returns why such a machine is not one for the run, for people; "" when FitsRun.
 std::string WhyUnfit(const RunSpec& spec, const Lease& lease, double most_usd_per_hour);
 
@@ -29,10 +33,15 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
                                                     const std::vector<Market>& markets,
                                                     const RentedNodeRequest& request);
 
-// Returns the lease of the machine that ReuseNode would take now. Changes nothing.
-absl::StatusOr<std::optional<Lease>> FindIdleNode(CommandContext& context, Ledger& ledger,
-                                                  const std::vector<Market>& markets,
-                                                  const RentedNodeRequest& request);
+// A machine that ReuseNode would take now.
+struct IdleMachine {
+  Lease lease;
+  bool others_wait = false;  // results of earlier runs on it are not at home
+};
+// Returns it. Changes nothing.
+absl::StatusOr<std::optional<IdleMachine>> FindIdleNode(CommandContext& context, Ledger& ledger,
+                                                        const std::vector<Market>& markets,
+                                                        const RentedNodeRequest& request);
 
 }  // namespace gpuctl
 

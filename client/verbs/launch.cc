@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/keep/keep_status.h"
 #include "client/launch/launch_flags.h"
 #include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
@@ -18,6 +19,7 @@
 #include "client/show/show_run.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
+#include "client/verbs/unused_idle.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -72,9 +74,12 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   RETURN_IF_ERROR(SetPullDirectory(flags));
-  if (flags.detach && flags.down) {
-    return UsageError("--down goes with a run that is shown, not with -d",
-                      "gpuctl down RUN ends it later");
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  flags.kept = IsKept(paths.state_dir);
+  if (flags.detach && flags.down && !flags.kept) {
+    return UsageError(
+        "after -d gpuctl keep does what --down says, and it is not installed on this computer",
+        "gpuctl keep --install, then the same command; or gpuctl down RUN later");
   }
   if (flags.keep && flags.down) {
     return UsageError("--keep holds the machine that --down gives back", "gpuctl launch --help");
@@ -105,7 +110,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   AddLastTime(holdings, *store, context.NowMs(), plan);
-  RETURN_IF_ERROR(AddUnusedIdle(holdings, *store, plan));
+  RETURN_IF_ERROR(AddUnusedIdle(context, holdings, *store, flags.yes, plan));
   RETURN_IF_ERROR(TellOfOthersThere(context, *store, plan, flags));
   if (flags.dry_run) {
     if (context.json()) {

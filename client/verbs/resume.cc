@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/follow/catch_up.h"
+#include "client/keep/keep_status.h"
 #include "client/launch/launch_flags.h"
 #include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
@@ -18,6 +19,7 @@
 #include "client/runs/context.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
+#include "client/verbs/unused_idle.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -80,6 +82,8 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   if (!go_on) return kExitOk;
   RETURN_IF_ERROR(SetPullDirectory(flags));
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  flags.kept = IsKept(paths.state_dir);
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
   RETURN_IF_ERROR(CheckIsOver(context, *store, row));
@@ -88,7 +92,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(ResumePlan resume,
                    PlanResume(context, holdings, *store, flags, row, /*agreed=*/std::nullopt));
   RETURN_IF_ERROR(CheckIsOfUse(row, flags, from, resume.plan));
-  RETURN_IF_ERROR(AddUnusedIdle(holdings, *store, resume.plan));
+  RETURN_IF_ERROR(AddUnusedIdle(context, holdings, *store, flags.yes, resume.plan));
   if (flags.dry_run) {
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(resume.plan)}});
@@ -96,6 +100,11 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
       context.PrintLines(PlanText(resume.plan, ColumnsFor(context, STDOUT_FILENO)));
     }
     return kExitOk;
+  }
+  // Whoever is asked sees it in the plan.
+  if (const std::string results = ResultsText(resume.plan);
+      !results.empty() && (flags.yes || !resume.plan.rents)) {
+    context.Note(results);
   }
   return LaunchRun(context, holdings, *store, std::move(flags), std::move(resume.plan),
                    std::move(resume.resuming));

@@ -352,7 +352,10 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
   // People see the names at once; a program gets one document, with what has started by then.
   if (!context.json()) RETURN_IF_ERROR(PrintSubmitted(context, *runs, *batches, name, again));
   RETURN_IF_ERROR(TellOfSecrets(context, submission.first().plan.spec));
+  ASSIGN_OR_RETURN(const Batch batch, batches->Get(name));
+  RentalNews rentals(context, holdings, *batches, batch);
   const absl::Status passed = MakePass(kPatience).status();
+  rentals.Tell();
   if (!passed.ok()) context.Say(absl::StrCat("nothing could be started: ", passed.message()));
   RETURN_IF_ERROR(context.json() ? PrintSubmitted(context, *runs, *batches, name, again)
                                  : TellOfBatch(context, holdings, *runs, *batches, name));
