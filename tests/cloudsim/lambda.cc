@@ -126,10 +126,10 @@ std::optional<Reply> BadLaunch(World& world, const Call& call, const Account& ac
   if (call.json.contains("quantity") && call.json["quantity"] != 1) {
     return LambdaError(400, "global/invalid-parameters", "quantity: no longer supported");
   }
-  if (world.stock.lambda_regions.count(StringAt(call.json, "region_name")) == 0) {
+  if (LambdaStockOf(world).regions.count(StringAt(call.json, "region_name")) == 0) {
     return LambdaError(400, "global/object-does-not-exist", "Region does not exist.");
   }
-  if (world.stock.FindLambda(StringAt(call.json, "instance_type_name")) == nullptr) {
+  if (LambdaStockOf(world).Find(StringAt(call.json, "instance_type_name")) == nullptr) {
     return LambdaError(400, "global/object-does-not-exist", "Instance type does not exist.");
   }
   if (LambdaSshKey(account, call.json["ssh_key_names"][0].get<std::string>()).empty()) {
@@ -148,7 +148,7 @@ std::optional<Reply> BadLaunch(World& world, const Call& call, const Account& ac
   if (world.faults.Take("lambda", "create", "no_funds")) {
     return LambdaError(403, "global/account-inactive", "Your account is inactive.");
   }
-  const LambdaType& type = *world.stock.FindLambda(StringAt(call.json, "instance_type_name"));
+  const LambdaType& type = *LambdaStockOf(world).Find(StringAt(call.json, "instance_type_name"));
   const auto place = type.regions.find(StringAt(call.json, "region_name"));
   if (place == type.regions.end() || place->second < 1 ||
       world.faults.Take("lambda", "create", "out_of_stock")) {
@@ -160,7 +160,7 @@ std::optional<Reply> BadLaunch(World& world, const Call& call, const Account& ac
 
 Reply Launch(World& world, const Call& call, const Account& account) {
   if (auto bad = BadLaunch(world, call, account)) return *std::move(bad);
-  LambdaType& type = *world.stock.FindLambda(StringAt(call.json, "instance_type_name"));
+  LambdaType& type = *LambdaStockOf(world).Find(StringAt(call.json, "instance_type_name"));
   auto instance = std::make_unique<Instance>();
   instance->service = "lambda";
   instance->id = RandomHex(16);
@@ -258,7 +258,7 @@ Reply Describe(World& world, const Call& call, const Account& account) {
 
 Reply InstanceTypes(const World& world) {
   Json types = Json::object();
-  for (const LambdaType& type : world.stock.lambda) {
+  for (const LambdaType& type : LambdaStockOf(world).types) {
     Json regions = Json::array();
     for (const auto& place : type.regions) {
       if (place.second > 0) regions.push_back(LambdaRegion(world, place.first));
@@ -298,9 +298,9 @@ Reply DispatchLambda(World& world, const Call& call, Account& account) {
 }  // namespace
 
 Json LambdaRegion(const World& world, const std::string& name) {
-  const auto found = world.stock.lambda_regions.find(name);
+  const auto found = LambdaStockOf(world).regions.find(name);
   return {{"name", name},
-          {"description", found != world.stock.lambda_regions.end() ? found->second : ""}};
+          {"description", found != LambdaStockOf(world).regions.end() ? found->second : ""}};
 }
 
 Reply LambdaError(int status, const std::string& code, const std::string& message) {
@@ -311,6 +311,8 @@ Reply LambdaError(int status, const std::string& code, const std::string& messag
   return JsonReply(status,
                    {{"error", {{"code", code}, {"message", message}, {"suggestion", suggestion}}}});
 }
+
+namespace {
 
 std::string LambdaRoute(const Call& call) {
   if (call.Is("POST", "/api/v1/instance-operations/launch")) return "create";
@@ -348,5 +350,39 @@ Reply HandleLambda(World& world, const Call& call) {
   reply.account = account->name;
   return reply;
 }
+
+class LambdaService : public Service {
+ public:
+  const char* name() const override { return "lambda"; }
+  std::string Route(const Call& call) const override { return LambdaRoute(call); }
+  Reply Handle(World& world, const Call& call) override { return HandleLambda(world, call); }
+  Reply Error(int status, const std::string& message) const override {
+    const char* code = status == 401   ? "global/invalid-api-key"
+                       : status == 403 ? "global/forbidden"
+                       : status == 404 ? "global/not-found"
+                       : status == 409 ? "global/conflict"
+                       : status == 429 ? "global/rate-limited"
+                       : status == 503 ? "provider/unavailable"
+                                       : "global/internal-error";
+    return LambdaError(status, code, message);
+  }
+  std::string SetStock(const Json& change) override { return stock.Set(change); }
+  std::string AddStock(const Json& item) override { return stock.Add(item); }
+  std::string SetPrice(const Json& change) override { return stock.SetPrice(change); }
+  Json StockJson() const override { return stock.ToJson(); }
+  void ReturnStock(const Instance& instance) override { stock.Return(instance); }
+  bool prepaid() const override { return false; }
+  void MeasureVolumes(World& world) override { MeasureFileSystems(world); }
+
+  LambdaStock stock;
+};
+
+}  // namespace
+
+LambdaStock& LambdaStockOf(const World& world) {
+  return static_cast<LambdaService&>(world.ServiceOf("lambda")).stock;
+}
+
+std::unique_ptr<Service> MakeLambdaService() { return std::make_unique<LambdaService>(); }
 
 }  // namespace gpuctl::cloudsim

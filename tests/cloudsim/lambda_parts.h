@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/cloudsim/lambda_stock.h"
 #include "tests/cloudsim/service.h"
 
 namespace gpuctl::cloudsim {
@@ -43,6 +44,11 @@ std::string LambdaHostKey(const std::string& user_data);
 // Returns the script that cloud-init would run. From #cloud-config it takes only those entries of
 // runcmd and bootcmd that are plain strings.
 std::string LambdaBootScript(const std::string& user_data);
+
+// Measures the file systems, which are billed by their content.
+void MeasureFileSystems(World& world);
+
+Reply LambdaError(int status, const std::string& code, const std::string& message);
 
 Json LambdaRegion(const World& world, const std::string& name);
 

@@ -8,7 +8,15 @@ import tempfile
 import time
 import urllib.parse
 
-KEYS = {"runpod": "sim-runpod-key", "lambda": "sim-lambda-key", "vast": "sim-vast-key"}
+
+class Keys(dict):
+    """The key of each service's first account."""
+
+    def __missing__(self, service):
+        return f"sim-{service}-key"
+
+
+KEYS = Keys()
 
 
 class Answer:
