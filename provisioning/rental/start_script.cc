@@ -165,6 +165,7 @@ struct Machine {
 };
 constexpr Machine kMachines[] = {
     {"lambda", "ubuntu", "/home/ubuntu/.gpuctl"},
+    {"digitalocean", "root", "/root/.gpuctl"},
     {"test-shutdown", "root", "/root/.gpuctl"},
 };
 

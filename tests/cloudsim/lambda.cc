@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/ids.h"
+#include "tests/cloudsim/cloud_init.h"
 #include "tests/cloudsim/lambda_parts.h"
 #include "tests/cloudsim/service.h"
 
@@ -113,13 +114,6 @@ const Json& LaunchSchema() {
   return *schema;
 }
 
-// Returns a separate loopback address for an instance, because the service gives no port.
-std::string NewAddress(World& world) {
-  const int64_t number = world.NextNumber() + static_cast<int64_t>(getpid()) * 61;
-  return absl::StrCat("127.", 64 + number / 62'500 % 60, ".", 1 + number / 250 % 250, ".",
-                      1 + number % 250);
-}
-
 std::optional<Reply> BadLaunch(World& world, const Call& call, const Account& account) {
   const std::vector<std::string> wrong = CheckJson(call.json, LaunchSchema());
   if (call.json.is_discarded() || !wrong.empty()) return LambdaInvalid(wrong);
@@ -178,14 +172,14 @@ Reply Launch(World& world, const Call& call, const Account& account) {
   --type.regions[instance->region];
   instance->holds_stock = true;
   instance->spec.user = "ubuntu";
-  instance->spec.host = NewAddress(world);
+  instance->spec.host = world.NewAddress();
   instance->spec.port_22 = true;
   instance->spec.authorized_keys = {
       LambdaSshKey(account, call.json["ssh_key_names"][0].get<std::string>())};
   instance->spec.environment["GPUCTL_SIM_API"] = absl::StrCat(world.url, "/lambda");
-  instance->spec.script = LambdaBootScript(StringAt(call.json, "user_data"));
+  instance->spec.script = CloudInitScript(StringAt(call.json, "user_data"));
   if (!world.faults.Take("lambda", "create", "host_key_not_applied")) {
-    instance->spec.host_key = LambdaHostKey(StringAt(call.json, "user_data"));
+    instance->spec.host_key = CloudInitHostKey(StringAt(call.json, "user_data"));
   }
   instance->spec.gpu_name = type.gpu_name;
   instance->spec.gpu_count = type.gpus;

@@ -4,8 +4,13 @@
 namespace gpuctl::cloudsim {
 
 // One line for each market; a file of its own defines the function.
+// clang-format off
 #define GPUCTL_CLOUDSIM_SERVICES(make) \
-  make(MakeRunpodService) make(MakeLambdaService) make(MakeVastService)
+  make(MakeRunpodService) \
+  make(MakeLambdaService) \
+  make(MakeVastService) \
+  make(MakeDigitaloceanService)
+// clang-format on
 
 #define GPUCTL_DECLARE(function) std::unique_ptr<Service> function();
 GPUCTL_CLOUDSIM_SERVICES(GPUCTL_DECLARE)

@@ -24,6 +24,13 @@ Service* World::FindService(const std::string& name) const {
 
 Service& World::ServiceOf(const std::string& name) const { return *FindService(name); }
 
+// Returns a separate loopback address for an instance, because the service gives no port.
+std::string World::NewAddress() {
+  const int64_t number = NextNumber() + static_cast<int64_t>(getpid()) * 61;
+  return absl::StrCat("127.", 64 + number / 62'500 % 60, ".", 1 + number / 250 % 250, ".",
+                      1 + number % 250);
+}
+
 Account* World::AddAccount(const std::string& service, const std::string& key, double balance_usd) {
   auto account = std::make_unique<Account>();
   account->service = service;

@@ -63,6 +63,8 @@ class World {
   // Returns the service of that name, or nullptr; the other function requires that there is one.
   Service* FindService(const std::string& name) const;
   Service& ServiceOf(const std::string& name) const;
+  // Returns a loopback address that no machine of this or another simulator has.
+  std::string NewAddress();
   int64_t NextNumber() { return ++last_number_; }
 
   Account* AddAccount(const std::string& service, const std::string& key, double balance_usd);
