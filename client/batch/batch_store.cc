@@ -187,6 +187,10 @@ std::string EntryLockPath(absl::string_view state_dir, absl::string_view entry_i
   return JoinPath(state_dir, absl::StrCat("locks/entry-", entry_id));
 }
 
+std::string EntryLogPath(absl::string_view state_dir, absl::string_view entry_id) {
+  return JoinPath(state_dir, absl::StrCat("batches/", entry_id, ".log"));
+}
+
 absl::StatusOr<std::unique_ptr<BatchStore>> BatchStore::Open(const std::string& path) {
   const std::string doing = absl::StrCat("open the list of batches in ", path);
   ASSIGN_OR_RETURN(sqlite3* const database, OpenSqlite(path, doing));

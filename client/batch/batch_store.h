@@ -206,6 +206,9 @@ class BatchStore {
 // Returns the lock file of an entry below the state directory; the process that starts it holds it.
 std::string EntryLockPath(absl::string_view state_dir, absl::string_view entry_id);
 
+// Returns the file there that has the errors of the processes that start an entry.
+std::string EntryLogPath(absl::string_view state_dir, absl::string_view entry_id);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_BATCH_BATCH_STORE_H_

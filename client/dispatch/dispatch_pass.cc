@@ -252,15 +252,18 @@ absl::Status EndSchedulesThatGiveUp(RunStore& runs, BatchStore& batches) {
 // The processes that start entries.
 class Starts {
  public:
-  explicit Starts(std::string log_dir) : log_dir_(std::move(log_dir)) {}
+  explicit Starts(std::string state_dir) : state_dir_(std::move(state_dir)) {}
 
   absl::Status Begin(const StartPick& pick) {
     SpawnOptions options;
     options.argv = {ExecutablePath(), "queue",   "--start-entry", pick.entry_id,
                     "--on",           pick.host, "--join",        pick.join};
     options.new_session = true;
-    RETURN_IF_ERROR(MakeDirectories(log_dir_));
-    const UniqueFd log(file_ops::Open(LogOf(pick.entry_id), O_WRONLY | O_CREAT | O_APPEND, 0600));
+    // What becomes of the entry is in the list of batches. The log is for errors of the process,
+    // which removes it when it had none.
+    const std::string log_path = EntryLogPath(state_dir_, pick.entry_id);
+    RETURN_IF_ERROR(MakeDirectories(DirName(log_path)));
+    const UniqueFd log(file_ops::Open(log_path, O_WRONLY | O_CREAT | O_APPEND, 0600));
     options.stderr_fd = log.get();
     ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
     running_[pid] = pick.entry_id;
@@ -275,8 +278,6 @@ class Starts {
       int status = 0;
       const bool ended = waitpid(one->first, &status, WNOHANG) == one->first;
       any = any || ended;
-      // What became of the entry is in the list of batches. Only errors of the process are kept.
-      if (ended && status == 0) (void)file_ops::Unlink(LogOf(one->second));
       one = ended ? running_.erase(one) : std::next(one);
     }
     return any;
@@ -288,11 +289,7 @@ class Starts {
   bool none() const { return running_.empty(); }
 
  private:
-  std::string LogOf(const std::string& entry_id) const {
-    return JoinPath(log_dir_, absl::StrCat(entry_id, ".log"));
-  }
-
-  const std::string log_dir_;
+  const std::string state_dir_;
   std::map<pid_t, std::string> running_;  // entry ids
   std::set<std::string> begun_;           // each entry once in a pass
 };
@@ -436,7 +433,7 @@ absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore&
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   RETURN_IF_ERROR(MakeDirectories(JoinPath(paths.state_dir, "locks")));
   RETURN_IF_ERROR(SettleClaims(context, runs, batches));
-  Starts starts(JoinPath(paths.state_dir, "batches"));
+  Starts starts(paths.state_dir);
   Rentals rentals(context, holdings, batches);
   const absl::Duration end = context.clock.SinceBoot() + patience;
   bool look = true;

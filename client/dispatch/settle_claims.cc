@@ -72,21 +72,43 @@ absl::StatusOr<bool> NodeHasRun(CommandContext& context, RunStore& runs, const R
   return true;
 }
 
-// Removes the locks that processes left that were killed after their entry was settled. Young ones
-// may belong to a process that has just begun.
-void RemoveLeftLocks(const std::string& state_dir, int64_t now_ms) {
+// Returns the names in `dir` of files that nobody has changed for a while. Younger ones may belong
+// to a process that has just begun.
+std::vector<std::string> OldFiles(const std::string& dir, int64_t now_ms) {
   constexpr int64_t kLeftMs = 60'000;
-  const std::string dir = DirName(EntryLockPath(state_dir, ""));
+  std::vector<std::string> old;
   const absl::StatusOr<std::vector<std::string>> names = ListDirectory(dir);
   for (const std::string& name : names.ok() ? *names : std::vector<std::string>()) {
-    const std::string path = JoinPath(dir, name);
     struct stat info {};
-    if (!absl::StartsWith(path, EntryLockPath(state_dir, "")) || lstat(path.c_str(), &info) != 0 ||
-        now_ms - ModifiedMs(info) < kLeftMs) {
-      continue;
-    }
+    if (lstat(JoinPath(dir, name).c_str(), &info) != 0) continue;
+    if (now_ms - ModifiedMs(info) >= kLeftMs) old.push_back(name);
+  }
+  return old;
+}
+
+// Removes the locks that processes left that were killed after their entry was settled.
+void RemoveLeftLocks(const std::string& state_dir, int64_t now_ms) {
+  const std::string dir = DirName(EntryLockPath(state_dir, ""));
+  for (const std::string& name : OldFiles(dir, now_ms)) {
+    const std::string path = JoinPath(dir, name);
+    if (!absl::StartsWith(path, EntryLockPath(state_dir, ""))) continue;
     absl::StatusOr<UniqueFd> lock = TryRemovableLock(path);
     if (lock.ok()) RemoveLock(*std::move(lock), path);
+  }
+}
+
+// Removes the logs that such processes left, and those of entries that are over: why one failed is
+// in the list of batches.
+void RemoveLeftLogs(const std::string& state_dir, BatchStore& batches, int64_t now_ms) {
+  const std::string dir = DirName(EntryLogPath(state_dir, ""));
+  for (const std::string& name : OldFiles(dir, now_ms)) {
+    const std::string entry_id(absl::StripSuffix(name, ".log"));
+    if (EntryLogPath(state_dir, entry_id) != JoinPath(dir, name)) continue;
+    const absl::StatusOr<std::optional<Entry>> entry = batches.FindEntry(entry_id);
+    if (!entry.ok()) return;
+    const bool open = entry->has_value() && ((*entry)->state == EntryState::kWaiting ||
+                                             (*entry)->state == EntryState::kStarting);
+    if (!open) (void)file_ops::Unlink(JoinPath(dir, name));
   }
 }
 
@@ -130,6 +152,7 @@ absl::Status SettleClaims(CommandContext& context, RunStore& runs, BatchStore& b
     }
   }
   RemoveLeftLocks(paths.state_dir, context.NowMs());
+  RemoveLeftLogs(paths.state_dir, batches, context.NowMs());
   return absl::OkStatus();
 }
 

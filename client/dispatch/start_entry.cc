@@ -1,5 +1,7 @@
 #include "client/dispatch/start_entry.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -307,19 +309,10 @@ absl::StatusOr<Batch> BatchOf(BatchStore& batches, const Entry& entry) {
   return absl::NotFoundError(absl::StrCat("the batch of ", entry.name, " is gone"));
 }
 
-}  // namespace
-
-absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& runs,
-                        BatchStore& batches, const std::string& entry_id, const std::string& host,
-                        const std::string& join) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  const std::string lock_path = EntryLockPath(paths.state_dir, entry_id);
-  RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
-  absl::StatusOr<UniqueFd> lock = TryRemovableLock(lock_path);
-  if (absl::IsUnavailable(lock.status())) return absl::OkStatus();
-  RETURN_IF_ERROR(lock.status());
-  // What is not settled here, because this process died, SettleClaims settles.
-  const absl::Cleanup done = [&] { RemoveLock(*std::move(lock), lock_path); };
+// Does what StartEntry says. The caller holds the entry's lock.
+absl::Status StartLocked(CommandContext& context, Holdings& holdings, RunStore& runs,
+                         BatchStore& batches, const std::string& entry_id, const std::string& host,
+                         const std::string& join) {
   ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(entry_id));
   if (!entry.has_value()) return absl::NotFoundError(absl::StrCat("no entry ", entry_id));
   if (entry->state != EntryState::kWaiting) return absl::OkStatus();
@@ -333,6 +326,32 @@ absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& r
   return Starter(context, holdings, runs, batches, std::move(batch), chosen, join,
                  *std::move(entry))
       .Start();
+}
+
+}  // namespace
+
+absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& runs,
+                        BatchStore& batches, const std::string& entry_id, const std::string& host,
+                        const std::string& join) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const std::string lock_path = EntryLockPath(paths.state_dir, entry_id);
+  RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
+  absl::StatusOr<UniqueFd> lock = TryRemovableLock(lock_path);
+  const std::string log_path = EntryLogPath(paths.state_dir, entry_id);
+  if (absl::IsUnavailable(lock.status())) {
+    // The other process may be about to end, and has then removed its log before this one's was
+    // made.
+    struct stat log {};
+    if (lstat(log_path.c_str(), &log) == 0 && log.st_size == 0) (void)file_ops::Unlink(log_path);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(lock.status());
+  // What is not settled here, because this process died, SettleClaims settles.
+  const absl::Cleanup done = [&] { RemoveLock(*std::move(lock), lock_path); };
+  const absl::Status started = StartLocked(context, holdings, runs, batches, entry_id, host, join);
+  // Under the lock, so that it is no other process's log.
+  if (started.ok()) (void)file_ops::Unlink(log_path);
+  return started;
 }
 
 }  // namespace gpuctl

@@ -14,6 +14,7 @@
 #include "client/runs/given_up.h"
 #include "client/runs/pulled_record.h"
 #include "client/runs/run_end.h"
+#include "client/wishes/held_wish.h"
 #include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -50,6 +51,7 @@ absl::StatusOr<nlohmann::json> Ask(const GpuctlRunner& gpuctl, const std::vector
 
 // Returns what came of the deed, for the log; "" when nothing changed.
 std::string ResultOf(const KeepDeed& deed, const nlohmann::json& json) {
+  if (deed.verb == "wish") return TextAt(json, "done");
   if (deed.verb == "pull") {
     const auto bytes = json.is_object() ? json.find("bytes") : json.end();
     const bool brought = bytes != json.end() && bytes->is_number_integer() && *bytes > 0;
@@ -86,6 +88,15 @@ bool HasCheckpointAtHome(const std::string& run_dir) {
 bool IsOfAnotherOwner(const Lease& lease, const std::string& owner) {
   const std::optional<LeaseLabel> label = ParseLabel(lease.label);
   return label.has_value() && label->owner != owner;
+}
+
+// Returns the run's wishes that no living gpuctl does.
+std::vector<Wish> FreeWishesOf(CommandContext& context, const std::string& run_id) {
+  std::vector<Wish> free;
+  for (Wish& wish : WishesOf(context, run_id).value_or(std::vector<Wish>())) {
+    if (!IsHeld(context, wish).value_or(true)) free.push_back(std::move(wish));
+  }
+  return free;
 }
 
 // Fills in what is known of the machine of a run, and what was agreed for it.
@@ -140,6 +151,7 @@ absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(CommandContext& context, Holdi
     KeptRun run;
     run.row = *row;
     run.record = *std::move(record);
+    run.wishes = FreeWishesOf(context, row->run_id);
     run.goes_on = resumed.count(row->run_id) > 0;  // newer runs come first
     run.home = log.IsHome(row->run_id);
     run.given_up = IsGivenUp(paths.MirrorDir(row->run_id));
@@ -191,8 +203,11 @@ class Keeper {
       return false;
     }
     if (dry_run_) {
-      context_.Say(
-          absl::StrCat("would run: gpuctl ", absl::StrJoin(deed.args, " "), "  (", name, ")"));
+      context_.Say(absl::StrCat("would ",
+                                deed.what.empty()
+                                    ? absl::StrCat("run: gpuctl ", absl::StrJoin(deed.args, " "))
+                                    : deed.what,
+                                "  (", name, ")"));
       return true;
     }
     const absl::StatusOr<nlohmann::json> done = Ask(gpuctl_, deed.args, deed.limit);

@@ -11,6 +11,8 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kPullWithin = absl::Minutes(30);
+// A pull, and the end of a machine.
+constexpr absl::Duration kWishWithin = absl::Minutes(45);
 constexpr absl::Duration kResumeWithin = absl::Hours(1);
 constexpr double kParts = 10'000;  // of a dollar, in the arguments of a command
 constexpr absl::Duration kAskWithin = absl::Minutes(5);
@@ -19,11 +21,16 @@ constexpr absl::Duration kAnswerPriceWithin = absl::Minutes(2);
 // A job saves for its grace first.
 constexpr absl::Duration kStopSlack = absl::Minutes(5);
 
+// True for a run that is to be resumed, now or later.
+bool WillResume(const KeptRun& run) {
+  return run.row.end.has_value() && IsPreempted(*run.row.end) &&
+         ResumesWhenPreempted(run.record.spec) && !run.goes_on && !run.given_up &&
+         run.attempts <= run.record.spec.max_retries;
+}
+
 bool IsToResume(const KeptRun& run, int64_t now_ms) {
-  const RunRow& row = run.row;
-  return row.end.has_value() && IsPreempted(*row.end) && ResumesWhenPreempted(run.record.spec) &&
-         !run.goes_on && !run.given_up && run.attempts <= run.record.spec.max_retries &&
-         now_ms - row.end->ended_ms >=
+  return WillResume(run) &&
+         now_ms - run.row.end->ended_ms >=
              absl::ToInt64Milliseconds(kLaunchGoesFirst + run.record.spec.retry_backoff);
 }
 
@@ -57,15 +64,11 @@ void AddResume(const KeptRun& run, std::vector<KeepDeed>& deeds) {
   // are.
   const double price = std::ceil(run.usd_per_hour * kParts) / kParts;
   const double cost = std::floor(run.cost_left_usd * kParts) / kParts;
-  std::vector<std::string> resume = {"resume",
-                                     id,
-                                     "-d",
-                                     "-y",
-                                     "--anew",
-                                     "--max-price",
-                                     absl::StrFormat("%.4f", price),
-                                     "--cost",
-                                     absl::StrFormat("%.4f", cost)};
+  std::vector<std::string> resume = {"resume",      id,
+                                     "-d",          "-y",
+                                     "--as-before", "--anew",
+                                     "--max-price", absl::StrFormat("%.4f", price),
+                                     "--cost",      absl::StrFormat("%.4f", cost)};
   if (keeps_disk) {
     // The disk that a market keeps of a machine that it took away would bill beside the new one. It
     // goes when it is known that the run can go on without it.
@@ -75,6 +78,22 @@ void AddResume(const KeptRun& run, std::vector<KeepDeed>& deeds) {
     deeds.push_back({"end-disk", {"down", run.machine, "-y", "--force"}, kEndDiskWithin, ""});
   }
   deeds.push_back({"resume", std::move(resume), kResumeWithin, ""});
+}
+
+// Adds what does the wishes that are due.
+void AddWishes(const KeptRun& run, std::vector<KeepDeed>& deeds) {
+  // The run that goes on takes them over.
+  if (WillResume(run)) return;
+  for (const Wish& wish : run.wishes) {
+    const bool meanwhile = wish.pull && run.row.accepted_ms > 0;
+    if (!run.row.end.has_value() && !meanwhile) continue;
+    const std::string place = PlaceOf(wish, run.row.name);
+    const std::string what =
+        !wish.down || !run.row.end.has_value()
+            ? absl::StrCat("bring checkpoints to ", place)
+            : absl::StrCat("bring results to ", place, " and give its machine back");
+    deeds.push_back({"wish", {"keep", "--wish", wish.wish_id}, kWishWithin, "", what});
+  }
 }
 
 }  // namespace
@@ -102,6 +121,7 @@ std::vector<KeepDeed> DeedsFor(const KeptRun& run, int64_t now_ms) {
                      kPullWithin,
                      ""});
   }
+  AddWishes(run, deeds);
   return deeds;
 }
 

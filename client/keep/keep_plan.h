@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "client/runs/run_store.h"
 #include "client/spec/launch_record.h"
+#include "client/wishes/wish_store.h"
 
 namespace gpuctl {
 
@@ -35,15 +36,17 @@ struct KeptRun {
   std::string machine;       // PROVIDER/ID of its rented machine; empty: none
   double usd_per_hour = 0;   // that was agreed for it
   double cost_left_usd = 0;  // of the cost limit that was agreed
+  std::vector<Wish> wishes;  // what was asked for it, and no living gpuctl does
 };
 
 struct KeepDeed {
   // For the log: "pull", "ask-resume", "resume", "end-disk", "accept-price", "refuse-price",
-  // "stop".
+  // "stop", "wish".
   std::string verb;
   std::vector<std::string> args;  // of gpuctl; none: it is not done, because of `why_not`
   absl::Duration limit;           // the command is killed after this
   std::string why_not;
+  std::string what = "";  // for people, in place of a command that nobody types: "bring …"
 };
 
 // Returns what is to be done for the run now, in this order. When one fails, those after it are not

@@ -43,8 +43,8 @@ TEST(KeepPlan, APreemptedRunIsResumedWithinItsRetries) {
   const KeptRun run = PreemptedRun();
   ASSERT_EQ(DeedsFor(run, later_ms).size(), 1u);
   EXPECT_THAT(DeedsFor(run, later_ms)[0].args,
-              ElementsAre("resume", "r-1", "-d", "-y", "--anew", "--max-price", "0.2500", "--cost",
-                          "3.0000"));
+              ElementsAre("resume", "r-1", "-d", "-y", "--as-before", "--anew", "--max-price",
+                          "0.2500", "--cost", "3.0000"));
   EXPECT_THAT(DeedsFor(run, kEndedMs + 60'000), IsEmpty()) << "a launch that shows it goes first";
   KeptRun other = run;
   other.machine_gone = false;
@@ -105,6 +105,30 @@ TEST(KeepPlan, ResultsComeHomeUntilAllAreThere) {
   run.row.accepted_ms = 5;
   run.record.pull_dir = "";
   EXPECT_THAT(DeedsFor(run, kEndedMs + 1000), IsEmpty()) << "nobody asked for it";
+}
+
+TEST(KeepPlan, WhatWasAskedForIsDoneAtItsTime) {
+  KeptRun run;
+  run.row.run_id = "r-1";
+  run.row.name = "fox-1";
+  run.wishes = {{"w-1", "r-1", "/w", false, 0, true}};
+  EXPECT_THAT(DeedsFor(run, 10), IsEmpty()) << "it waits for the end";
+  run.wishes[0].pull = true;
+  EXPECT_THAT(DeedsFor(run, 10), IsEmpty()) << "no node has it";
+  run.row.accepted_ms = 5;
+  ASSERT_EQ(DeedsFor(run, 10).size(), 1u);
+  EXPECT_THAT(DeedsFor(run, 10)[0].args, ElementsAre("keep", "--wish", "w-1"));
+  EXPECT_EQ(DeedsFor(run, 10)[0].what, "bring checkpoints to /w/fox-1");
+  run.row.end =
+      RunEnd{gpuctl::v1::JOB_STATE_FINISHED, 0, 0, EndSource::kJob, EndCause::kNone, "", kEndedMs};
+  EXPECT_EQ(DeedsFor(run, kEndedMs)[0].what, "bring results to /w/fox-1 and give its machine back");
+  // A run that goes on takes it along.
+  KeptRun taken = PreemptedRun();
+  taken.wishes = run.wishes;
+  EXPECT_THAT(DeedsFor(taken, kEndedMs + 60'000), IsEmpty());
+  EXPECT_THAT(VerbsFor(taken, kEndedMs + 3'600'000), ElementsAre("resume"));
+  taken.given_up = true;
+  EXPECT_THAT(VerbsFor(taken, kEndedMs + 60'000), ElementsAre("wish"));
 }
 
 TEST(KeepPlan, APriceRiseIsAnsweredByTheRule) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
@@ -89,7 +90,6 @@ absl::StatusOr<KeepJob> JobHere(absl::Duration every) {
   job.program = ExecutablePath();
   job.every = every;
   ASSIGN_OR_RETURN(const ClientPaths paths, ClientPaths::FromEnvironment());
-  RETURN_IF_ERROR(MakeDirectories(paths.state_dir));
   job.log = JoinPath(Absolute(paths.state_dir), kKeepStderrFile);
   // Paths that follow from HOME are the same for the job, so only set variables are passed on.
   const struct {
@@ -115,6 +115,17 @@ absl::StatusOr<KeepJob> JobHere(absl::Duration every) {
   RETURN_IF_ERROR(CheckOneLine("the path of its log", job.log));
   for (const auto& [name, value] : job.where) RETURN_IF_ERROR(CheckOneLine(name, value));
   return job;
+}
+
+// Makes the directory of the job's log, which the scheduler does not make.
+absl::Status MakeLogDirectory(const KeepJob& job) { return MakeDirectories(DirName(job.log)); }
+
+// Adds a file as it would be written.
+void AddFile(const std::string& path, const std::string& text, std::vector<std::string>& lines) {
+  lines.push_back(absl::StrCat("would write ", path, ":"));
+  for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(text, "\n"), '\n')) {
+    lines.push_back(absl::StrCat("  ", line));
+  }
 }
 
 // Checks that the job finds the keys. A scheduled job has none of the shell's variables, and under
@@ -179,6 +190,12 @@ void BootOut(const std::string& name) {
   OutputOf({kLaunchctl, "bootout", LaunchdTarget(name)}, "", true).status().IgnoreError();
 }
 #else
+absl::Status NoScheduler() {
+  return WithHint(absl::FailedPreconditionError(
+                      "install gpuctl keep: neither systemd's user manager nor crontab is here"),
+                  "call gpuctl keep regularly by other means");
+}
+
 std::string UnitOf(const std::string& name) { return absl::StrCat("gpuctl-", name); }
 
 absl::StatusOr<std::string> UnitDir() {
@@ -410,8 +427,19 @@ absl::StatusOr<std::string> InstallKeep(absl::Duration every) {
   // An old job would keep the new one out.
   ASSIGN_OR_RETURN(const std::string old, PlistPath(kOldName));
   if (PathExists(old)) RETURN_IF_ERROR(RemoveJob(kOldName));
+  RETURN_IF_ERROR(MakeLogDirectory(job));
   ASSIGN_OR_RETURN(const std::string path, PutJob(Scheduler::kLaunchd, job));
   return Done(path, every);
+}
+
+absl::StatusOr<std::vector<std::string>> DescribeInstallation(absl::Duration every) {
+  ASSIGN_OR_RETURN(const KeepJob job, JobHere(every));
+  RETURN_IF_ERROR(CheckKeysAreStored("launchd", /*session=*/true));
+  ASSIGN_OR_RETURN(const std::string path, PlistPath(job.name));
+  std::vector<std::string> lines;
+  AddFile(path, LaunchdPlist(job), lines);
+  lines.push_back(absl::StrCat("would run: launchctl bootstrap ", LaunchdDomain(), " ", path));
+  return lines;
 }
 
 absl::StatusOr<std::string> UninstallKeep() {
@@ -438,11 +466,7 @@ absl::StatusOr<std::string> PutJob(Scheduler scheduler, const KeepJob& job) {
     RETURN_IF_ERROR(ChangeCrontab(FindInPath("crontab"), line, job.name));
     return YourCrontab();
   }
-  if (scheduler == Scheduler::kNone) {
-    return WithHint(absl::FailedPreconditionError(
-                        "install gpuctl keep: neither systemd's user manager nor crontab is here"),
-                    "call gpuctl keep regularly by other means");
-  }
+  if (scheduler == Scheduler::kNone) return NoScheduler();
   const std::string systemctl = FindInPath("systemctl"), unit = UnitOf(job.name);
   const std::string timer = absl::StrCat(unit, ".timer");
   ASSIGN_OR_RETURN(const std::string dir, UnitDir());
@@ -488,8 +512,30 @@ absl::StatusOr<std::string> InstallKeep(absl::Duration every) {
   } else if (scheduler == Scheduler::kCron) {
     RETURN_IF_ERROR(CheckKeysAreStored("cron", /*session=*/false));
   }
+  RETURN_IF_ERROR(MakeLogDirectory(job));
   ASSIGN_OR_RETURN(const std::string where, PutJob(scheduler, job));
   return Done(where, every);
+}
+
+absl::StatusOr<std::vector<std::string>> DescribeInstallation(absl::Duration every) {
+  ASSIGN_OR_RETURN(const KeepJob job, JobHere(every));
+  const Scheduler scheduler = FindScheduler();
+  std::vector<std::string> lines;
+  if (scheduler == Scheduler::kNone) return NoScheduler();
+  if (scheduler == Scheduler::kCron) {
+    RETURN_IF_ERROR(CheckKeysAreStored("cron", /*session=*/false));
+    ASSIGN_OR_RETURN(const std::string line, CronLine(job));
+    lines = {absl::StrCat("would put this line into ", YourCrontab(), ":"),
+             absl::StrCat("  ", line)};
+    return lines;
+  }
+  RETURN_IF_ERROR(CheckKeysAreStored("systemd", /*session=*/true));
+  ASSIGN_OR_RETURN(const std::string dir, UnitDir());
+  const std::string unit = UnitOf(job.name);
+  AddFile(JoinPath(dir, absl::StrCat(unit, ".service")), SystemdService(job), lines);
+  AddFile(JoinPath(dir, absl::StrCat(unit, ".timer")), SystemdTimer(job), lines);
+  lines.push_back(absl::StrCat("would run: systemctl --user enable and restart ", unit, ".timer"));
+  return lines;
 }
 
 absl::StatusOr<std::string> UninstallKeep() {

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -19,6 +20,9 @@ namespace gpuctl {
 // is found now.
 absl::StatusOr<std::string> InstallKeep(absl::Duration every);
 absl::StatusOr<std::string> UninstallKeep();
+
+// Returns what InstallKeep would do, as lines for people, and changes nothing. Returns its errors.
+absl::StatusOr<std::vector<std::string>> DescribeInstallation(absl::Duration every);
 
 // The schedule that is installed.
 struct KeepSchedule {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "client/base/quantity.h"
 #include "client/keep/keep_log.h"
+#include "client/keep/keep_schedule.h"
 #include "common/files/files.h"
 
 namespace gpuctl {
@@ -35,6 +36,13 @@ std::string Ago(int64_t ms, int64_t now_ms) {
 }
 
 }  // namespace
+
+bool IsKept(const std::string& state_dir) {
+  // A schedule may look after another state directory.
+  if (!PathExists(JoinPath(state_dir, kKeepInstalledFile))) return false;
+  const absl::StatusOr<std::optional<KeepSchedule>> schedule = FindKeepSchedule();
+  return schedule.ok() && schedule->has_value();
+}
 
 void ReadLastPass(const std::string& state_dir, KeepStatus& status) {
   const absl::StatusOr<std::string> text =

@@ -15,6 +15,10 @@ namespace gpuctl {
 // The file in the state directory that tells when keep was installed; absent: it is not.
 inline constexpr char kKeepInstalledFile[] = "keep.installed";
 
+// True when this computer calls gpuctl keep regularly, and keep looks after `state_dir`. False also
+// when that cannot be found out.
+bool IsKept(const std::string& state_dir);
+
 struct KeepStatus {
   std::string installed_by;  // "launchd", "systemd", "cron"; empty: it is not installed
   std::string where;         // the schedule's file, in words for people

@@ -16,7 +16,7 @@ namespace gpuctl {
 
 struct Market {
   std::string name;
-  std::unique_ptr<Provider> provider;
+  std::shared_ptr<Provider> provider;
   std::string key_source;  // source of its key, for people
   // How far this computer's clock is ahead of the market's; null: never asked.
   std::shared_ptr<const ClockSkew> skew;

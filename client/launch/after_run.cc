@@ -24,6 +24,7 @@
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
+#include "client/transfer/transfer_interrupt.h"
 #include "common/base/status_macros.h"
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/ledger/lease_lock.h"
@@ -31,13 +32,26 @@
 namespace gpuctl {
 namespace {
 
-absl::Status BringHome(CommandContext& context, const RunRow& row) {
+absl::Status BringHome(CommandContext& context, const RunRow& row, const std::string& to) {
+  if (row.end.has_value() && row.end->state == gpuctl::v1::JOB_STATE_UNSPECIFIED) {
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   PullRequest request;
-  request.to = absl::StrCat("./", row.name);
+  request.to = to;
   request.own_directory = true;
   request.undeclared = true;
   PullResults pulled;
+  ASSIGN_OR_RETURN(
+      const auto interrupt,
+      TransferInterrupt::Install(
+          context, absl::StrCat("bring the results of ", row.name, " home"),
+          absl::StrCat("all stays on ", row.target.name,
+                       ", which bills on if it is rented, and what "
+                       "has come so far stays in ",
+                       to),
+          absl::StrCat("gpuctl attach ", row.name, " goes on with all of it, gpuctl down ",
+                       row.name, " ends the bill")));
   const absl::Status status = BringResults(context, *links, row, request, pulled);
   if (absl::IsNotFound(status) && pulled.nothing) {
     context.Say(absl::StrCat(row.name, " left nothing to bring home"));
@@ -176,13 +190,11 @@ std::string PullsOf(const std::vector<std::string>& names) {
 
 }  // namespace
 
-void TellOfOthersResults(CommandContext& context, Holdings& holdings, RunStore& store,
+void TellOfOthersResults(CommandContext& context, RunStore& store, const Lease& lease,
                          const std::string& run_id) {
-  const absl::StatusOr<std::optional<Lease>> lease = holdings.LeaseOf(run_id);
-  if (!lease.ok() || !lease->has_value()) return;
-  const std::vector<std::string> earlier = EarlierRuns(store, **lease, run_id);
+  const std::vector<std::string> earlier = EarlierRuns(store, lease, run_id);
   if (earlier.empty()) return;
-  context.Say(absl::StrCat("--down will leave ", (*lease)->provider, "/", (*lease)->instance_id,
+  context.Say(absl::StrCat("--down will leave ", lease.provider, "/", lease.instance_id,
                            ", and it bills on, while results of earlier runs on it are not at "
                            "home: ",
                            absl::StrJoin(earlier, ", ")));
@@ -190,14 +202,14 @@ void TellOfOthersResults(CommandContext& context, Holdings& holdings, RunStore& 
 }
 
 absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, RunStore& store,
-                                 const RunRow& row) {
+                                 const RunRow& row, const std::string& to) {
   ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
   if (lease.has_value() && !lease->open()) {
     context.Say(absl::StrCat(lease->provider, "/", lease->instance_id,
                              " is gone already, with all that had not come home"));
     return absl::OkStatus();
   }
-  const absl::Status brought = BringHome(context, row);
+  const absl::Status brought = BringHome(context, row, to);
   if (!lease.has_value()) return brought;
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
   ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease->provider));

@@ -13,16 +13,17 @@
 
 namespace gpuctl {
 
-// Brings all results of `row`, which has ended, to ./NAME as pull does. Then ends the bill of the
-// rented machine that the run used last, unless another run has begun to use it. Keeps the machine
-// when the results could not be brought, and says until when. FAILED_PRECONDITION when it stays
-// because of results of earlier runs. OK where nothing is rented.
+// Brings all results of `row`, which has ended, to the directory `to` as pull does; nothing of a
+// run that no machine ever had. Then ends the bill of the rented machine that the run used last,
+// unless another run has begun to use it. Keeps the machine when the results could not be brought,
+// and says until when. FAILED_PRECONDITION when it stays because of results of earlier runs. OK
+// where nothing is rented.
 absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, RunStore& store,
-                                 const RunRow& row);
+                                 const RunRow& row, const std::string& to);
 
-// Warns that --down will leave the rented machine of this run, which has just got it, because
-// results of earlier runs on it are not at home.
-void TellOfOthersResults(CommandContext& context, Holdings& holdings, RunStore& store,
+// Warns that --down will leave the rented machine of the run `run_id`, because results of earlier
+// runs on it are not at home.
+void TellOfOthersResults(CommandContext& context, RunStore& store, const Lease& lease,
                          const std::string& run_id);
 
 // Ends the bill of the machine that was rented for `run_id` and on which nothing was ever started.

@@ -99,7 +99,7 @@ void AddHowAndWhere(FlagSet& set, LaunchFlags& flags) {
   set.Switch("-d,--detach", flags.detach, "Return once the job runs");
   set.Switch("--pull", flags.pull,
              "Bring new checkpoints to ./NAME meanwhile; --pull=N keeps the newest N.\n"
-             "Only while this gpuctl lives; with -d, gpuctl keep brings them");
+             "gpuctl keep goes on with it when this gpuctl is gone, and after -d");
   set.Switch("--dry-run", flags.dry_run, "Show the plan and stop");
   set.Switch("-y,--yes", flags.yes, "Do not ask; also send large work directories");
   set.Option("--host", flags.target.host,
@@ -176,8 +176,8 @@ void AddLaunchFlags(FlagSet& set, LaunchFlags& flags) {
   set.Option("--tag", flags.tags, "Word to find the run by: gpuctl ps --tag WORD");
   set.Option("--note", flags.note, "Text that gpuctl show shows");
   set.Switch("--down", flags.down,
-             "At the end bring the results home and release the machine;\nneeds this gpuctl to "
-             "live until then")
+             "At the end bring the results home and release the machine;\ngpuctl keep does it "
+             "when this gpuctl is gone, and after -d")
       .Group("Machine");
   AddJobFlags(set, flags);
   set.Option("--streams", flags.streams, "Connections to send over (default: as many as help)")
@@ -217,6 +217,8 @@ void AddResumeFlags(FlagSet& set, LaunchFlags& flags) {
   set.Option("--from", flags.from, "Begin with this checkpoint here, not with the newest");
   set.Switch("--anew", flags.anew,
              "Begin anew when no checkpoint is at home; also\nrent for a run that succeeded");
+  set.Switch("--as-before", flags.as_before, "Take over what was asked for the end of RUN")
+      .Hidden();
   AddHowAndWhere(set, flags);
   AddLimits(set, flags);
   set.OneValueEach();

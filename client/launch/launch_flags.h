@@ -41,6 +41,9 @@ struct LaunchFlags {
   bool fresh = false;  // rent, although an idle machine of ours would do
   bool keep = false;   // hold the machine until the lease is over
   bool down = false;   // pull and release at the end
+  bool kept = false;   // this computer calls gpuctl keep, which does what a dead gpuctl was told
+  bool as_before =
+      false;           // resume: what was asked for the end of the former run holds for this one
   bool later = false;  // a plan will do while nothing is on offer; it has no machine then
 };
 

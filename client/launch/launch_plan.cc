@@ -9,6 +9,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
+#include "client/keys/ask_markets.h"
 #include "client/market/lease_view.h"
 #include "client/market/price_limit.h"
 #include "client/market/secret_values.h"
@@ -55,15 +56,19 @@ absl::StatusOr<bool> PlansToRent(CommandContext& context, const Holdings& holdin
 }
 
 // Finds the idle machine of ours that the run would take, within the price of the plan.
-absl::StatusOr<std::optional<Lease>> FindIdle(CommandContext& context, Holdings& holdings,
-                                              const LaunchPlan& plan) {
+absl::Status FindIdle(CommandContext& context, Holdings& holdings, LaunchPlan& plan) {
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
-  if (ledger == nullptr) return std::nullopt;
+  if (ledger == nullptr) return absl::OkStatus();
   RentedNodeRequest request;
   request.spec = &plan.spec;
   request.volume = plan.volume;
   request.agreed_usd_per_hour = plan.rental.own_limit_usd_per_hour;
-  return FindIdleNode(context, *ledger, plan.rental.markets, request);
+  ASSIGN_OR_RETURN(const std::optional<IdleMachine> idle,
+                   FindIdleNode(context, *ledger, plan.rental.markets, request));
+  if (!idle.has_value()) return absl::OkStatus();
+  plan.rental.idle = idle->lease;
+  plan.rental.others_wait = idle->others_wait;
+  return absl::OkStatus();
 }
 
 // Returns the places that had a bad machine lately.
@@ -140,7 +145,9 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
     requirements.volume = plan.volume;
     (*plan.job.mutable_env())["GPUCTL_VOLUME"] = plan.volume->mount_path;
   }
-  plan.rental.offers = AskMarkets(providers, requirements, /*explain=*/false);
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  plan.rental.offers =
+      AskMarkets(plan.rental.markets, requirements, /*explain=*/false, AnswerTimesPath(paths));
   LeaveOutMarketsOfOtherTimes(plan.rental.markets, plan.rental.offers);
   plan.rental.nothing_offered = CheckPlan(plan.rental.offers, requirements);
   if (plan.rental.nothing_offered.ok()) {
@@ -149,7 +156,7 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
     return plan.rental.nothing_offered;
   }
   if (!flags.fresh) {
-    ASSIGN_OR_RETURN(plan.rental.idle, FindIdle(context, holdings, plan));
+    RETURN_IF_ERROR(FindIdle(context, holdings, plan));
   }
   if (!plan.rental.has_machine()) {
     const bool none_now = ExitCodeOf(plan.rental.nothing_offered) == kExitCapacity;
@@ -415,8 +422,9 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
   FillRow(context, flags, resume, plan);
   plan.names_results = flags.down || NamesResults(plan.spec, plan.row.workdir);
   if (!plan.rents) return plan;
-  if (flags.down) plan.needs_this_gpuctl.emplace_back("--down");
-  if (!flags.pull.empty() && !flags.detach) plan.needs_this_gpuctl.emplace_back("--pull");
+  if (flags.down && !flags.kept) plan.needs_this_gpuctl.emplace_back("--down");
+  if (!flags.pull.empty() && !flags.detach && !flags.kept)
+    plan.needs_this_gpuctl.emplace_back("--pull");
   RETURN_IF_ERROR(PlanRental(context, holdings, flags, plan));
   return plan;
 }

@@ -44,6 +44,7 @@ struct RentalPlan {
   // An idle machine of ours that fits: it is tried first. Without offers beside it the run uses it
   // or fails with `nothing_offered`.
   std::optional<Lease> idle;
+  bool others_wait = false;  // results of earlier runs on `idle` are not at home
   absl::Status nothing_offered;
   // True when something can be rented, or used, now. Only a plan for later may have nothing.
   bool has_machine() const { return idle.has_value() || !in_order.empty(); }

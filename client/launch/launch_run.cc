@@ -26,6 +26,7 @@
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/rent/lease_limits.h"
+#include "client/results/pull_files.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/runs/run_store.h"
@@ -35,6 +36,8 @@
 #include "client/streams/mirror.h"
 #include "client/terminal/shown_name.h"
 #include "client/trainer/trainer_choice.h"
+#include "client/wishes/held_wish.h"
+#include "client/wishes/wish_text.h"
 #include "common/base/status_macros.h"
 #include "common/job/lifecycle.h"
 #include "provisioning/ledger/lease.h"
@@ -90,6 +93,10 @@ class Launcher {
   absl::StatusOr<int> Run(LaunchPlan plan, UniqueFd resuming);
 
  private:
+  // Records what was asked for the run's end, before the run exists.
+  absl::StatusOr<std::vector<HeldWish>> MakeWishes(const RunRow& row);
+  // Ends what was recorded of it, or says what becomes of it when the run goes on.
+  absl::Status SettleWishes(const RunRow& row);
   // Asks the user, finds the machine of `plan`, and starts and shows its run there. `resuming` is
   // released once the run is in the list.
   absl::StatusOr<int> LaunchOnce(const LaunchPlan& plan, UniqueFd& resuming);
@@ -107,7 +114,38 @@ class Launcher {
   Holdings& holdings_;
   RunStore& store_;
   LaunchFlags flags_;
+  std::vector<HeldWish> wishes_;  // of the newest run
+  bool all_came_ = false;         // all that --pull brings is at home
 };
+
+absl::StatusOr<std::vector<HeldWish>> Launcher::MakeWishes(const RunRow& row) {
+  std::vector<Wish> wanted;
+  if (flags_.as_before) {
+    ASSIGN_OR_RETURN(wishes_, TakeWishesOf(context_, row.resumed_from));
+    for (const HeldWish& before : wishes_) wanted.push_back(before.wish());
+  }
+  Wish wish;
+  wish.pull = !flags_.pull.empty() && !flags_.detach;
+  wish.down = flags_.down;
+  if (wish.pull) {
+    ASSIGN_OR_RETURN(wish.keep, ParseKeep(flags_.pull, "--pull"));
+  }
+  ASSIGN_OR_RETURN(wish.dir, AbsolutePath("."));
+  if (wish.pull || wish.down) wanted.push_back(std::move(wish));
+  return HoldWishes(context_, row.run_id, std::move(wanted));
+}
+
+absl::Status Launcher::SettleWishes(const RunRow& row) {
+  if (all_came_ || NothingStarted(store_, row.run_id)) return AllDone(wishes_);
+  if (row.end.has_value()) {
+    if (!wishes_.empty() && flags_.kept) context_.Say("gpuctl keep brings the rest");
+    return absl::OkStatus();
+  }
+  for (const HeldWish& held : wishes_) {
+    TellOfLeftWish(context_, held.wish(), row.name, flags_.kept);
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& target,
                                     GiveBack* give_back, UniqueFd& resuming) {
@@ -120,8 +158,16 @@ absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& ta
   ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
   ASSIGN_OR_RETURN(request.mirror, Mirror::Open(paths.MirrorDir(launch.row.run_id),
                                                 launch.row.output_segment_bytes));
+  ASSIGN_OR_RETURN(std::vector<HeldWish> wishes, MakeWishes(launch.row));
   // From here on the run exists, even if this process ends.
-  RETURN_IF_ERROR(store_.Insert(launch.row));
+  if (const absl::Status inserted = store_.Insert(launch.row); !inserted.ok()) {
+    (void)AllDone(wishes);
+    return inserted;
+  }
+  RETURN_IF_ERROR(AllDone(wishes_));  // those of the run that it goes on from
+  wishes_ = std::move(wishes);
+  all_came_ = false;
+  options.all_came = &all_came_;
   resuming.reset();
   request.start = std::move(launch.start);
   ASSIGN_OR_RETURN(request.node_id, store_.LastNodeOf(target.name));
@@ -165,10 +211,16 @@ absl::Status Launcher::PrintLaunched(const std::string& run_id) {
 
 absl::StatusOr<int> Launcher::End(const RunRow& row, int code) {
   if (!row.end.has_value()) {
+    RETURN_IF_ERROR(SettleWishes(row));
     context_.Say(absl::StrCat("the machine stays rented; gpuctl down ", row.name, " ends it"));
     return code;
   }
-  const absl::Status status = BringHomeAndRelease(context_, holdings_, store_, row);
+  const absl::Status status =
+      BringHomeAndRelease(context_, holdings_, store_, row, absl::StrCat("./", row.name));
+  if (status.ok()) RETURN_IF_ERROR(AllDone(wishes_));
+  if (!status.ok() && flags_.kept) {
+    context_.Say("gpuctl keep tries it again until it is done");
+  }
   if (status.ok() || code == kExitOk) {
     RETURN_IF_ERROR(status);
     return code;
@@ -190,16 +242,24 @@ absl::StatusOr<int> Launcher::LaunchOnce(const LaunchPlan& plan, UniqueFd& resum
         JoinMachine(context_, holdings_, *plan.joined, plan.spec, plan.row.run_id, plan.row.name));
   }
   if (!plan.rents) return Start(plan, plan.own_machine, nullptr, resuming);
+  const std::string& run_id = plan.row.run_id;
+  const bool leaves_idle = flags_.down && plan.rental.idle.has_value() && plan.rental.others_wait;
+  // Before the question.
+  if (leaves_idle) TellOfOthersResults(context_, store_, *plan.rental.idle, run_id);
   ASSIGN_OR_RETURN(const bool agreed, Agrees(context_, flags_, plan));
   if (!agreed) {
     context_.Say("nothing was rented");
     return kExitFailed;
   }
+  // Who is asked sees it in the plan.
+  if (const std::string needs = NeedsText(plan); flags_.yes && !needs.empty()) {
+    context_.Say(needs);
+  }
   // Held until the run is no longer shown: by then its job has begun or never will.
   ASSIGN_OR_RETURN(const Machine machine, FindMachine(context_, holdings_, flags_, plan));
-  const std::string& run_id = plan.row.run_id;
-  if (flags_.down && machine.others_wait) {
-    TellOfOthersResults(context_, holdings_, store_, run_id);
+  if (flags_.down && machine.others_wait && !leaves_idle) {
+    const absl::StatusOr<std::optional<Lease>> lease = holdings_.LeaseOf(run_id);
+    if (lease.ok() && lease->has_value()) TellOfOthersResults(context_, store_, **lease, run_id);
   }
   GiveBack give_back(context_, holdings_, store_, run_id, machine.target.name,
                      machine.fresh && !flags_.keep);
@@ -220,7 +280,8 @@ absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
   const bool resumes = ResumesWhenPreempted(plan.spec) && !flags_.detach;
   // A run can resume only from a checkpoint that is on this laptop.
   if (resumes && flags_.pull.empty()) flags_.pull = "1";
-  if (flags_.detach && (ResumesWhenPreempted(plan.spec) || !flags_.pull_dir.empty())) {
+  if (flags_.detach && !flags_.kept &&
+      (ResumesWhenPreempted(plan.spec) || !flags_.pull_dir.empty())) {
     context_.Say(
         "gpuctl keep brings the results of a run after -d home and resumes it when it was "
         "preempted; gpuctl keep --install makes this computer do it by itself");
@@ -237,12 +298,16 @@ absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
   const int retries = plan.spec.max_retries;
   const double usd_per_hour = HighestPrice(plan);
   for (int retry = 1;; ++retry) {
-    ASSIGN_OR_RETURN(const int code, LaunchOnce(plan, resuming));
+    const absl::StatusOr<int> launched = LaunchOnce(plan, resuming);
+    if (!launched.ok() && NothingStarted(store_, plan.row.run_id)) (void)AllDone(wishes_);
+    RETURN_IF_ERROR(launched.status());
+    const int code = *launched;
     const absl::StatusOr<RunRow> row = store_.Get(plan.row.run_id);
     if (!row.ok()) return code;  // nothing was launched
     if (!resumes || retry > retries || !row->end.has_value() || !IsPreempted(*row->end)) {
+      if (flags_.down && !NothingStarted(store_, row->run_id)) return End(*row, code);
+      RETURN_IF_ERROR(SettleWishes(*row));
       if (NothingStarted(store_, row->run_id)) return code;
-      if (flags_.down) return End(*row, code);
       TellWhatIsLeft(context_, holdings_, store_, *row);
       return code;
     }
@@ -257,7 +322,9 @@ absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
       context_.Say(absl::StrCat(row->name, " does not go on by itself: ", next.status().message()));
       context_.Hint(absl::StrCat("gpuctl resume ", row->name,
                                  " rents another machine at a price that you accept"));
-      return flags_.down ? End(*row, code) : code;
+      if (flags_.down) return End(*row, code);
+      RETURN_IF_ERROR(SettleWishes(*row));
+      return code;
     }
     RETURN_IF_ERROR(next.status());
     context_.Say(absl::StrCat(row->name, " goes on on another machine, ", retry, " of ", retries,

@@ -183,6 +183,14 @@ std::string ResultsText(const LaunchPlan& plan) {
          "there";
 }
 
+std::string NeedsText(const LaunchPlan& plan) {
+  const std::vector<std::string>& here = plan.needs_this_gpuctl;
+  if (here.empty()) return "";
+  return absl::StrCat(absl::StrJoin(here, " and "), here.size() == 1 ? " needs" : " need",
+                      " this gpuctl to live: when its terminal is closed, nothing comes home, and "
+                      "only the limits end the bill; gpuctl keep --install does it also then");
+}
+
 int ColumnsFor(const CommandContext& context, int fd) {
   const bool is_terminal =
       fd == STDERR_FILENO ? context.terminal.stderr_tty : context.terminal.stdout_tty;
@@ -223,11 +231,7 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns, PlanOf of
         " by itself");
   }
   if (const std::string results = ResultsText(plan); !results.empty()) add(results);
-  if (const std::vector<std::string>& here = plan.needs_this_gpuctl; !here.empty()) {
-    add("here      ", absl::StrJoin(here, " and "), here.size() == 1 ? " needs" : " need",
-        " this gpuctl to live: when its terminal is closed, nothing comes home, and only the "
-        "limits end the bill");
-  }
+  if (const std::string needs = NeedsText(plan); !needs.empty()) add("here      ", needs);
   if (SendsTrainer(plan)) add("trainer   ", DescribeTrainerWays(*plan.trainer));
   std::vector<std::string> gpus;
   for (const GpuRequirement& gpu : spec.gpu) gpus.push_back(gpu.text);

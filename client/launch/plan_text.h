@@ -25,6 +25,9 @@ std::vector<std::string> MachineText(const LaunchPlan& plan);
 // Returns the line of the plan that warns of results that nobody names; "" where none are lost.
 std::string ResultsText(const LaunchPlan& plan);
 
+// Returns the line of the plan about what is not done when this gpuctl dies; "" when there is none.
+std::string NeedsText(const LaunchPlan& plan);
+
 // Returns the columns of the terminal on `fd` (stdout or stderr), 0 when it is none.
 int ColumnsFor(const CommandContext& context, int fd);
 

@@ -17,6 +17,7 @@
 #include "client/link/agent_calls.h"
 #include "client/link/local_side.h"
 #include "client/link/local_sshd.h"
+#include "client/link/proxy_command.h"
 #include "client/link/pump.h"
 #include "client/link/ssh_session.h"
 #include "client/programs/bundle_delivery.h"
@@ -239,10 +240,11 @@ class SshLinkFactory : public LinkFactory {
       MutexLock lock(mutex_);
       RETURN_IF_ERROR(Prepare());
     }
-    absl::StatusOr<UniqueFd> socket = DialServer();
-    if (!socket.ok()) return ReachError(socket.status(), options_.target.name);
-    fcntl(socket->get(), F_SETFL, fcntl(socket->get(), F_GETFL) & ~O_NONBLOCK);
-    return socket;
+    absl::StatusOr<ProxyConnection> server = DialServer();
+    if (!server.ok()) return ReachError(server.status(), options_.target.name);
+    const int fd = server->socket.get();
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    return std::move(server->socket);
   }
 
   absl::Status TryLogin() override {
@@ -266,29 +268,25 @@ class SshLinkFactory : public LinkFactory {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<UniqueFd> DialServer() {
-    if (options_.dial) return options_.dial();
-    if (local_.has_value()) return DialLocalSshd(*local_);
-    if (!options_.target.proxy_command.empty()) return DialProxy();
-    return ConnectTcp(options_.target.host, options_.target.port, options_.connect_timeout);
+  // The words are null when there is no proxy command.
+  absl::StatusOr<ProxyConnection> DialServer() {
+    if (!options_.dial && !local_.has_value() && !options_.target.proxy_command.empty()) {
+      return StartProxyCommand(options_.target.proxy_command, options_.on_proxy_line);
+    }
+    ASSIGN_OR_RETURN(UniqueFd socket, DialSocket());
+    return ProxyConnection{std::move(socket), nullptr};
   }
 
-  absl::StatusOr<UniqueFd> DialProxy() {
-    ASSIGN_OR_RETURN(FdPair ends, MakeSocketPair("start the proxy command"));
-    SpawnOptions spawn;
-    spawn.argv = {"/bin/sh", "-c", absl::StrCat("exec ", options_.target.proxy_command)};
-    spawn.stdin_fd = ends.second.get();
-    spawn.stdout_fd = ends.second.get();
-    spawn.stderr_fd = 2;
-    ASSIGN_OR_RETURN(const pid_t pid, Spawn(spawn));
-    ReapLater(pid);
-    return std::move(ends.first);
+  absl::StatusOr<UniqueFd> DialSocket() {
+    if (options_.dial) return options_.dial();
+    if (local_.has_value()) return DialLocalSshd(*local_);
+    return ConnectTcp(options_.target.host, options_.target.port, options_.connect_timeout);
   }
 
   // `compressed` is for the programs: much that compresses well, over a link of which nothing is
   // known yet.
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSession(bool compressed = false) {
-    ASSIGN_OR_RETURN(UniqueFd socket, DialServer());
+    ASSIGN_OR_RETURN(ProxyConnection server, DialServer());
     SshOptions ssh;
     ssh.user = options_.target.user.empty() ? CurrentUser() : options_.target.user;
     ssh.host = options_.target.name;
@@ -320,7 +318,12 @@ class SshLinkFactory : public LinkFactory {
       // For another program's ssh only, so an error here is none of the link's.
       (void)KeepKnownHost(JoinPath(options_.state_dir, kKnownHostsDir), options_.target.name, key);
     };
-    return SshSession::Open(std::move(socket), ssh);
+    absl::StatusOr<std::unique_ptr<SshSession>> session =
+        SshSession::Open(std::move(server.socket), ssh);
+    if (!absl::IsUnavailable(session.status()) || server.words == nullptr) return session;
+    const std::string said = server.words->LastLine();
+    if (said.empty()) return session;
+    return Annotate(session.status(), absl::StrCat("its ProxyCommand said \"", said, "\""));
   }
 
   // True for a machine that the user named, false for a rented one and for our own sshd.

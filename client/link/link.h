@@ -126,6 +126,8 @@ struct SshLinkOptions {
   std::function<absl::StatusOr<UniqueFd>()> dial;
   // Called when a host key is pinned that the user's ssh does not know.
   std::function<void(absl::string_view fingerprint)> on_new_host_key;
+  // Gets the lines that the target's ProxyCommand writes to its stderr: see StartProxyCommand.
+  std::function<void(absl::string_view line)> on_proxy_line;
   bool trace = false;
 };
 std::unique_ptr<LinkFactory> MakeSshLinkFactory(SshLinkOptions options);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <thread>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +10,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/gpu_memory.h"
 #include "client/base/quantity.h"
+#include "client/keys/ask_markets.h"
 #include "client/market/volume_view.h"
 #include "provisioning/market/gpu_models.h"
 #include "provisioning/rental/reconcile.h"
@@ -21,21 +21,6 @@ namespace {
 constexpr size_t kNearestShown = 3;
 constexpr int kTooSmall = 3;  // distance of offers with too little or unknown memory
 constexpr int64_t kGb = 1'000'000'000;
-
-using Answer = absl::StatusOr<std::vector<Offer>>;
-
-std::vector<Answer> AskAll(const std::vector<Provider*>& markets,
-                           const Requirements& requirements) {
-  std::vector<Answer> answers(markets.size(), absl::UnknownError("not asked"));
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < markets.size(); ++i) {
-    threads.emplace_back([&answers, &markets, &requirements, i] {
-      answers[i] = markets[i]->ListOffers(requirements);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return answers;
-}
 
 bool CanMount(const Offer& offer, const Volume& volume) {
   if (offer.provider != volume.provider || !offer.takes_volume) return false;
@@ -117,9 +102,9 @@ Requirements Relaxed(const Requirements& requirements, bool any_gpu) {
   return relaxed;
 }
 
-void AddLeftOut(const std::vector<Answer>& answers, const Requirements& requirements,
+void AddLeftOut(const std::vector<OffersAnswer>& answers, const Requirements& requirements,
                 std::set<std::string>& seen, OfferPlan& plan) {
-  for (const Answer& answer : answers) {
+  for (const OffersAnswer& answer : answers) {
     if (!answer.ok()) continue;
     for (const Offer& offer : *answer) {
       if (!seen.insert(Identity(offer)).second) continue;
@@ -221,12 +206,15 @@ void ServeOnly(const NodePrograms& programs, Requirements& requirements) {
   if (!arm64) requirements.arm64 = lack("arm64", NodePlatform::kLinuxAarch64);
 }
 
-OfferPlan AskMarkets(const std::vector<Provider*>& markets, const Requirements& requirements,
-                     bool explain) {
+OfferPlan AskMarkets(const std::vector<Market>& asked, const Requirements& requirements,
+                     bool explain, const std::string& times_path) {
   OfferPlan plan;
+  std::vector<std::shared_ptr<Provider>> markets;
+  for (const Market& market : asked) markets.push_back(market.provider);
+  AnswerTimes times(times_path);
   std::set<std::string> seen;
-  std::vector<Provider*> answering;
-  std::vector<Answer> answers = AskAll(markets, requirements);
+  std::vector<std::shared_ptr<Provider>> answering;
+  std::vector<OffersAnswer> answers = AskMarketsForOffers(markets, requirements, times);
   for (size_t i = 0; i < markets.size(); ++i) {
     MarketAnswer& market = plan.markets.emplace_back();
     market.market = std::string(markets[i]->name());
@@ -247,13 +235,14 @@ OfferPlan AskMarkets(const std::vector<Provider*>& markets, const Requirements& 
   std::sort(plan.offers.begin(), plan.offers.end(), Cheaper);
   if (plan.offers.empty() || explain) {
     AddLeftOut(answers, requirements, seen, plan);
-    AddLeftOut(AskAll(answering, Relaxed(requirements, /*any_gpu=*/false)), requirements, seen,
-               plan);
+    AddLeftOut(AskMarketsForOffers(answering, Relaxed(requirements, /*any_gpu=*/false), times),
+               requirements, seen, plan);
     if (plan.offers.empty() && plan.left_out.empty() && !requirements.gpus.empty()) {
-      AddLeftOut(AskAll(answering, Relaxed(requirements, /*any_gpu=*/true)), requirements, seen,
-                 plan);
+      AddLeftOut(AskMarketsForOffers(answering, Relaxed(requirements, /*any_gpu=*/true), times),
+                 requirements, seen, plan);
     }
   }
+  times.Keep();
   std::stable_sort(plan.left_out.begin(), plan.left_out.end(),
                    [&requirements](const LeftOut& a, const LeftOut& b) {
                      return Nearer(requirements, a.offer, b.offer);

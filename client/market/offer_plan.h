@@ -46,11 +46,12 @@ struct OfferPlan {
   std::optional<LeftOut> unserved;
 };
 
-// Asks all markets at the same time, each on its own thread. With `explain`, and when nothing fits,
-// asks again with fewer conditions to find the offers that are left out. A failed market is in
-// `markets` with its error; the offers of the others are kept.
-OfferPlan AskMarkets(const std::vector<Provider*>& markets, const Requirements& requirements,
-                     bool explain);
+// Asks all markets at the same time: see AskMarketsForOffers. With `explain`, and when nothing
+// fits, asks again with fewer conditions to find the offers that are left out. A market that failed
+// or was left behind is in `markets` with its error; the offers of the others are kept.
+// `times_path` is the file of AnswerTimes.
+OfferPlan AskMarkets(const std::vector<Market>& asked, const Requirements& requirements,
+                     bool explain, const std::string& times_path);
 
 // Takes out the offers of markets by whose clock this computer's is wrong: what is written down of
 // a machine rented there would have wrong times, and so wrong costs. Their answers become errors.

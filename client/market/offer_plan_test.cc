@@ -41,6 +41,17 @@ std::vector<std::string> Refs(const std::vector<Offer>& offers) {
   return refs;
 }
 
+// Asks markets that live longer than the answer.
+OfferPlan Ask(std::initializer_list<Provider*> markets, const Requirements& requirements,
+              bool explain) {
+  std::vector<Market> asked;
+  for (Provider* const market : markets) {
+    asked.push_back({std::string(market->name()),
+                     std::shared_ptr<Provider>(market, [](Provider*) {}), "", nullptr});
+  }
+  return AskMarkets(asked, requirements, explain, /*times_path=*/"");
+}
+
 class PlanTest : public ::testing::Test {
  protected:
   FakeMarket runpod_{
@@ -56,7 +67,7 @@ class PlanTest : public ::testing::Test {
 };
 
 TEST_F(PlanTest, MergesCheapestFirst) {
-  const OfferPlan plan = AskMarkets({&runpod_, &vast_}, Wish("H100:1"), false);
+  const OfferPlan plan = Ask({&runpod_, &vast_}, Wish("H100:1"), false);
   EXPECT_THAT(Refs(plan.offers), ElementsAre("v1", "r2", "r1"));
   EXPECT_THAT(plan.left_out, IsEmpty());
   ASSERT_EQ(plan.markets.size(), 2u);
@@ -67,7 +78,7 @@ TEST_F(PlanTest, MergesCheapestFirst) {
 }
 
 TEST_F(PlanTest, AFailingMarketIsNamedBesideTheOthersOffers) {
-  const OfferPlan plan = AskMarkets({&broken_, &vast_}, Wish("H100:1"), false);
+  const OfferPlan plan = Ask({&broken_, &vast_}, Wish("H100:1"), false);
   EXPECT_THAT(Refs(plan.offers), ElementsAre("v1"));
   EXPECT_EQ(plan.markets[0].market, "lambda");
   EXPECT_THAT(plan.markets[0].status, StatusIs(absl::StatusCode::kUnavailable));
@@ -78,7 +89,7 @@ TEST_F(PlanTest, ExplainsWhatWasLeftOut) {
   Requirements wish = Wish("H100:1");
   wish.max_price_usd_per_hour = 2.5;
   wish.regions = {"US"};
-  const OfferPlan plan = AskMarkets({&runpod_, &vast_}, wish, true);
+  const OfferPlan plan = Ask({&runpod_, &vast_}, wish, true);
   EXPECT_THAT(Refs(plan.offers), ElementsAre("r2"));
   std::vector<std::string> reasons;
   for (const LeftOut& left_out : plan.left_out) {
@@ -95,7 +106,7 @@ TEST_F(PlanTest, AVolumeKeepsARunWhereItIs) {
   volume.name = "sets";
   volume.region = "US";
   wish.volume = volume;
-  OfferPlan plan = AskMarkets({&runpod_, &vast_}, wish, true);
+  OfferPlan plan = Ask({&runpod_, &vast_}, wish, true);
   EXPECT_THAT(Refs(plan.offers), ElementsAre("r2", "r1"));
   std::vector<std::string> reasons;
   for (const LeftOut& left_out : plan.left_out) {
@@ -106,14 +117,14 @@ TEST_F(PlanTest, AVolumeKeepsARunWhereItIs) {
 
   // The volume is not in another region; a volume on a machine needs that machine.
   wish.volume->region = "EU";
-  plan = AskMarkets({&runpod_}, wish, false);
+  plan = Ask({&runpod_}, wish, false);
   EXPECT_THAT(plan.offers, IsEmpty());
   EXPECT_THAT(std::string(CheckPlan(plan, wish).message()),
               HasSubstr("nothing on offer is H100:1, where the volume sets (vol-1 at runpod, EU) "
                         "is; nearest: H100-PCIe:1 at runpod"));
   wish.volume->provider = "vast";
   wish.volume->place = "v1";
-  EXPECT_THAT(Refs(AskMarkets({&runpod_, &vast_}, wish, false).offers), ElementsAre("v1"));
+  EXPECT_THAT(Refs(Ask({&runpod_, &vast_}, wish, false).offers), ElementsAre("v1"));
   EXPECT_THAT(DescribeRequirements(wish), Not(HasSubstr("in use")));
   wish.volume->in_use = true;
   EXPECT_THAT(DescribeRequirements(wish), HasSubstr("is (in use now)"));
@@ -122,7 +133,7 @@ TEST_F(PlanTest, AVolumeKeepsARunWhereItIs) {
 TEST_F(PlanTest, NothingFitsNamesTheNearest) {
   Requirements wish = Wish("H100:1");
   wish.max_price_usd_per_hour = 1.5;
-  const OfferPlan plan = AskMarkets({&runpod_, &vast_, &broken_}, wish, false);
+  const OfferPlan plan = Ask({&runpod_, &vast_, &broken_}, wish, false);
   EXPECT_THAT(plan.offers, IsEmpty());
   const absl::Status status = CheckPlan(plan, wish);
   EXPECT_EQ(ExitCodeOf(status), kExitCapacity);
@@ -134,7 +145,7 @@ TEST_F(PlanTest, NothingFitsNamesTheNearest) {
 
 TEST_F(PlanTest, AnotherModelIsNearestWhenThereIsNoneOfThatKind) {
   const Requirements wish = Wish("H200:1");
-  const absl::Status status = CheckPlan(AskMarkets({&runpod_, &vast_}, wish, false), wish);
+  const absl::Status status = CheckPlan(Ask({&runpod_, &vast_}, wish, false), wish);
   EXPECT_EQ(ExitCodeOf(status), kExitCapacity);
   // Enough memory ranks before a low price.
   EXPECT_THAT(std::string(status.message()), HasSubstr("nearest: H100-SXM:2 at vast, 3.90 USD/h"));
@@ -142,7 +153,7 @@ TEST_F(PlanTest, AnotherModelIsNearestWhenThereIsNoneOfThatKind) {
 
 TEST_F(PlanTest, TheLargestIsNearestWhereAllAreTooSmall) {
   const Requirements wish = Wish("B300:1");
-  const absl::Status status = CheckPlan(AskMarkets({&runpod_}, wish, false), wish);
+  const absl::Status status = CheckPlan(Ask({&runpod_}, wish, false), wish);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("nearest: H100-PCIe:1 at runpod, 2.39 USD/h in US; H100-SXM:1"));
 }
@@ -150,7 +161,7 @@ TEST_F(PlanTest, TheLargestIsNearestWhereAllAreTooSmall) {
 TEST_F(PlanTest, TheCheapestIsNearestToASmallOrAnUnknownCard) {
   for (const char* name : {"T4:1", "RTX-3060:1"}) {
     const Requirements wish = Wish(name);
-    const absl::Status status = CheckPlan(AskMarkets({&runpod_, &vast_}, wish, false), wish);
+    const absl::Status status = CheckPlan(Ask({&runpod_, &vast_}, wish, false), wish);
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("nearest: RTX-4090:1 at runpod, 0.74 USD/h"))
         << name;
@@ -170,17 +181,17 @@ TEST_F(PlanTest, OffersBesideThePointAreLeftOutWhoeverListsThem) {
                    MakeOffer("good", "H100-SXM", 1, 80, 2), MakeOffer("other", "T4", 1, 16, 0.1)});
   Requirements wish = Wish("H100:1");
   wish.max_price_usd_per_hour = 3;
-  EXPECT_THAT(Refs(AskMarkets({&market}, wish, false).offers), ElementsAre("good"));
+  EXPECT_THAT(Refs(Ask({&market}, wish, false).offers), ElementsAre("good"));
 }
 
 TEST_F(PlanTest, ExitCodesWhenNobodyAnswers) {
   const Requirements wish = Wish("H100:1");
-  absl::Status status = CheckPlan(AskMarkets({&broken_}, wish, false), wish);
+  absl::Status status = CheckPlan(Ask({&broken_}, wish, false), wish);
   EXPECT_EQ(ExitCodeOf(status), kExitProvider);
-  status = CheckPlan(AskMarkets({&locked_}, wish, false), wish);
+  status = CheckPlan(Ask({&locked_}, wish, false), wish);
   EXPECT_EQ(ExitCodeOf(status), kExitCredentials);
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("lambda: bad key")));
-  status = CheckPlan(AskMarkets({&locked_, &broken_}, wish, false), wish);
+  status = CheckPlan(Ask({&locked_, &broken_}, wish, false), wish);
   EXPECT_EQ(ExitCodeOf(status), kExitProvider);
 }
 
@@ -188,7 +199,7 @@ TEST_F(PlanTest, FirstChoiceFirstAndBadPlacesNever) {
   RunSpec spec;
   spec.gpu = {ParseGpuRequirement("H100:1").value(), ParseGpuRequirement("A100-80GB:1").value()};
   const Requirements wish = RequirementsOf(spec);
-  const OfferPlan plan = AskMarkets({&runpod_, &vast_}, wish, false);
+  const OfferPlan plan = Ask({&runpod_, &vast_}, wish, false);
   EXPECT_THAT(Refs(plan.offers), ElementsAre("v3", "v1", "r2", "r1"));
   EXPECT_THAT(Refs(InOrderOfChoice(plan, wish, {})), ElementsAre("v1", "r2", "r1", "v3"));
   EXPECT_THAT(Refs(InOrderOfChoice(plan, wish, {"v1"})), ElementsAre("r2", "r1", "v3"));
@@ -225,18 +236,18 @@ TEST_F(PlanTest, AProcessorWithoutProgramsIsLeftOutWithTheCommandThatBringsThem)
   for (const auto& one : kCases) {
     Requirements wish = Wish("GH200:1");
     ServeOnly(ProgramsFor(one.programs), wish);
-    EXPECT_EQ(Refs(AskMarkets({&runpod, &vast}, wish, true).offers), one.offers)
+    EXPECT_EQ(Refs(Ask({&runpod, &vast}, wish, true).offers), one.offers)
         << PlatformNames(one.programs);
   }
   Requirements wish = Wish("GH200:1");
   ServeOnly(ProgramsFor({NodePlatform::kLinuxX86_64}), wish);
-  OfferPlan plan = AskMarkets({&runpod, &vast}, wish, true);
+  OfferPlan plan = Ask({&runpod, &vast}, wish, true);
   ASSERT_EQ(plan.left_out.size(), 1u);
   EXPECT_EQ(plan.left_out[0].reason,
             "its processor is arm64, and there are node programs for linux-x86_64 only");
   EXPECT_OK(CheckPlan(plan, wish));
   // Nothing else fits.
-  plan = AskMarkets({&runpod}, wish, false);
+  plan = Ask({&runpod}, wish, false);
   const absl::Status status = CheckPlan(plan, wish);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound,
                                HasSubstr("nothing on offer is GH200:1 but GH200:1 at ")));
@@ -244,7 +255,7 @@ TEST_F(PlanTest, AProcessorWithoutProgramsIsLeftOutWithTheCommandThatBringsThem)
   EXPECT_EQ(ExitCodeOf(status), kExitUsage);
   // Programs would not help an offer that does not fit either.
   wish.max_price_usd_per_hour = 1;
-  EXPECT_EQ(ExitCodeOf(CheckPlan(AskMarkets({&runpod}, wish, false), wish)), kExitCapacity);
+  EXPECT_EQ(ExitCodeOf(CheckPlan(Ask({&runpod}, wish, false), wish)), kExitCapacity);
 }
 
 TEST_F(PlanTest, UnknownHardwareIsNotHeldAgainstAnOffer) {
@@ -274,7 +285,7 @@ TEST_F(PlanTest, LeavesOutMarketsByWhoseClockOursIsWrong) {
     }
     return markets;
   };
-  OfferPlan plan = AskMarkets({&runpod_, &vast_}, Wish("H100:1"), false);
+  OfferPlan plan = Ask({&runpod_, &vast_}, Wish("H100:1"), false);
   LeaveOutMarketsOfOtherTimes(skews(absl::Minutes(-10)), plan);
   EXPECT_THAT(Refs(plan.offers), ElementsAre("v1", "r2", "r1"));
   LeaveOutMarketsOfOtherTimes(skews(absl::Hours(-1)), plan);
@@ -283,7 +294,7 @@ TEST_F(PlanTest, LeavesOutMarketsByWhoseClockOursIsWrong) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("1h 00m behind vast's")));
   EXPECT_EQ(plan.markets[1].offers, 0);
   EXPECT_OK(CheckPlan(plan, Wish("H100:1")));
-  plan = AskMarkets({&vast_}, Wish("H100:1"), false);
+  plan = Ask({&vast_}, Wish("H100:1"), false);
   LeaveOutMarketsOfOtherTimes(skews(absl::Hours(9600)), plan);
   const absl::Status none = CheckPlan(plan, Wish("H100:1"));
   EXPECT_THAT(none, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("ahead of vast's")));

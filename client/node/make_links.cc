@@ -11,6 +11,8 @@
 #include "client/base/exit_codes.h"
 #include "client/config/settings.h"
 #include "client/node/rented_links.h"
+#include "client/terminal/console.h"
+#include "client/terminal/panel_terminal.h"
 #include "client/warm/warm_links.h"
 #include "common/base/status_macros.h"
 #include "provisioning/markets.h"
@@ -46,6 +48,11 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
   options.on_new_host_key = [&context, name = target.name](absl::string_view fingerprint) {
     context.Say(absl::StrCat("first contact with ", name, ": its host key is ", fingerprint,
                              ", and no other is accepted from now on"));
+  };
+  // The copy is for a thread that may outlive the context. A panel shows the last line itself, as a
+  // part of the error.
+  options.on_proxy_line = [console = Console(context)](absl::string_view line) {
+    if (!PanelIsShown()) console.Note(line);
   };
   // There is nothing to gain on this computer, and nobody waits for what has no terminal.
   absl::Duration kept = absl::ZeroDuration();

@@ -110,6 +110,29 @@ std::vector<std::string> MarketsWithoutKey(const std::vector<ReconcileMarket>& m
   return names;
 }
 
+std::string DescribeUnsettled(const Lease& lease, int64_t now_ms) {
+  const auto ago = [now_ms](int64_t from_ms) {
+    return HumanDuration(absl::Milliseconds(std::max<int64_t>(0, now_ms - from_ms)));
+  };
+  const std::string where = absl::StrCat(lease.instance_id, " at ", lease.provider);
+  if (lease.claimed_ms > 0) {
+    const absl::Duration idle = absl::Seconds(lease.limits.idle_s);
+    const bool idled =
+        lease.limits.idle_s > 0 && absl::Milliseconds(now_ms - lease.rented_ms) > idle;
+    return absl::StrCat(where, " was in use and is not listed any more: ",
+                        idled ? absl::StrCat("it has probably ended itself (its idle limit, ",
+                                             HumanDuration(idle), ")")
+                              : "it may have ended, or the list may lag behind");
+  }
+  if (!lease.instance_id.empty()) {
+    return absl::StrCat(where, " was rented ", ago(lease.rented_ms),
+                        " ago and is not listed yet; it bills, ", FormatUsdPerHour(lease), "/h");
+  }
+  return absl::StrCat("something was asked for as ", lease.label, " at ", lease.provider, " ",
+                      ago(lease.intended_ms), " ago, with no answer: it may still appear (",
+                      FormatUsdPerHour(lease), "/h)");
+}
+
 std::string DescribeAsked(const std::vector<ReconcileMarket>& markets) {
   std::vector<std::string> asked;
   for (const ReconcileMarket& market : markets) asked.push_back(market.name);

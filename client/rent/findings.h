@@ -19,6 +19,8 @@ void TellLost(CommandContext& context, const Reconciliation& found);
 // Returns "<id> at <provider>, $0.74/h: <why>".
 std::string DescribeBill(absl::string_view provider, const Instance& instance,
                          absl::string_view why);
+// Says what is known of a lease whose outcome is not known yet (Reconciliation::unsettled).
+std::string DescribeUnsettled(const Lease& lease, int64_t now_ms);
 // Returns whom a reconciliation asked, and who has no key here: "vast; runpod and lambda have no
 // key here".
 std::string DescribeAsked(const std::vector<ReconcileMarket>& markets);

@@ -101,10 +101,11 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     RentedNode node;
     node.target = target;
     node.lease = lease;
+    node.others_wait = !hello->limits().results_home();
     if (!take) return node;
     Lease renewed = lease;
     renewed.limits = *limits;
-    const bool others_wait = !hello->limits().results_home();
+    const bool others_wait = node.others_wait;
     // Results of an earlier run that are not home keep what was promised for them.
     if (others_wait) {
       renewed.limits.salvage_s = std::max(renewed.limits.salvage_s, lease.limits.salvage_s);
@@ -119,7 +120,6 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     context.Say(absl::StrCat("using ", target.name, ", rented and idle, ",
                              FormatUsd(lease.usd_per_hour()), "/h"));
     node.use = *std::move(use);
-    node.others_wait = others_wait;
     ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
     return node;
   }
@@ -157,13 +157,13 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
   return IdleNode(context, ledger, markets, request, /*take=*/true);
 }
 
-absl::StatusOr<std::optional<Lease>> FindIdleNode(CommandContext& context, Ledger& ledger,
-                                                  const std::vector<Market>& markets,
-                                                  const RentedNodeRequest& request) {
+absl::StatusOr<std::optional<IdleMachine>> FindIdleNode(CommandContext& context, Ledger& ledger,
+                                                        const std::vector<Market>& markets,
+                                                        const RentedNodeRequest& request) {
   ASSIGN_OR_RETURN(const std::optional<RentedNode> node,
                    IdleNode(context, ledger, markets, request, /*take=*/false));
   if (!node.has_value()) return std::nullopt;
-  return node->lease;
+  return IdleMachine{node->lease, node->others_wait};
 }
 
 }  // namespace gpuctl

@@ -25,10 +25,15 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
                                                     const std::vector<Market>& markets,
                                                     const RentedNodeRequest& request);
 
-// Returns the lease of the machine that ReuseNode would take now. Changes nothing.
-absl::StatusOr<std::optional<Lease>> FindIdleNode(CommandContext& context, Ledger& ledger,
-                                                  const std::vector<Market>& markets,
-                                                  const RentedNodeRequest& request);
+// A machine that ReuseNode would take now.
+struct IdleMachine {
+  Lease lease;
+  bool others_wait = false;  // results of earlier runs on it are not at home
+};
+// Returns it. Changes nothing.
+absl::StatusOr<std::optional<IdleMachine>> FindIdleNode(CommandContext& context, Ledger& ledger,
+                                                        const std::vector<Market>& markets,
+                                                        const RentedNodeRequest& request);
 
 }  // namespace gpuctl
 

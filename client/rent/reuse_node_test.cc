@@ -147,10 +147,10 @@ TEST_F(ReuseNodeOfTwoGpusTest, IsNothingForTheTrainerWhichUsesOne) {
 }
 
 TEST_F(ReuseNodeTest, OneThatIsOnlyLookedForIsLeftAlone) {
-  const auto lease = FindIdleNode(world_.context, *ledger_, markets_, request_);
-  ASSERT_OK(lease);
-  ASSERT_TRUE(lease->has_value());
-  EXPECT_EQ((*lease)->lease_id, lease_id_);
+  const auto idle = FindIdleNode(world_.context, *ledger_, markets_, request_);
+  ASSERT_OK(idle);
+  ASSERT_TRUE(idle->has_value());
+  EXPECT_EQ((*idle)->lease.lease_id, lease_id_);
   EXPECT_TRUE(Script().limits_set.empty());
   EXPECT_EQ(ledger_->Get(lease_id_).value().uses.size(), 1u);
   ExpectTaken();

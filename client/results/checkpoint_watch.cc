@@ -118,8 +118,9 @@ void CheckpointWatch::Run() {
         TellNode(AllIsHome());
         break;
       }
+      if (options_.once) break;
     } else {
-      if (last && ++failures >= kLastTrials) {
+      if ((last || options_.once) && ++failures >= kLastTrials) {
         Tell(absl::StrCat("checkpoints did not all come home: ", more.status().message(),
                           "; gpuctl pull ", row_.name, " tries again"));
         worker_.Update([&](News& news) { news.missed.Update(more.status()); });

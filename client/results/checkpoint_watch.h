@@ -31,6 +31,7 @@ struct CheckpointWatchOptions {
   bool own_directory = false;  // `to` is the default directory: made with a .gpuctlignore in it
   int keep = 0;                // how many of the newest stay at home; 0: all
   int streams = 1;             // of each transfer
+  bool once = false;  // ends when all that is there now is at home, also while the job runs
 };
 
 // Parses the number of --pull or --keep; an error names `flag`. "true", a flag without value, is 0.

@@ -267,7 +267,15 @@ std::vector<std::string> RenderPanel(const PanelState& state, int columns, int r
     lines.push_back(std::move(detail));
     --room;
   }
-  if (!silence.empty()) lines.push_back(paint.Yellow(MakeSafe(silence)));
+  if (!silence.empty()) {
+    // The reason stands at the end of the line, so that nothing of it may be cut off.
+    constexpr size_t kMostRows = 3;
+    std::vector<std::string> parts = {MakeSafe(silence)};
+    if (!low) parts = WrapAtWords(parts[0], width, kIndent);
+    for (size_t i = 0; i < std::min(parts.size(), kMostRows); ++i) {
+      lines.push_back(paint.Yellow(parts[i]));
+    }
+  }
   for (std::string& line : lines) line = paint.Shortened(line, width);
   return lines;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/safe_text.h"
 
@@ -161,6 +162,16 @@ TEST(RenderPanelTest, KeepsSilenceOnALowTerminal) {
   PanelState state = Running();
   state.silence = absl::Seconds(12);
   EXPECT_THAT(Joined(state, 80, 6), HasSubstr("last heard 12s ago"));
+}
+
+TEST(RenderPanelTest, ShowsAWholeReasonWhereThereIsRoom) {
+  PanelState state = Running();
+  state.linked = false;
+  state.link_error = "reach ada@gpu-box:22: its ProxyCommand said \"no such pod\": it closed";
+  const std::vector<std::string> lines = RenderPanel(state, 80, 24, PanelStyle{false, true});
+  const std::string text = absl::StrJoin(lines, " ");
+  EXPECT_THAT(absl::StrReplaceAll(text, {{"   ", " "}}), HasSubstr(state.link_error));
+  for (const std::string& line : lines) EXPECT_LT(DisplayWidth(line), 80) << line;
 }
 
 TEST(RenderPanelTest, ShowsColoursOnlyWhenTheyAreWanted) {

@@ -327,6 +327,7 @@ void Show::AwaitPull() {
   if (row_.end.has_value() && IsPreempted(*row_.end)) {
     // The machine is gone, so nothing can be downloaded; a current transfer ends with its link.
     stuck_ = !pull_->Cancel(kLostPatience);
+    if (options_.all_came != nullptr) *options_.all_came = true;
     return;
   }
   if (!interrupted) pull_->RunIsOver();
@@ -335,7 +336,10 @@ void Show::AwaitPull() {
     for (const std::string& notice : news.notices) {
       context_.Say(notice);
     }
-    if (news.done) break;
+    if (news.done) {
+      if (options_.all_came != nullptr) *options_.all_came = news.missed.ok();
+      break;
+    }
     const absl::Duration patience = told ? absl::InfiniteDuration() : kTellAfter;
     if (!WaitForNews({pull_->wake_fd()}, *signals_, patience)) {
       context_.Say("bringing the last checkpoints home; Ctrl-C leaves them");

@@ -27,6 +27,8 @@ struct ShowRunOptions {
   int64_t begin = 0;
   // Options for downloading new checkpoints meanwhile, through separate links.
   std::optional<CheckpointWatchOptions> pull;
+  // Not null: becomes true when nothing more can come home by `pull`.
+  bool* all_came = nullptr;
 };
 
 // Shows the run. Returns the exit code: the job's (or its replacement), or 0 when the user

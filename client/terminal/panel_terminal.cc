@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <iterator>
 
@@ -29,6 +30,7 @@ struct SavedTerminal {
   struct sigaction before[std::size(kFatalSignals)] = {};  // the handlers before Start
 };
 SavedTerminal g_saved;
+std::atomic<bool> g_panel_is_shown = false;
 
 void RestoreAttributes() {
   if (!g_saved.active) return;
@@ -55,9 +57,12 @@ TerminalSize GetTerminalSize(int fd) {
   return {size.ws_col, size.ws_row};
 }
 
+bool PanelIsShown() { return g_panel_is_shown; }
+
 void PanelTerminal::Start() {
   if (started_) return;
   started_ = true;
+  g_panel_is_shown = true;
   g_saved.fd = STDOUT_FILENO;
   g_saved.has_attributes = tcgetattr(STDOUT_FILENO, &g_saved.attributes) == 0;
   g_saved.active = 1;
@@ -81,6 +86,7 @@ void PanelTerminal::Restore() {
   if (!started_) return;
   started_ = false;
   (void)console_.DrawSafe(Frame({}, {}));
+  g_panel_is_shown = false;
   // Input that was typed meanwhile was not meant for the shell.
   tcflush(STDOUT_FILENO, TCIFLUSH);
   RestoreAttributes();

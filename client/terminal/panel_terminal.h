@@ -17,6 +17,10 @@ struct TerminalSize {
 // Returns the size of the terminal on `fd`; 80x24 when it does not tell.
 TerminalSize GetTerminalSize(int fd);
 
+// True while a panel is on stdout, so that nothing else may write to the terminal. Safe from any
+// thread.
+bool PanelIsShown();
+
 // The panel on stdout. At most one exists at a time; `console` outlives it.
 class PanelTerminal {
  public:

@@ -12,6 +12,9 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/keep/keep_pass.h"
+#include "client/market/instance_target.h"
+#include "client/market/lease_view.h"
+#include "client/market/machine_users.h"
 #include "client/terminal/shown_name.h"
 #include "client/verbs/ps_money.h"
 #include "common/base/bounded_json.h"
@@ -48,6 +51,99 @@ absl::StatusOr<BatchMoney> MoneyOfBatch(CommandContext& context, Holdings& holdi
   for (const Attempt& attempt : attempts) run_ids.push_back(attempt.run_id);
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->OpenOrOf(run_ids));
   return MoneyOf(attempts, leases, context.NowMs());
+}
+
+absl::StatusOr<std::vector<Lease>> OpenLeasesOf(Holdings& holdings, BatchStore& batches,
+                                                const Batch& batch) {
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
+  if (ledger == nullptr) return std::vector<Lease>();
+  ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches.Attempts(batch.batch_id));
+  std::set<std::string> run_ids;
+  for (const Attempt& attempt : attempts) run_ids.insert(attempt.run_id);
+  ASSIGN_OR_RETURN(std::vector<Lease> leases, ledger->List(/*open_only=*/true));
+  const auto foreign = [&run_ids](const Lease& lease) {
+    return std::none_of(lease.uses.begin(), lease.uses.end(),
+                        [&run_ids](const LeaseUse& use) { return run_ids.count(use.run_id) > 0; });
+  };
+  leases.erase(std::remove_if(leases.begin(), leases.end(), foreign), leases.end());
+  return leases;
+}
+
+RentalNews::RentalNews(CommandContext& context, Holdings& holdings, BatchStore& batches,
+                       const Batch& batch)
+    : context_(context),
+      holdings_(holdings),
+      batches_(batches),
+      batch_(batch),
+      begun_ms_(context.NowMs()) {}
+
+void RentalNews::Tell() {
+  // What cannot be read is not told.
+  for (const Lease& lease :
+       OpenLeasesOf(holdings_, batches_, batch_).value_or(std::vector<Lease>())) {
+    // One that was rented before bills anyway.
+    if (lease.intended_ms < begun_ms_ || !told_.insert(lease.lease_id).second) continue;
+    context_.Say(absl::StrCat("renting ", FormatGpus(lease.gpu_name, lease.gpu_count), " at ",
+                              lease.provider, " for ",
+                              lease.uses.empty() ? batch_.name : lease.uses.front().run_name, ", ",
+                              FormatUsdPerHour(lease), "/h"));
+  }
+}
+
+nlohmann::ordered_json TellWhatBatchBills(CommandContext& context, Holdings& holdings,
+                                          RunStore& runs, BatchStore& batches, const Batch& batch) {
+  Json json = Json::array();
+  const absl::StatusOr<std::vector<Lease>> leases = OpenLeasesOf(holdings, batches, batch);
+  if (!leases.ok()) {
+    context.Say(absl::StrCat("it is not known what bills on: ", leases.status().message()));
+    return json;
+  }
+  const int64_t now_ms = context.NowMs();
+  double usd_per_hour = 0;
+  for (const Lease& lease : *leases) {
+    const std::string machine =
+        lease.instance_id.empty() ? lease.label : RentedNodeName(lease.provider, lease.instance_id);
+    const int64_t idle_ms = IdleSinceMs(runs, lease).value_or(0);
+    std::string end;
+    if (const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
+        market.ok() && !market->front().provider->traits().self_release()) {
+      end = ", and cannot end its own bill";
+    } else if (idle_ms > 0) {
+      const std::string when = DescribeIdleEnd(lease, idle_ms, now_ms, /*brief=*/false);
+      if (!when.empty()) end = absl::StrCat(", and ends itself ", when);
+    }
+    context.Say(absl::StrCat(machine, " bills on, ", FormatUsdPerHour(lease), "/h", end));
+    usd_per_hour += lease.usd_per_hour();
+    json.push_back({{"node", machine}, {"usd_per_hour", lease.usd_per_hour()}});
+  }
+  if (leases->empty()) return json;
+  if (leases->size() > 1) {
+    context.Say(absl::StrCat("together ", FormatUsdPerHour(usd_per_hour), "/h"));
+  }
+  context.Hint(absl::StrCat("gpuctl down --batch ", batch.name,
+                            leases->size() == 1 ? " ends it now" : " ends them now"));
+  return json;
+}
+
+void TellOfSchedules(CommandContext& context, const std::set<std::string>& run_ids) {
+  const absl::StatusOr<std::unique_ptr<BatchStore>> batches = OpenBatches(context);
+  if (!batches.ok()) return;
+  const auto schedules = (*batches)->Schedules();
+  const absl::StatusOr<std::vector<Batch>> all = (*batches)->List(/*open_only=*/false);
+  if (!schedules.ok() || !all.ok()) return;
+  for (const Batch& batch : *all) {
+    const auto schedule = schedules->find(batch.batch_id);
+    if (schedule == schedules->end() || schedule->second.ended) continue;
+    const absl::StatusOr<std::vector<Attempt>> attempts = (*batches)->Attempts(batch.batch_id);
+    const bool is_one = attempts.ok() && std::any_of(attempts->begin(), attempts->end(),
+                                                     [&run_ids](const Attempt& attempt) {
+                                                       return run_ids.count(attempt.run_id) > 0;
+                                                     });
+    if (!is_one) continue;
+    context.Say(absl::StrCat("the schedule ", batch.name, " goes on: its next run starts ",
+                             LocalTimeText(schedule->second.next_ms)));
+    context.Hint(absl::StrCat("gpuctl cancel ", batch.name, " ends the schedule"));
+  }
 }
 
 int CountOf(const BatchView& view, EntryPhase phase) {

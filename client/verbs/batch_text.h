@@ -2,9 +2,11 @@
 #ifndef GPUCTL_CLIENT_VERBS_BATCH_TEXT_H_
 #define GPUCTL_CLIENT_VERBS_BATCH_TEXT_H_
 
+#include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,37 @@ absl::StatusOr<std::unique_ptr<BatchStore>> OpenBatches(CommandContext& context)
 // Returns the money of a batch according to the ledger.
 absl::StatusOr<BatchMoney> MoneyOfBatch(CommandContext& context, Holdings& holdings,
                                         BatchStore& batches, const Batch& batch);
+
+// Returns the leases of a batch's runs that are open, in the order of their beginning.
+absl::StatusOr<std::vector<Lease>> OpenLeasesOf(Holdings& holdings, BatchStore& batches,
+                                                const Batch& batch);
+
+// Tells of each machine that is rented for a batch, once: passes do so in processes of their own,
+// whose words nobody hears.
+class RentalNews {
+ public:
+  // What was rented before is not told. All arguments outlive it.
+  RentalNews(CommandContext& context, Holdings& holdings, BatchStore& batches, const Batch& batch);
+  // Says on stderr what was rented since the last call, with its price.
+  void Tell();
+
+ private:
+  CommandContext& context_;
+  Holdings& holdings_;
+  BatchStore& batches_;
+  const Batch& batch_;
+  const int64_t begun_ms_;
+  std::set<std::string> told_;  // lease ids
+};
+
+// Says which machines of a batch that is over bill on, and how to end that. Returns them as JSON
+// (docs/json.md).
+nlohmann::ordered_json TellWhatBatchBills(CommandContext& context, Holdings& holdings,
+                                          RunStore& runs, BatchStore& batches, const Batch& batch);
+
+// Says that the schedules go on to which these runs belong. `run_ids`: of the runs that a user has
+// ended.
+void TellOfSchedules(CommandContext& context, const std::set<std::string>& run_ids);
 
 // Returns the digest of what the entry's run got of its work directory; "" when that is not known,
 // or nothing was sent.

@@ -1,6 +1,7 @@
 // gpuctl down: stop a run's job, then give its rented machine back. On local and ssh nothing is
 // rented, so it only stops the job.
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -36,11 +37,15 @@
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "client/warm/warm_socket.h"
+#include "client/wishes/held_wish.h"
 #include "common/base/status_macros.h"
 #include "provisioning/rental/account.h"
 
 namespace gpuctl {
 namespace {
+
+constexpr absl::string_view kNobodyToAsk =
+    "down asks before it ends a job, and there is nobody to ask";
 
 // The runs and machines that the command line names.
 struct Plan {
@@ -54,6 +59,7 @@ struct NotHomeOn {
   std::vector<std::string> wanted;  // for this it stays: "train-1: 2 checkpoints (1.20 GB): …"
   std::vector<std::string> others;  // "train-1: 3 older checkpoints (3.60 GB)"
   std::vector<std::string> ways;    // to bring what is wanted
+  bool unknown = false;             // it could not be found out for a run, which was told
 
   std::string Wanted() const { return absl::StrJoin(wanted, "; "); }
   std::string All() const {
@@ -71,6 +77,8 @@ class Down {
   }
 
   absl::StatusOr<Plan> MakePlan(const std::vector<std::string>& references, bool all);
+  // The same for the runs of a batch.
+  absl::StatusOr<Plan> PlanBatch(const std::string& batch);
   absl::Status StopRuns(std::vector<RunRow>& runs);
   // With `all`, also looks for machines of ours that the ledger does not know, and tells of them.
   absl::Status ReleaseAll(const std::vector<Lease>& leases, bool all);
@@ -78,6 +86,7 @@ class Down {
   absl::Status EndStrangers(const std::vector<std::pair<std::string, InstanceId>>& strangers);
   // Says what was ended; when nothing was, says what bills on.
   absl::Status PrintResult(bool rented, bool all) const;
+  void TellSchedules() const { TellOfSchedules(context_, ended_); }
   int code() const { return code_; }
 
  private:
@@ -88,7 +97,14 @@ class Down {
   absl::Status RecordGivenBack(RunRow& row);
   absl::StatusOr<bool> AddInstance(const std::string& reference, Plan& plan);
   absl::Status LeaveShared(Plan& plan);
-  absl::Status ReleaseOne(const Lease& lease);
+  // Ends the machine. Asks first, unless `agreed` has what was told when the user was asked.
+  absl::Status ReleaseOne(const Lease& lease, const NotHomeOn* agreed);
+  // Asks once about several machines. Returns what was told of each, by lease id; nothing when the
+  // user does not want it.
+  absl::StatusOr<std::optional<std::map<std::string, NotHomeOn>>> AgreeToAll(
+      const std::vector<Lease>& leases);
+  // Asks once about several runs on machines that are not rented.
+  absl::StatusOr<bool> AgreeToStop(const std::vector<RunRow>& runs);
   absl::Status StopJobsOn(const Lease& lease);
   // Returns nothing when everything is home, and when the machine cannot be asked, which is told.
   NotHomeOn FindNotHome(const Lease& lease);
@@ -112,22 +128,26 @@ class Down {
   std::optional<Reconciliation> found_;
   std::set<std::string> lease_ids_;
   std::set<std::string> named_;  // ids of the runs on the command line
+  std::set<std::string> ended_;  // ids of the runs that were ended, or had a machine that was
   bool all_ = false;
   std::vector<std::pair<RunRow, Lease>> on_leases_;  // the named runs that have rented machines
   std::vector<nlohmann::ordered_json> runs_json_, instances_json_, kept_json_;
+  bool asked_to_stop_ = false;  // the user has agreed to stop all runs
   int code_ = kExitOk;
 };
 
 // Ends no machine of the named runs on which another run is live that is not named.
 absl::Status Down::LeaveShared(Plan& plan) {
+  std::set<std::string> left;  // lease ids
   for (auto& [row, lease] : on_leases_) {
-    if (lease_ids_.count(lease.lease_id) > 0) continue;
+    if (lease_ids_.count(lease.lease_id) > 0 || left.count(lease.lease_id) > 0) continue;
     ASSIGN_OR_RETURN(const std::vector<std::string> others, LiveRunsOn(store_, lease, named_));
     if (others.empty()) {
       lease_ids_.insert(lease.lease_id);
       plan.leases.push_back(std::move(lease));
       continue;
     }
+    left.insert(lease.lease_id);
     context_.Say(absl::StrCat(row.end.has_value() ? absl::StrCat(row.name, " is over, and ") : "",
                               lease.provider, "/", lease.instance_id, " stays: ", FirstFew(others),
                               others.size() == 1 ? " uses it now" : " use it now"));
@@ -203,11 +223,35 @@ absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, 
   return plan;
 }
 
+absl::StatusOr<Plan> Down::PlanBatch(const std::string& name) {
+  ASSIGN_OR_RETURN(ledger_, holdings_.FindLedger());
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context_));
+  ASSIGN_OR_RETURN(const Batch batch, batches->Get(name));
+  ASSIGN_OR_RETURN(const std::vector<Entry> entries, batches->Entries(batch.batch_id));
+  for (const Entry& entry : entries) {
+    if (!entry.run_id.empty()) named_.insert(entry.run_id);
+  }
+  // Runs that went on as others used machines, too.
+  ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches->Attempts(batch.batch_id));
+  for (const Attempt& attempt : attempts) named_.insert(attempt.run_id);
+  Plan plan;
+  for (const std::string& run_id : named_) {
+    absl::StatusOr<RunRow> row = store_.Get(run_id);
+    if (absl::IsNotFound(row.status())) continue;  // removed from the list, or never begun
+    RETURN_IF_ERROR(row.status());
+    const bool ended = row->end.has_value();
+    const size_t before = plan.runs.size();
+    RETURN_IF_ERROR(AddRun(*std::move(row), plan));
+    // What is over, and has no machine any more, needs nothing.
+    if (ended && plan.runs.size() > before) plan.runs.pop_back();
+  }
+  RETURN_IF_ERROR(LeaveShared(plan));
+  return plan;
+}
+
 absl::StatusOr<bool> Down::Agreed(const std::string& question, const std::string& name) {
   if (yes_) return true;
-  ASSIGN_OR_RETURN(
-      const bool agreed,
-      context_.AskYesNo(question, "down asks before it ends a job, and there is nobody to ask"));
+  ASSIGN_OR_RETURN(const bool agreed, context_.AskYesNo(question, kNobodyToAsk));
   if (agreed) return true;
   context_.Say(absl::StrCat(name, " was left alone"));
   code_ = kExitFailed;
@@ -216,6 +260,10 @@ absl::StatusOr<bool> Down::Agreed(const std::string& question, const std::string
 
 // Stops all. Goes on after an error with one run.
 absl::Status Down::StopRuns(std::vector<RunRow>& runs) {
+  if (!yes_) {
+    ASSIGN_OR_RETURN(const bool agreed, AgreeToStop(runs));
+    if (!agreed) return absl::OkStatus();
+  }
   absl::Status first;
   for (RunRow& row : runs) {
     const absl::Status status = StopOne(row);
@@ -228,20 +276,21 @@ absl::Status Down::StopRuns(std::vector<RunRow>& runs) {
 }
 
 absl::Status Down::StopOne(RunRow& row) {
-  GiveUp(row);
   std::optional<Lease> lease;
   if (ledger_ != nullptr) {
     ASSIGN_OR_RETURN(lease, ledger_->OfRun(row.run_id));
   }
-  if (lease.has_value() && !lease->open()) {
+  const bool gone = lease.has_value() && !lease->open();
+  if (!gone && !row.end.has_value() && !asked_to_stop_) {
+    ASSIGN_OR_RETURN(
+        const bool agreed,
+        Agreed(absl::StrCat("Stop ", row.name, " on ", row.target.name, "?"), row.name));
+    if (!agreed) return absl::OkStatus();
+  }
+  GiveUp(row);
+  if (gone) {
     if (!row.end.has_value()) RETURN_IF_ERROR(RecordGivenBack(row));
   } else {
-    if (!row.end.has_value()) {
-      ASSIGN_OR_RETURN(
-          const bool agreed,
-          Agreed(absl::StrCat("Stop ", row.name, " on ", row.target.name, "?"), row.name));
-      if (!agreed) return absl::OkStatus();
-    }
     RETURN_IF_ERROR(StopRun(context_, store_, row, /*wait=*/true));
   }
   ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, row));
@@ -254,7 +303,14 @@ absl::Status Down::StopOne(RunRow& row) {
 
 // Nobody resumes by itself what its user ends.
 void Down::GiveUp(const RunRow& row) {
+  ended_.insert(row.run_id);
   if (!all_ && named_.count(row.run_id) == 0) return;
+  // Nobody does what was asked for its end, either.
+  const absl::Status dropped = DropWishesOf(context_, row.run_id);
+  if (!dropped.ok()) {
+    context_.Say(absl::StrCat("what was asked for the end of ", row.name,
+                              " stays recorded: ", dropped.message()));
+  }
   const absl::StatusOr<ClientPaths> paths = context_.Paths();
   const absl::Status noted =
       paths.ok() ? GiveUpIfTakenAway(paths->MirrorDir(row.run_id), row) : paths.status();
@@ -318,6 +374,7 @@ NotHomeOn Down::FindNotHome(const Lease& lease) {
     if (!calls.ok()) {
       const std::string unknown = absl::StrCat("it is not known whether all results of ", row->name,
                                                " are at home: ", calls.status().message());
+      found.unknown = true;
       if (!MayAnswerLater(lease)) {
         context_.Say(unknown);
         continue;
@@ -340,32 +397,93 @@ NotHomeOn Down::FindNotHome(const Lease& lease) {
   return found;
 }
 
-// Returns the question about a machine and all the runs that are live on it. `missing`: what is on
-// the machine and not here, for people.
-std::string EndQuestion(const Lease& lease, const std::string& name,
-                        const std::vector<std::string>& live, const std::string& missing) {
-  return absl::StrCat("End ", name, " (", FormatGpus(lease.gpu_name, lease.gpu_count), ", ",
-                      FormatUsdPerHour(lease), "/h at ", lease.provider, ")",
-                      live.empty() ? absl::StrCat(" of ", RunOf(lease))
-                                   : absl::StrCat(" and stop ", absl::StrJoin(live, ", ")),
-                      "? ",
-                      missing.empty() ? "Results that were not pulled are lost then"
-                                      : absl::StrCat("Not at home, and lost then: ", missing),
-                      live.empty()       ? "."
-                      : live.size() == 1 ? "; so is what it saves as it stops."
-                                         : "; so is what they save as they stop.");
+// Returns "vast/7 (RTX 4090, $0.30/h)".
+std::string MachineAndPrice(const Lease& lease, const std::string& name) {
+  return absl::StrCat(name, " (", FormatGpus(lease.gpu_name, lease.gpu_count), ", ",
+                      FormatUsdPerHour(lease), "/h at ", lease.provider, ")");
 }
 
-absl::Status Down::ReleaseOne(const Lease& lease) {
-  const std::string name = lease.instance_id.empty() ? lease.label : lease.instance_id;
+// Says what is lost with a machine; `live`: the runs that are live on it.
+std::string LossText(const NotHomeOn& told, const std::vector<std::string>& live) {
+  const std::string missing = told.All();
+  std::string text = !missing.empty() ? absl::StrCat("Not at home, and lost then: ", missing)
+                     : told.unknown   ? "Results that were not pulled are lost then"
+                                      : "Its results are at home";
+  if (live.empty()) return absl::StrCat(text, ".");
+  const char* saves =
+      live.size() == 1 ? "what it saves as it stops" : "what they save as they stop";
+  return missing.empty() && !told.unknown ? absl::StrCat(text, "; ", saves, " is lost.")
+                                          : absl::StrCat(text, "; so is ", saves, ".");
+}
+
+// Returns the question about a machine and all the runs that are live on it.
+std::string EndQuestion(const Lease& lease, const std::string& name,
+                        const std::vector<std::string>& live, const NotHomeOn& told) {
+  return absl::StrCat("End ", MachineAndPrice(lease, name),
+                      live.empty() ? absl::StrCat(" of ", RunOf(lease))
+                                   : absl::StrCat(" and stop ", absl::StrJoin(live, ", ")),
+                      "? ", LossText(told, live));
+}
+
+std::string NameOfMachine(const Lease& lease) {
+  return lease.instance_id.empty() ? lease.label : lease.instance_id;
+}
+
+absl::StatusOr<std::optional<std::map<std::string, NotHomeOn>>> Down::AgreeToAll(
+    const std::vector<Lease>& leases) {
+  if (!context_.CanAsk()) return UsageError(kNobodyToAsk, "add -y to end what is not needed");
+  std::map<std::string, NotHomeOn> told;
+  std::vector<std::string> lines;
+  for (const Lease& lease : leases) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> live, LiveRunsOn(store_, lease, {}));
+    const NotHomeOn& missing = told[lease.lease_id] = FindNotHome(lease);
+    lines.push_back(absl::StrCat(
+        "  ", MachineAndPrice(lease, NameOfMachine(lease)), " of ",
+        live.empty() ? RunOf(lease) : absl::StrCat(absl::StrJoin(live, ", "), ", which stops"),
+        ". ", LossText(missing, live)));
+  }
+  for (const std::string& line : lines) context_.Note(line);
+  ASSIGN_OR_RETURN(
+      const bool agreed,
+      context_.AskYesNo(absl::StrCat("End all ", leases.size(), " machines?"), kNobodyToAsk));
+  if (agreed) return std::make_optional(std::move(told));
+  context_.Say("no machine was ended");
+  context_.Hint("gpuctl down PROVIDER/ID ends one; with -y those whose results are at home go");
+  code_ = kExitFailed;
+  return std::nullopt;
+}
+
+absl::StatusOr<bool> Down::AgreeToStop(const std::vector<RunRow>& runs) {
+  std::vector<std::string> names;
+  for (const RunRow& row : runs) {
+    if (!row.end.has_value()) names.push_back(absl::StrCat(row.name, " on ", row.target.name));
+  }
+  if (names.size() < 2) return true;
+  ASSIGN_OR_RETURN(
+      const bool agreed,
+      context_.AskYesNo(absl::StrCat("Stop ", absl::StrJoin(names, ", "), "?"), kNobodyToAsk));
+  if (!agreed) {
+    context_.Say("no run was stopped");
+    code_ = kExitFailed;
+  }
+  asked_to_stop_ = true;
+  return agreed;
+}
+
+absl::Status Down::ReleaseOne(const Lease& lease, const NotHomeOn* agreed_to) {
+  const std::string name = NameOfMachine(lease);
   // What cannot be ended keeps its jobs.
   ASSIGN_OR_RETURN(Provider * provider, holdings_.Find(lease.provider));
   RETURN_IF_ERROR(CheckAccount(holdings_.ledger(), *provider, lease));
   ASSIGN_OR_RETURN(const std::vector<std::string> live, LiveRunsOn(store_, lease, {}));
   // The question tells what would be lost, so that there is one question only.
-  const NotHomeOn told = yes_ ? NotHomeOn() : FindNotHome(lease);
-  ASSIGN_OR_RETURN(const bool agreed, Agreed(EndQuestion(lease, name, live, told.All()), name));
-  if (!agreed) return absl::OkStatus();
+  const NotHomeOn told = agreed_to != nullptr ? *agreed_to
+                         : yes_               ? NotHomeOn()
+                                              : FindNotHome(lease);
+  if (agreed_to == nullptr) {
+    ASSIGN_OR_RETURN(const bool agreed, Agreed(EndQuestion(lease, name, live, told), name));
+    if (!agreed) return absl::OkStatus();
+  }
   RETURN_IF_ERROR(StopJobsOn(lease));
   // What a job saved when it was stopped counts, too.
   const bool look_again = yes_ ? !force_ : !live.empty();
@@ -423,12 +541,21 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases, bool all) {
     TellLost(context_, found);
     if (!found.Lost().empty() || LeavesALeak()) code_ = kExitLeak;
   }
-  absl::Status first;
+  // The listing may have changed the leases.
+  std::vector<Lease> open_now;
   for (const Lease& planned : leases) {
-    // The listing may have changed the lease.
-    ASSIGN_OR_RETURN(const Lease lease, holdings_.ledger().Get(planned.lease_id));
-    if (!lease.open()) continue;
-    const absl::Status status = ReleaseOne(lease);
+    ASSIGN_OR_RETURN(Lease lease, holdings_.ledger().Get(planned.lease_id));
+    if (lease.open()) open_now.push_back(std::move(lease));
+  }
+  std::optional<std::map<std::string, NotHomeOn>> agreed;
+  if (!yes_ && open_now.size() > 1) {
+    ASSIGN_OR_RETURN(agreed, AgreeToAll(open_now));
+    if (!agreed.has_value()) open_now.clear();
+  }
+  absl::Status first;
+  for (const Lease& lease : open_now) {
+    const absl::Status status =
+        ReleaseOne(lease, agreed.has_value() ? &agreed->at(lease.lease_id) : nullptr);
     if (status.ok()) continue;
     // Nobody can be asked; that is not the market's error.
     if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
@@ -519,13 +646,15 @@ absl::Status Down::PrintResult(bool rented, bool all) const {
   return absl::OkStatus();
 }
 
-// Says which batches will rent again: who ends all bills may have forgotten them.
-void TellOfBatches(CommandContext& context) {
+// Says which batches will rent again: who ends all bills may have forgotten them. `only`: of this
+// batch; "": of all.
+void TellOfBatches(CommandContext& context, const std::string& only) {
   const absl::StatusOr<std::unique_ptr<BatchStore>> batches = OpenBatches(context);
   if (!batches.ok()) return;
   const absl::StatusOr<std::vector<Batch>> open = (*batches)->List(/*open_only=*/true);
   if (!open.ok()) return;
   for (const Batch& batch : *open) {
+    if (!only.empty() && batch.name != only) continue;
     const absl::StatusOr<std::vector<Entry>> entries = (*batches)->Entries(batch.batch_id);
     if (!batch.rents || !entries.ok()) continue;
     const auto waiting = std::count_if(entries->begin(), entries->end(), [](const Entry& entry) {
@@ -558,52 +687,60 @@ absl::Status WithBills(CommandContext& context, const absl::Status& none_live) {
 
 absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
+  std::string batch;
   bool all = false, yes = false, force = false;
   VerbParser parser(
-      context, "down [RUN|INSTANCE...] | --all [FLAGS]",
+      context, "down [RUN|INSTANCE...] | --batch BATCH | --all [FLAGS]",
       "Stops a run's job, with time to save, then gives its rented machine back and\n"
       "waits until the provider says that it is gone. For the providers local and ssh\n"
       "nothing is rented: gpuctl only stops the job.",
       "  gpuctl down amber-fox-3\n"
+      "  gpuctl down --batch sweep\n"
       "  gpuctl down --all -y");
   parser.Option("RUN", references,
                 "Name, id, or the beginning of one; @last: the newest\n"
                 "run; a provider's instance id, or PROVIDER/ID for\n"
                 "any instance of the account; without it: the newest\n"
                 "live run");
+  parser.Option("--batch", batch,
+                "Batch whose runs and machines end; machines that other\n"
+                "runs use, too, stay");
   parser.Switch("--all", all, "All runs that have not ended, and all that is rented");
   parser.Switch("-y,--yes", yes, "Do not ask; a machine with results that are not at home stays");
   parser.Switch("-f,--force", force, "End it also when results are not at home");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
-  if (all && !references.empty()) {
-    return UsageError("down takes either runs or --all", "gpuctl ps lists the runs");
+  if (all + !references.empty() + !batch.empty() > 1) {
+    return UsageError("down takes one of runs, --batch and --all", "gpuctl ps lists the runs");
   }
   // Where nobody is asked, a name that a script forgot must not end another run's bill.
-  if (!all && references.empty() && (yes || force)) {
+  const bool newest = !all && references.empty() && batch.empty();
+  if (newest && (yes || force)) {
     return UsageError(
         "down asks nothing with -y or --force, and then takes the names of runs, or --all",
         "gpuctl ps lists the runs");
   }
   ASSIGN_OR_RETURN(RunStore * store, context.StoreOrCopy());
-  if (!all && references.empty()) {
-    const absl::StatusOr<RunRow> newest = FindNewestLiveRun(context, *store);
-    if (absl::IsNotFound(newest.status())) return WithBills(context, newest.status());
-    RETURN_IF_ERROR(newest.status());
-    references.push_back(newest->run_id);
+  if (newest) {
+    const absl::StatusOr<RunRow> live = FindNewestLiveRun(context, *store);
+    if (absl::IsNotFound(live.status())) return WithBills(context, live.status());
+    RETURN_IF_ERROR(live.status());
+    references.push_back(live->run_id);
   }
   RETURN_IF_ERROR(CheckNoBatch(context, references,
-                               "gpuctl cancel --running $ ends its runs; gpuctl instances lists "
-                               "what bills, gpuctl down --all ends all of it"));
+                               "gpuctl down --batch $ ends its runs and machines; gpuctl cancel "
+                               "--running $ ends its runs, and what waits of it"));
   RETURN_IF_ERROR(CheckStarted(context, references));
   Down down(context, *store, yes || force, force);
-  ASSIGN_OR_RETURN(Plan plan, down.MakePlan(references, all));
+  ASSIGN_OR_RETURN(Plan plan,
+                   batch.empty() ? down.MakePlan(references, all) : down.PlanBatch(batch));
   // End the bills first, so that a user's own machine that does not answer does not delay that.
   RETURN_IF_ERROR(down.ReleaseAll(plan.leases, all));
   RETURN_IF_ERROR(down.EndStrangers(plan.strangers));
   RETURN_IF_ERROR(down.StopRuns(plan.runs));
   RETURN_IF_ERROR(down.PrintResult(!plan.leases.empty() || !plan.strangers.empty(), all));
-  if (all) TellOfBatches(context);
+  if (all || !batch.empty()) TellOfBatches(context, batch);
+  down.TellSchedules();
   return down.code();
 }
 

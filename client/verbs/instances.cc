@@ -29,21 +29,43 @@ std::string Age(int64_t from_ms, int64_t now_ms) {
   return HumanDuration(absl::Milliseconds(std::max<int64_t>(0, now_ms - from_ms)));
 }
 
+// Returns since when no run is on the machine, in Unix milliseconds; 0 for one that is in use or is
+// not wanted, and where it is not known.
+int64_t IdleSince(RunStore* store, const SeenInstance& seen) {
+  if (store == nullptr || !seen.lease.has_value() || seen.lease->state != LeaseState::kRented ||
+      seen.listed.holder != Holder::kWanted) {
+    return 0;
+  }
+  return IdleSinceMs(*store, *seen.lease).value_or(0);
+}
+
+bool EndsItself(Holdings& holdings, const SeenInstance& seen) {
+  const absl::StatusOr<Provider*> provider = holdings.Find(seen.provider);
+  return provider.ok() && (*provider)->traits().self_release() && seen.lease.has_value() &&
+         seen.lease->limits.idle_s > 0;
+}
+
 // Returns "idle, ends in 9m 00s to 59m 00s"; "" for a machine that is in use, or does not end
 // itself.
 std::string IdleText(Holdings& holdings, RunStore* store, const SeenInstance& seen,
                      int64_t now_ms) {
-  if (store == nullptr || !seen.lease.has_value() || seen.lease->state != LeaseState::kRented ||
-      seen.listed.holder != Holder::kWanted) {
-    return "";
-  }
-  const absl::StatusOr<int64_t> since_ms = IdleSinceMs(*store, *seen.lease);
-  const absl::StatusOr<Provider*> provider = holdings.Find(seen.provider);
-  if (since_ms.value_or(0) == 0 || !provider.ok() || !(*provider)->traits().self_release()) {
-    return "";
-  }
-  const std::string end = DescribeIdleEnd(*seen.lease, *since_ms, now_ms, /*brief=*/true);
+  const int64_t since_ms = IdleSince(store, seen);
+  if (since_ms == 0 || !EndsItself(holdings, seen)) return "";
+  const std::string end = DescribeIdleEnd(*seen.lease, since_ms, now_ms, /*brief=*/true);
   return end.empty() ? "" : absl::StrCat("idle, ends ", end);
+}
+
+// Returns the same as JSON; null for a machine that is in use.
+Json IdleToJson(Holdings& holdings, RunStore* store, const SeenInstance& seen) {
+  const int64_t since_ms = IdleSince(store, seen);
+  if (since_ms == 0) return Json();
+  Json json = {{"since", FormatRfc3339(since_ms)}, {"ends", nullptr}, {"ends_at_latest", nullptr}};
+  if (!EndsItself(holdings, seen)) return json;
+  const LeaseLimits& limits = seen.lease->limits;
+  json["ends"] = FormatRfc3339(since_ms + limits.idle_s * 1000);
+  json["ends_at_latest"] =
+      FormatRfc3339(since_ms + std::max(limits.idle_s, limits.salvage_s) * 1000);
+  return json;
 }
 
 TableRow Row(const CommandContext& context, const SeenInstance& seen, const std::string& idle,
@@ -73,18 +95,6 @@ TableRow Row(const CommandContext& context, const SeenInstance& seen, const std:
   return cells;
 }
 
-// Says what is known of a machine of ours that answered once and that its market does not list,
-// shortly after the rent, when such a list may still lag behind.
-std::string DescribeUnlisted(const Lease& lease, int64_t now_ms) {
-  const absl::Duration idle = absl::Seconds(lease.limits.idle_s);
-  const bool idled = lease.limits.idle_s > 0 && absl::Milliseconds(now_ms - lease.rented_ms) > idle;
-  return absl::StrCat(
-      lease.instance_id, " at ", lease.provider, " was in use and is not listed any more: ",
-      idled
-          ? absl::StrCat("it has probably ended itself (its idle limit, ", HumanDuration(idle), ")")
-          : "it may have ended, or the list may lag behind");
-}
-
 // True when one of these leases may be a machine that nobody uses.
 bool MayBill(const std::vector<Lease>& unsettled) {
   return std::any_of(unsettled.begin(), unsettled.end(),
@@ -103,18 +113,23 @@ VolumeList VolumesOf(const Holdings& holdings, const Reconciliation& found) {
   return ListVolumes(providers);
 }
 
-void PrintJson(const CommandContext& context, const Holdings& holdings, const Reconciliation& found,
-               const VolumeList& volumes, int64_t now_ms) {
-  std::vector<Json> instances, unsettled, stored;
-  for (const SeenInstance& seen : found.instances) instances.push_back(SeenToJson(seen, now_ms));
+void PrintJson(const CommandContext& context, Holdings& holdings, RunStore* store,
+               const Reconciliation& found, const VolumeList& volumes, int64_t now_ms) {
+  std::vector<Json> instances, unsettled, ended, stored;
+  for (const SeenInstance& seen : found.instances) {
+    instances.push_back(SeenToJson(seen, now_ms));
+    instances.back()["idle"] = IdleToJson(holdings, store, seen);
+  }
   if (context.format == OutputFormat::kJsonLines) {
     context.PrintJsonList("instances", instances);
     return;
   }
   for (const Lease& lease : found.unsettled) unsettled.push_back(LeaseToJson(lease, now_ms));
+  for (const Lease& lease : found.ended_outside) ended.push_back(LeaseToJson(lease, now_ms));
   for (const Volume& volume : volumes.volumes) stored.push_back(VolumeToJson(volume));
   context.PrintJson({{"instances", instances},
                      {"unsettled", unsettled},
+                     {"ended", ended},
                      {"unknown", UnknownToJson(found.unknown)},
                      {"without_key", MarketsWithoutKey(holdings.markets())},
                      {"volumes", stored},
@@ -136,7 +151,7 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   const bool leaks = !found.Leaks().empty();
   const VolumeList volumes = VolumesOf(holdings, found);
   if (context.json()) {
-    PrintJson(context, holdings, found, volumes, now_ms);
+    PrintJson(context, holdings, store, found, volumes, now_ms);
     return ExitCodeOfFindings(found, leaks);
   }
   if (quiet) {
@@ -162,22 +177,7 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   for (const auto& [market, cause] : volumes.unknown) {
     context.Say(absl::StrCat("volumes at ", market, ": UNKNOWN: ", cause.message()));
   }
-  for (const Lease& lease : found.unsettled) {
-    if (lease.claimed_ms > 0) {
-      context.Say(DescribeUnlisted(lease, now_ms));
-      continue;
-    }
-    if (!lease.instance_id.empty()) {
-      context.Say(absl::StrCat(
-          lease.instance_id, " at ", lease.provider, " was rented ", Age(lease.rented_ms, now_ms),
-          " ago and is not listed yet; it bills, ", FormatUsdPerHour(lease), "/h"));
-      continue;
-    }
-    context.Say(absl::StrCat("something was asked for as ", lease.label, " at ", lease.provider,
-                             " ", Age(lease.intended_ms, now_ms),
-                             " ago, with no answer: it may still appear (", FormatUsdPerHour(lease),
-                             "/h)"));
-  }
+  for (const Lease& lease : found.unsettled) context.Say(DescribeUnsettled(lease, now_ms));
   if (!found.Lost().empty()) {
     context.Hint("gpuctl reap asks what this ledger does not know whether it is in use");
   } else if (leaks || MayBill(found.unsettled)) {

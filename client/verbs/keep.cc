@@ -17,6 +17,7 @@
 #include "client/notify/tell_end.h"
 #include "client/rent/findings.h"
 #include "client/verbs/batch_text.h"
+#include "client/verbs/keep_wish.h"
 #include "client/verbs/money_verbs.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -84,7 +85,11 @@ void StartWaiting(CommandContext& context, KeepLog& log, const SignalPipe& signa
     return;
   }
   for (const nlohmann::json& one : list(*pass, "started")) {
-    const std::string entry = text(one, "entry"), result = absl::StrCat("on ", text(one, "node"));
+    const bool rented = one.contains("usd_per_hour") && one["usd_per_hour"].is_number();
+    const std::string entry = text(one, "entry"),
+                      result = absl::StrCat(
+                          "on ", text(one, "node"),
+                          rented ? absl::StrCat(", ", FormatUsd(one["usd_per_hour"]), "/h") : "");
     context.Say(absl::StrCat("start ", entry, ": ", result));
     note(log.Deed(context.NowMs(), "start", entry, result));
     done.deeds.push_back({"start", entry, result});
@@ -230,17 +235,46 @@ absl::StatusOr<int> ScheduleKeep(CommandContext& context, bool install, const st
   return kExitOk;
 }
 
+namespace {
+
+// Says what ScheduleKeep would do.
+absl::StatusOr<int> TellSchedule(CommandContext& context, bool install, const std::string& every) {
+  ASSIGN_OR_RETURN(const absl::Duration period, ParseDuration(every));
+  ASSIGN_OR_RETURN(const std::optional<KeepSchedule> now, FindKeepSchedule());
+  std::vector<std::string> lines;
+  if (install) {
+    ASSIGN_OR_RETURN(lines, DescribeInstallation(period));
+    if (now.has_value()) {
+      lines.push_back(absl::StrCat("in place of what is installed now: every ",
+                                   HumanDuration(now->every), ", ", now->where));
+    }
+  } else {
+    lines.push_back(now.has_value() ? absl::StrCat("would remove what calls gpuctl keep every ",
+                                                   HumanDuration(now->every), ": ", now->where)
+                                    : "nothing is installed, and nothing would be removed");
+  }
+  if (context.json()) {
+    context.PrintJson({{"dry_run", true}, {"installed", now.has_value()}, {"lines", lines}});
+  } else {
+    context.PrintLines(lines);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
 absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> args) {
   // A pass of every few minutes would keep all connections for ever.
   context.keeps_links = false;
   ReapFlags flags;
   bool install = false, uninstall = false, tell_status = false;
-  std::string every = "5m";
+  std::string every = "5m", forget, wish_id;
   VerbParser parser(
       context, "keep [FLAGS]",
       "Makes one pass of what is to be done while nobody watches: ends instances\n"
       "that nobody wants, as reap -y does; brings the results of runs launched with\n"
-      "-d --pull home; resumes preempted runs, if their retry says so; answers price\n"
+      "-d --pull home; does what launch --down and --pull asked for where no living\n"
+      "gpuctl shows the run; resumes preempted runs, if their retry says so; answers price\n"
       "rises by their on_price_rise; tells the ends of runs by their notify; starts\n"
       "what waits in batches.",
       "  gpuctl keep --install                every 5 minutes from now on\n"
@@ -248,17 +282,27 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
       "  gpuctl keep --dry-run\n\n"
       "Writes what it did to keep.log in the state directory. One pass at a time: a\n"
       "second one says so, and exits with 0.");
-  parser.Switch("--dry-run", flags.dry_run, "Only say what it would do");
+  parser.Switch("--dry-run", flags.dry_run, "Only say what it would do; also with --install");
   parser.Switch("--install", install, "Let this computer do it by itself, regularly");
   parser.Switch("--uninstall", uninstall, "Undo --install");
   parser.Switch("--status", tell_status, "Say what it did; exits with 1 when it is late");
   parser.Option("--every", every, "With --install: how often");
+  parser.Option("--forget", forget, "Call off what launch --down and --pull asked for this RUN");
+  parser.Option("--wish", wish_id, "Do this one").Hidden();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
-  if (install + uninstall + tell_status + flags.dry_run > 1) {
-    return UsageError("keep takes one of --install, --uninstall, --status and --dry-run",
-                      "gpuctl keep --help");
+  if (!wish_id.empty()) return DoWish(context, wish_id);
+  if (!forget.empty()) {
+    RETURN_IF_ERROR(ForgetWishes(context, forget));
+    return kExitOk;
   }
+  if (install + uninstall + tell_status > 1 || (tell_status && flags.dry_run)) {
+    return UsageError(
+        "keep takes one of --install, --uninstall and --status, and --dry-run "
+        "beside the first two",
+        "gpuctl keep --help");
+  }
+  if ((install || uninstall) && flags.dry_run) return TellSchedule(context, install, every);
   if (install || uninstall) return ScheduleKeep(context, install, every);
   flags.yes = true;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());

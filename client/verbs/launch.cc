@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/keep/keep_status.h"
 #include "client/launch/launch_flags.h"
 #include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
@@ -38,9 +39,12 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   RETURN_IF_ERROR(SetPullDirectory(flags));
-  if (flags.detach && flags.down) {
-    return UsageError("--down goes with a run that is shown, not with -d",
-                      "gpuctl down RUN ends it later");
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  flags.kept = IsKept(paths.state_dir);
+  if (flags.detach && flags.down && !flags.kept) {
+    return UsageError(
+        "after -d gpuctl keep does what --down says, and it is not installed on this computer",
+        "gpuctl keep --install, then the same command; or gpuctl down RUN later");
   }
   if (flags.keep && flags.down) {
     return UsageError("--keep holds the machine that --down gives back", "gpuctl launch --help");

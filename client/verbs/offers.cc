@@ -13,6 +13,7 @@
 #include "client/config/read_run_file.h"
 #include "client/config/resource_flags.h"
 #include "client/config/settings.h"
+#include "client/keys/ask_markets.h"
 #include "client/keys/market_access.h"
 #include "client/market/holdings.h"
 #include "client/market/offer_plan.h"
@@ -239,7 +240,8 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
   if (!spec.volume.name.empty()) {
     ASSIGN_OR_RETURN(requirements.volume, FindVolume(providers, spec.volume));
   }
-  OfferPlan plan = AskMarkets(providers, requirements, explain);
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  OfferPlan plan = AskMarkets(markets, requirements, explain, AnswerTimesPath(paths));
   const absl::Status status = CheckPlan(plan, requirements);
   if (ledger != nullptr) {
     ASSIGN_OR_RETURN(const std::vector<ExcludedPlace> bad, ledger->Excluded());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "client/follow/ask_again.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/catch_up_all.h"
+#include "client/keep/keep_status.h"
 #include "client/market/forecast.h"
 #include "client/market/holdings.h"
 #include "client/market/price_rises.h"
@@ -31,6 +33,7 @@
 #include "client/verbs/ps_money.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
+#include "client/wishes/wish_text.h"
 #include "common/base/status_macros.h"
 #include "common/job/job_layout.h"
 
@@ -213,6 +216,10 @@ class StoredRuns {
     ASSIGN_OR_RETURN(money_, ReadMoney(holdings, rows_));
     statuses_.clear();
     forecasts_.clear();
+    wishes_.clear();
+    for (KnownWish& known : KnownWishesOf(context_, "", IsKept(paths_.state_dir))) {
+      wishes_[known.wish.run_id].push_back(std::move(known));
+    }
     for (RunRow& row : rows_) {
       int64_t done_ms = 0;
       const absl::StatusOr<RunStatus> stored = StoredStatus(paths_, row, done_ms);
@@ -233,6 +240,7 @@ class StoredRuns {
     std::vector<nlohmann::ordered_json> objects;
     for (size_t i = 0; i < rows_.size(); ++i) {
       nlohmann::ordered_json& run = objects.emplace_back(RunToJson(rows_[i], statuses_[i]));
+      run["wishes"] = WishesToJson(WishesOfRow(i), rows_[i].name);
       AddForecast(forecasts_[i], money_.Of(rows_[i]) != nullptr, run);
       run = WithMoney(context_, std::move(run), money_.Of(rows_[i]), rows_[i], statuses_[i]);
     }
@@ -249,6 +257,9 @@ class StoredRuns {
     std::vector<TableRow> table = {TableHead(forecast, rented, wide_)};
     for (size_t i = 0; i < rows_.size(); ++i) {
       TableRow& cells = table.emplace_back(CellsOf(context_, rows_[i], statuses_[i], wide_));
+      if (const std::string word = WishWord(WishesOfRow(i)); !word.empty()) {
+        absl::StrAppend(&cells[1].text, ", ", word);
+      }
       if (rented) {
         const std::vector<std::string> more =
             MoneyCells(context_, money_.Of(rows_[i]), rows_[i], statuses_[i]);
@@ -276,6 +287,10 @@ class StoredRuns {
   const Money& money() const { return money_; }
 
  private:
+  std::vector<KnownWish> WishesOfRow(size_t i) const {
+    const auto found = wishes_.find(rows_[i].run_id);
+    return found == wishes_.end() ? std::vector<KnownWish>() : found->second;
+  }
   // A run that a limit stops before its last step is in red.
   Cell ForecastCell(size_t i) const {
     const std::optional<Forecast>& forecast = forecasts_[i];
@@ -292,7 +307,8 @@ class StoredRuns {
   std::vector<RunRow> rows_;
   std::vector<RunStatus> statuses_;
   std::vector<std::optional<Forecast>> forecasts_;
-  std::set<std::string> told_unreadable_;  // their ids
+  std::map<std::string, std::vector<KnownWish>> wishes_;  // by run id
+  std::set<std::string> told_unreadable_;                 // their ids
   Money money_;
 };
 

@@ -86,7 +86,8 @@ absl::StatusOr<std::map<std::string, EntryView>> OpenEntries(RunStore& runs, Bat
 }
 
 // Returns what a pass did, as JSON: entries that waited before and do not any more.
-absl::StatusOr<nlohmann::ordered_json> PassJson(RunStore& runs, BatchStore& batches,
+absl::StatusOr<nlohmann::ordered_json> PassJson(Holdings& holdings, RunStore& runs,
+                                                BatchStore& batches,
                                                 const std::map<std::string, EntryView>& before) {
   nlohmann::ordered_json started = nlohmann::ordered_json::array(),
                          failed = nlohmann::ordered_json::array();
@@ -99,7 +100,11 @@ absl::StatusOr<nlohmann::ordered_json> PassJson(RunStore& runs, BatchStore& batc
         ViewOf(*std::move(entry), run.ok() ? std::optional<RunRow>(*run) : std::nullopt);
     if (now.entry.state == EntryState::kStarted && now.run.has_value()) {
       if (started.size() < kMostTold) {
-        started.push_back({{"entry", now.entry.name}, {"node", now.run->target.name}});
+        const absl::StatusOr<std::optional<Lease>> lease = holdings.LeaseOf(now.run->run_id);
+        nlohmann::ordered_json price;
+        if (lease.ok() && lease->has_value()) price = (*lease)->usd_per_hour();
+        started.push_back(
+            {{"entry", now.entry.name}, {"node", now.run->target.name}, {"usd_per_hour", price}});
       }
     } else if (now.over() && failed.size() < kMostTold) {
       failed.push_back({{"entry", now.entry.name}, {"why", now.why}});
@@ -229,7 +234,8 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
         StartEntries(context, holdings, *runs, *batches, absl::Seconds(flags.patience_s)));
   }
   if (flags.pass) {
-    ASSIGN_OR_RETURN(const nlohmann::ordered_json json, PassJson(*runs, *batches, before));
+    ASSIGN_OR_RETURN(const nlohmann::ordered_json json,
+                     PassJson(holdings, *runs, *batches, before));
     context.PrintJson(json);
   } else {
     ASSIGN_OR_RETURN(std::vector<BatchView> views, FindViews(*runs, *batches, flags));

@@ -243,8 +243,8 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
   TellFindings(context, store, report.last);
   TellLost(context, report.last);
   for (const Lease& lease : report.last.unsettled) {
-    context.Say(absl::StrCat(lease.label, " at ", lease.provider,
-                             " is not settled yet: reap again in two minutes"));
+    context.Say(
+        absl::StrCat(DescribeUnsettled(lease, context.NowMs()), "; reap again in two minutes"));
   }
   // keep prints one document for the whole pass.
   if (context.json() && !flags.reaped) PrintJson(context, report, false, context.NowMs());

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/follow/catch_up.h"
+#include "client/keep/keep_status.h"
 #include "client/launch/launch_flags.h"
 #include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
@@ -80,6 +81,8 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   if (!go_on) return kExitOk;
   RETURN_IF_ERROR(SetPullDirectory(flags));
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  flags.kept = IsKept(paths.state_dir);
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
   RETURN_IF_ERROR(CheckIsOver(context, *store, row));
@@ -95,6 +98,11 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
       context.PrintLines(PlanText(resume.plan, ColumnsFor(context, STDOUT_FILENO)));
     }
     return kExitOk;
+  }
+  // Whoever is asked sees it in the plan.
+  if (const std::string results = ResultsText(resume.plan);
+      !results.empty() && (flags.yes || !resume.plan.rents)) {
+    context.Note(results);
   }
   return LaunchRun(context, holdings, *store, std::move(flags), std::move(resume.plan),
                    std::move(resume.resuming));

@@ -12,6 +12,7 @@
 #include "client/verbs/remove_runs.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
+#include "client/wishes/held_wish.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/files/file_lock.h"
@@ -109,6 +110,7 @@ absl::Status Forget(CommandContext& context, RunStore& store, const RunRemoval& 
         absl::FailedPreconditionError(absl::StrCat("forget ", row.name, ": it has not ended")),
         absl::StrCat("gpuctl attach ", row.name, " finds out how it ended"));
   }
+  RETURN_IF_ERROR(DropWishesOf(context, row.run_id));
   RETURN_IF_ERROR(store.Delete(row.run_id));
   return RemoveTree(paths.MirrorDir(row.run_id));
 }

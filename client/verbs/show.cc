@@ -21,6 +21,7 @@
 #include "client/verbs/run_record.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
+#include "client/wishes/wish_text.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -173,6 +174,11 @@ std::vector<std::string> PackagesOf(const RunRow& row) {
   return absl::StrSplit(row.packages, '\n', absl::SkipEmpty());
 }
 
+std::vector<KnownWish> WishesHere(CommandContext& context, const RunRow& row) {
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  return KnownWishesOf(context, row.run_id, paths.ok() && IsKept(paths->state_dir));
+}
+
 void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record) {
   const RunRow& row = record.row;
   Page page;
@@ -206,6 +212,10 @@ void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record
   AddLimits(record, page);
   AddSpec(record, page);
   AddProgress(record, page);
+  for (const auto& [wish, doer] : WishesHere(context, row)) {
+    page.Add(wish.down ? "at its end" : "meanwhile",
+             absl::StrCat(DescribeWish(wish, row.name), "; ", DescribeDoer(doer, row.name)));
+  }
   if (const auto packages = PackagesOf(row); !packages.empty()) {
     page.Add("packages", absl::StrCat(packages.size(), " of Python are recorded; gpuctl show ",
                                       row.name, " --packages prints them"));
@@ -271,6 +281,7 @@ Json RecordToJson(CommandContext& context, const RunRecord& record) {
   run["content"] = text(record.content);
   run["git"] = SourceToJson(record.source);
   run["spec"] = SpecToJson(record);
+  run["wishes"] = WishesToJson(WishesHere(context, row), row.name);
   run["packages"] = row.packages.empty() ? Json() : Json(PackagesOf(row));
   run["gpus"] = GpusToJson(record);
   run["checkpoint_step"] = record.checkpoint_step < 0 ? Json() : Json(record.checkpoint_step);

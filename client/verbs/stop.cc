@@ -2,6 +2,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,7 +81,9 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
   if (unstarted == 0 || !references.empty()) {
     ASSIGN_OR_RETURN(rows, FindRuns(context, *store, references));
   }
+  std::set<std::string> stopped;  // run ids
   for (RunRow& row : rows) {
+    stopped.insert(row.run_id);
     RETURN_IF_ERROR(StopRun(context, *store, row, !no_wait));
     RETURN_IF_ERROR(GiveUpIfTakenAway(paths.MirrorDir(row.run_id), row));
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
@@ -92,6 +95,7 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
       TellWhatIsLeft(context, holdings, *store, row);
     }
   }
+  TellOfSchedules(context, stopped);
   if (!context.json()) return kExitOk;
   if (entries.empty() || context.format == OutputFormat::kJsonLines) {
     objects.insert(objects.end(), entries.begin(), entries.end());

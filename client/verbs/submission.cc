@@ -211,6 +211,8 @@ absl::Status Submission::AddSource(const std::string& file) {
   const NodeTarget* const machine = on_.has_value() ? &on_->target : nullptr;
   ASSIGN_OR_RETURN(source.plan, PlanLaunch(context_, holdings_, flags, std::move(spec), machine,
                                            nullptr, std::move(settings)));
+  // What is lost with the machine is told as for a rented one.
+  if (on_.has_value()) source.plan.joined = on_->lease;
   ASSIGN_OR_RETURN(source.record, ParseLaunchRecord(source.plan.row.launch_json));
   // What was typed for all is a limit of the batch, which a later submit may change.
   if (!flags.resources.max_price.empty()) source.record.spec.max_price_usd_per_hour.reset();

@@ -313,7 +313,10 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
   RETURN_IF_ERROR(stored);
   RETURN_IF_ERROR(PrintSubmitted(context, *runs, *batches, name, again));
   RETURN_IF_ERROR(TellOfSecrets(context, submission.first().plan.spec));
+  ASSIGN_OR_RETURN(const Batch batch, batches->Get(name));
+  RentalNews rentals(context, holdings, *batches, batch);
   const absl::Status passed = MakePass(kPatience).status();
+  rentals.Tell();
   if (!passed.ok()) context.Say(absl::StrCat("nothing could be started: ", passed.message()));
   if (!context.json()) RETURN_IF_ERROR(TellOfBatch(context, *runs, *batches, name));
   if (again) return kExitOk;

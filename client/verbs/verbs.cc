@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/base/exit_codes.h"
+#include "client/base/left_thread.h"
 #include "client/base/other_tools.h"
 #include "client/base/simulated_clock.h"
 #include "client/base/suggest.h"
@@ -207,13 +208,10 @@ VerbText DescribeVerb(CommandContext& context, const std::string& name) {
   return text;
 }
 
-int RunCommandLine(int argc, char** argv) {
-  // A write to a reader that is gone, or past a limit of size, returns an error instead.
-  signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);
-  CommandContext context(CommandClock());
-  const absl::StatusOr<int> code =
-      DispatchOrExplain(context, std::vector<std::string>(argv + 1, argv + std::max(argc, 1)));
+namespace {
+
+int RunToExitCode(CommandContext& context, const std::vector<std::string>& arguments) {
+  const absl::StatusOr<int> code = DispatchOrExplain(context, arguments);
   if (code.ok()) {
     const absl::Status output = OutputStatus();
     if (output.ok()) return *code;
@@ -229,6 +227,19 @@ int RunCommandLine(int argc, char** argv) {
     context.PrintError(code.status());
   }
   return ExitCodeOf(code.status());
+}
+
+}  // namespace
+
+int RunCommandLine(int argc, char** argv) {
+  // A write to a reader that is gone, or past a limit of size, returns an error instead.
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+  CommandContext context(CommandClock());
+  const int code =
+      RunToExitCode(context, std::vector<std::string>(argv + 1, argv + std::max(argc, 1)));
+  if (LeavableThreadsRun()) ExitAtOnce(context, code);
+  return code;
 }
 
 }  // namespace gpuctl

@@ -89,10 +89,13 @@ constexpr absl::Duration kBatchPassEvery = absl::Seconds(1);
 absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const std::string& name,
                                  absl::Duration timeout) {
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
-  RETURN_IF_ERROR(batches->Get(name).status());
   const absl::Duration begin = context.clock.SinceBoot();
   std::string told;
+  ASSIGN_OR_RETURN(const Batch batch, batches->Get(name));
+  Holdings holdings(context);
+  RentalNews rentals(context, holdings, *batches, batch);
   while (true) {
+    rentals.Tell();
     ASSIGN_OR_RETURN(std::vector<BatchView> views,
                      ReadBatches(runs, *batches, {name}, /*open_only=*/false));
     if (views.empty()) return absl::NotFoundError(absl::StrCat("batch ", name, " is gone"));
@@ -104,12 +107,12 @@ absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const 
     }
     if (view.over()) {
       TellOfGivingUp(context, view);
-      Holdings holdings(context);
       ASSIGN_OR_RETURN(const BatchMoney money,
                        MoneyOfBatch(context, holdings, *batches, view.batch));
-      if (context.json()) context.PrintJsonList("batches", {BatchToJson(view, money)});
-      context.Hint(absl::StrCat("gpuctl queue ", name, " --results compares its runs",
-                                view.batch.rents ? "; gpuctl instances lists what bills" : ""));
+      nlohmann::ordered_json json = BatchToJson(view, money);
+      context.Hint(absl::StrCat("gpuctl queue ", name, " --results compares its runs"));
+      json["bills"] = TellWhatBatchBills(context, holdings, runs, *batches, view.batch);
+      if (context.json()) context.PrintJsonList("batches", {json});
       for (const EntryView& entry : view.entries) {
         if (entry.phase == EntryPhase::kDone) continue;
         const bool has_code = entry.run.has_value() && entry.run->end.has_value();

@@ -264,7 +264,7 @@ class MarketJudge {
     // It was rented during the listing or shortly before, so the list and the look-up may not know
     // it yet.
     ASSIGN_OR_RETURN(const bool outlasted, HasOutlastedLag(lease));
-    if (!outlasted) {
+    if (!outlasted && !(absl::IsNotFound(there.status()) && MustHaveEnded(lease))) {
       result_.unsettled.push_back(std::move(lease));
       return absl::OkStatus();
     }
@@ -279,6 +279,14 @@ class MarketJudge {
     if (asked) return absl::OkStatus();
     ASSIGN_OR_RETURN(result_.ended_outside.emplace_back(), ledger_.Get(lease_id));
     return absl::OkStatus();
+  }
+
+  // True for a machine that its market knew, and whose own idle limit has passed since the rent: it
+  // ends itself then. Where it bills after all, a later listing brings it back.
+  bool MustHaveEnded(const Lease& lease) const {
+    return !clock_is_wrong_ && lease.state == LeaseState::kRented && lease.claimed_ms > 0 &&
+           provider_.traits().self_release() && lease.limits.idle_s > 0 &&
+           listed_ms_ - std::max(lease.rented_ms, lease.claimed_ms) > lease.limits.idle_s * 1000;
   }
 
   // True when the lists know everything that was rented when this lease was. Where the clock went

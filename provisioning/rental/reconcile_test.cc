@@ -237,6 +237,20 @@ TEST_F(ReconcileTest, ALeaseWhoseMachineIsGoneIsClosedThoughTheClockWentBack) {
   EXPECT_EQ(Leases()[0].state, LeaseState::kReleased);
 }
 
+TEST_F(ReconcileTest, AMachineWhoseOwnIdleLimitIsOverIsGoneWhenItsMarketSaysSo) {
+  const Lease lease = RentAndClaim();
+  LeaseLimits limits = lease.limits;
+  limits.idle_s = 10;
+  ASSERT_OK(ledger_->UsedBy(lease.lease_id, "r-2", "two", limits));
+  ASSERT_OK(market_.Terminate(lease.instance_id));
+  clock_.Advance(absl::Seconds(9));
+  EXPECT_THAT(ReconcileNow().unsettled, SizeIs(1)) << "its list may lag behind";
+  clock_.Advance(absl::Seconds(2));
+  const Reconciliation result = ReconcileNow();
+  EXPECT_THAT(result.unsettled, IsEmpty());
+  EXPECT_THAT(result.ended_outside, SizeIs(1));
+}
+
 TEST_F(ReconcileTest, ListingsThatFailDoNotSettleAnIntent) {
   market_.creates = {BillingMarket::Create::kLostAndNot};
   ASSERT_FALSE(RentOne().ok());

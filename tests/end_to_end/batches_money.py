@@ -120,6 +120,52 @@ def test_queue_says_what_it_rents(w):
     w.run("down", "--all", "-y", "--force")
 
 
+def test_each_machine_is_told_once_with_its_price(w):
+    """By submit, and by wait for what is rented later; the passes are processes of their own."""
+    told = re.compile(rb"renting RTX-4090 at vast for (\S+), \$0\.\d\d/h")
+    said = w.run("submit", "-y", "--name", "now", *ONE, *job(w, "now.ran", "0.1")).stderr
+    assert told.findall(said) == [b"now-1"], said
+    w.run("down", "--all", "-y", "--force")
+    w.run("submit", "--name", "gate", "--provider", "local", *gated(w, "gate.ran", "gate.go"))
+    w.run("submit", "-y", "--name", "later", "--after", "gate", *ONE, *job(w, "later.ran", "0.1"))
+    waiting = w.start("wait", "--batch", "later", "--timeout", "3m")
+    open_gate(w, "gate.go")
+    err = w.finish(waiting)[1]
+    assert told.findall(err) == [b"later-1"], err
+    out = w.run("wait", "--batch", "later", "--json").stdout
+    # It says what bills on, and the command that ends it.
+    (bill,) = json.loads(out)["batches"][0]["bills"]
+    (book,) = w.alive()
+    assert bill["node"] == "vast/%s" % book["id"] and bill["usd_per_hour"] > 0, bill
+    assert b"vast/%s bills on, $0." % book["id"].encode() in err, err
+    assert b"HINT: gpuctl down --batch later ends it now" in err, err
+    w.run("down", "--batch", "later", "-y", "--force")
+    assert w.alive() == []
+    done = w.run("wait", "--batch", "later", "--json")
+    assert json.loads(done.stdout)["batches"][0]["bills"] == [], done
+
+
+def test_down_of_a_batch_leaves_what_others_use(w):
+    w.run("submit", "-y", "--name", "mine", *EIGHT, "--gpus", "2", "--sweep", "v=1,2",
+          "--no-workdir", "--", "sleep", "3600")
+    def both():
+        names = [run["name"] for run in w.json("ps")["runs"] if run["status"] == "running"]
+        return {"mine-1", "mine-2"} <= set(names)
+    eventually(both, "both run")
+    w.run("launch", "-d", "--no-workdir", "--name", "other", "--on", "mine-1", "--gpus", "1", "--",
+          "sleep", "3600")
+    refused = w.run("down", "mine", "-y", code=2)
+    assert b"gpuctl down --batch mine ends its runs and machines" in refused.stderr, refused
+    done = w.run("down", "--batch", "mine", "-y", "--force", code=1)
+    assert done.stderr.count(b" stays: other-1 uses it now") == 1, done
+    assert len(w.alive()) == 1
+    w.run("stop", "other-1")
+    w.run("down", "--batch", "mine", "-y", "--force")
+    assert w.alive() == []
+    w.run("down", "--batch", "nope", "-y", code=2)
+    w.run("down", "--batch", "mine", "--all", "-y", code=2)
+
+
 def test_the_plan_of_a_batch(w):
     sweep = ["--sweep", "v=" + ",".join(values(10))]
     args = ["--name", "plan", *EIGHT, "--gpus", "2", "--max-failures", "3", *sweep, "--no-workdir",

@@ -17,7 +17,8 @@ import time
 import urllib.parse
 
 import json_check
-from runs import DEADLINE_S, Terminal, is_locked, lock_of, cmdline, open_gate, run_tests, wait_until
+from runs import (DEADLINE_S, Patience, Terminal, cmdline, is_locked, lock_of, open_gate, run_tests,
+                  wait_until)
 
 STEP = "echo '{\"type\":\"step\",\"step\":%d,\"total_steps\":9,\"loss\":%s,\"lr\":0.001,\"tokens_per_s\":1000}' > $GPUCTL_METRICS; "
 
@@ -63,10 +64,10 @@ class Events:
                 self.last_id = int(value)
 
     def until(self, wanted, check=lambda data: True):
-        end = time.monotonic() + DEADLINE_S
+        patience = Patience()
         seen = []
         while True:
-            assert time.monotonic() < end, "no %s that fits in %s" % (wanted, seen[-20:])
+            assert patience.lasts(), "no %s that fits in %s" % (wanted, seen[-20:])
             event = self.next()
             assert event is not None, "the stream ended before %s: %s" % (wanted, seen[-20:])
             seen.append(event)
@@ -384,7 +385,7 @@ def test_it_ends_at_once_with_pages_open(l):
         silent = [socket.create_connection(("127.0.0.1", board.port)) for _ in range(2)]
         silent[0].sendall(b"GET / HT")
         took = board.end(number)
-        assert took < 1.5, took
+        assert took < 4, took
         for each in events:
             while each.next() is not None:
                 pass

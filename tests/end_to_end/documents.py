@@ -141,7 +141,7 @@ def follow(w, line, machine):
     if words[0] == "login":
         w.run(*words, stdin=KEYS[words[1]].encode() + b"\n")
     elif words[0] == "down":
-        answer_yes(w, words, b"Results that were not pulled are lost")
+        answer_yes(w, words, b"[y/N]")
     elif words[0] == "launch" and "--gpu" in words and "-y" not in words and "--dry-run" not in words \
             and "--host" not in words:
         answer_yes(w, words, b"Rent it?")

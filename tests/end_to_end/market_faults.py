@@ -190,6 +190,27 @@ def test_every_page_of_a_list_is_read(w):
         w.sim.call("runpod", "DELETE", "/v2/pods/" + pod)
 
 
+def test_a_market_that_hangs_holds_nobody_up(w):
+    w.env.pop("GPUCTL_MARKET_PATIENCE")
+    all_three = w.json("offers", "--gpu", "H100")
+    assert {m["provider"]: m["error"] for m in all_three["providers"]} == dict.fromkeys(SERVICES)
+    for market in SERVICES:
+        w.sim.fault(market, "offers", "hang", times=-1)
+        begin = time.monotonic()
+        done = w.run("offers", "--gpu", "H100")
+        took = time.monotonic() - begin
+        # Its request itself would have 30 seconds.
+        assert took < 15, took
+        want = b"no offers from %s: it did not answer in " % market.encode()
+        assert want in done.stderr and b"H100" in done.stdout, done
+        shown = w.json("offers", "--gpu", "H100")
+        errors = {m["provider"]: m["error"]["code"] for m in shown["providers"] if m["error"]}
+        assert errors == {market: "DEADLINE_EXCEEDED"}, shown
+        dry = w.run("launch", "--dry-run", "--gpu", "H100", "--no-workdir", "--", "true")
+        assert market.encode() + b": it did not answer in " in dry.stdout + dry.stderr, dry
+        w.sim.clear_faults()
+
+
 def test_traffic_before_the_agent_ran(w):
     """The image's, which only the market has counted."""
     w.rent("-d", "--name", "image-1", "--cost", "3", *VAST, "--", "sleep", "100000")

@@ -177,7 +177,7 @@ def test_websockets_and_streams_through_forward(l):
                     begin = time.monotonic()
                     one.send(b"%d" % number)
                     assert one.receive() == b"%d" % number
-                    assert time.monotonic() - begin < 2
+                    assert time.monotonic() - begin < 5
                 # Quiet for a moment, and then there again.
                 time.sleep(2)
                 two.send(b"still here")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from runs import DEADLINE_S, Terminal, held_job, open_gate, run_tests
+from runs import DEADLINE_S, Patience, Terminal, held_job, open_gate, run_tests
 from sync import read_bytes, write
 
 
@@ -213,15 +213,15 @@ def test_a_python_that_hangs_ends_with_the_question(l):
           "mkdir -p .venv/bin; printf '#!/bin/sh\\necho $$ > %s\\nexec sleep 600\\n' "
           "> .venv/bin/python; chmod +x .venv/bin/python" % pid)
     asking = l.start("show", "hanging", "--packages")
-    end = time.monotonic() + DEADLINE_S
+    patience = Patience()
     while not os.path.exists(pid) or not read_bytes(pid):
-        assert time.monotonic() < end and asking.poll() is None, asking.communicate()
+        assert patience.lasts() and asking.poll() is None, asking.communicate()
         time.sleep(0.02)
     asking.kill()
     asking.communicate()
     hanging = int(read_bytes(pid))
     while os.path.exists("/proc/%d" % hanging):
-        assert time.monotonic() < end, "it lives on"
+        assert patience.lasts(), "it lives on"
         time.sleep(0.02)
 
 
@@ -295,9 +295,9 @@ def test_ctrl_c_while_git_is_asked_starts_nothing(l):
     process = subprocess.Popen([l.gpuctl, "launch", "--workdir", root, "--", "true"], cwd=l.work,
                                env={**l.env, "PATH": tools + ":" + l.env["PATH"]},
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    end = time.monotonic() + DEADLINE_S
+    patience = Patience()
     while not os.path.exists(asked):
-        assert time.monotonic() < end and process.poll() is None
+        assert patience.lasts() and process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=DEADLINE_S)

@@ -317,9 +317,17 @@ def test_a_machine_that_ended_itself_is_no_alarm(w):
     w.rent("--provider", "vast", *GPU, "--name", "short", "--idle", "2s", "--", "true")
     eventually(lambda: w.alive() == [], "it has ended itself")
     done = w.run("instances", code=None)
-    assert b"is not listed any more: it has probably ended itself (its idle limit, 2s)" in \
-        done.stderr, done
+    # Its market does not know it any more, and its own limit is over: that is no question.
+    assert b"ended by itself or by somebody else's hand" in done.stderr, done
     assert b"it bills" not in done.stderr and b"gpuctl reap" not in done.stderr, done
+    w.rent("--provider", "vast", *GPU, "--name", "short", "--idle", "2s", "--", "true")
+    eventually(lambda: w.alive() == [], "it has ended itself")
+    (ended,) = w.json("instances")["ended"]
+    assert ended["lease_state"] == "released" and w.json("instances")["ended"] == [], ended
+    w.rent("--provider", "vast", *GPU, "--name", "short", "--idle", "2s", "--", "true")
+    eventually(lambda: w.alive() == [], "it has ended itself")
+    done = w.run("reap", "-y", "--no-wait")
+    assert b"reap again" not in done.stderr, done
 
 
 def test_an_idle_machine_says_when_it_ends_itself(w):
@@ -327,7 +335,10 @@ def test_an_idle_machine_says_when_it_ends_itself(w):
            "--", "sleep", "3600")
     said = w.run("instances")
     assert b"idle" not in said.stdout and b"ends itself" not in w.run("ps").stderr, said
+    assert w.json("instances")["instances"][0]["idle"] is None
     w.run("stop", "busy-1")
+    idle = w.json("instances")["instances"][0]["idle"]
+    assert idle["since"] < idle["ends"] < idle["ends_at_latest"], idle
     assert re.search(rb"ours: idle, ends in (19m|20m).* to (39m|40m)", w.run("instances").stdout)
     assert re.search(rb"bills on, .*it ends itself in (19m|20m).* once its results are home, else "
                      rb"in (39m|40m).*; gpuctl down busy-1 ends it now", w.run("ps").stderr)
@@ -901,6 +912,48 @@ def test_down_at_the_end(w):
     w.run("pull", "blocked-1")
     w.run("down", "-y", "blocked-1")
     assert w.alive() == []
+
+
+def test_down_asks_once_for_all_machines(w):
+    w.rent("--name", "home-1", *GPU, "--", "true")
+    w.rent("--fresh", "--name", "lost-1", "--artifacts", "*.txt", *GPU, "--", "bash", "-c",
+           "echo x > a.txt")
+    refused = w.run("down", "--all", code=2)
+    assert b"there is nobody to ask" in refused.stderr and len(w.alive()) == 2, refused
+    for answer, code, left in ((b"n\n", 1, 2), (b"y\n", 0, 0)):
+        terminal = Terminal(w, "down", "--all")
+        terminal.until(b"End all 2 machines? [y/N]")
+        terminal.type(answer)
+        assert terminal.finish() == code and len(w.alive()) == left, terminal.text
+        text = b" ".join(terminal.text.split())
+        assert text.count(b"[y/N]") == 1, text
+        assert b"of home-1. Its results are at home." in text, text
+        assert b"of lost-1. Not at home, and lost then: lost-1: 1 file" in text, text
+    # Of one machine, too.
+    w.rent("--name", "alone-1", *GPU, "--", "true")
+    terminal = Terminal(w, "down", "alone-1")
+    terminal.until(b"[y/N]")
+    text = b" ".join(terminal.text.split())
+    assert b"of alone-1? Its results are at home. [y/N]" in text, text
+    terminal.type(b"y\n")
+    assert terminal.finish() == 0 and w.alive() == [], terminal.text
+
+
+def test_warnings_come_before_the_question(w):
+    w.rent("--name", "first-1", *GPU, "--artifacts", "*.txt", "--", "bash", "-c", "echo x > a.txt")
+    terminal = Terminal(w, "launch", "--no-workdir", "--down", "--name", "late-1", *GPU, "--", "true")
+    terminal.until(b"Use it? [y/N]")
+    text = b" ".join(terminal.text.split())
+    assert b"--down will leave vast/" in text and b"home: first-1" in text, text
+    terminal.type(b"n\n")
+    terminal.finish()
+    unnamed = b"results   none are named: files that the job makes are lost with the machine"
+    w.rent("--name", "bare-1", *GPU, "--", "bash", "-c", "exit 3", code=3)
+    done = w.run("resume", "bare-1", "--anew", "-y", code=3)
+    assert unnamed in done.stderr, done
+    done = w.run("submit", "--name", "joins", "--on", "bare-1", "--no-workdir", "--", "true")
+    assert unnamed in done.stderr, done
+    w.run("down", "--all", "-y", "--force")
 
 
 def test_down_leaves_a_machine_with_results_of_others(w):

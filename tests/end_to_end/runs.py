@@ -32,6 +32,23 @@ import json_check  # noqa: F401, from now on every JSON output is held to docs/s
 DEADLINE_S = 60
 
 
+class Patience:
+    """The time that a test waits for a condition, at which it looks again and again.
+
+    A machine that stood still between two looks, paused or busy with others, does not use it up.
+    """
+
+    def __init__(self, seconds=DEADLINE_S):
+        self.left = seconds
+        self.looked = time.monotonic()
+
+    def lasts(self):
+        now = time.monotonic()
+        self.left -= min(now - self.looked, 1)
+        self.looked = now
+        return self.left > 0
+
+
 def processes_with(*marks):
     """Returns the processes that have one of `marks`, bytes, in their arguments or environment, with
     the beginning of what was found."""
@@ -49,9 +66,9 @@ def processes_with(*marks):
 
 def end_processes(*marks):
     """Kills processes_with(marks) until there are none: a guard starts a server while we look."""
-    end = time.monotonic() + DEADLINE_S
+    patience = Patience()
     quiet = 0  # a process that is being started shows neither arguments nor environment
-    while quiet < 2 and time.monotonic() < end:
+    while quiet < 2 and patience.lasts():
         found = processes_with(*marks)
         quiet = 0 if found else quiet + 1
         for pid in found:
@@ -135,16 +152,16 @@ class Terminal:
         return bool(data)
 
     def until(self, wanted):
-        end = time.monotonic() + DEADLINE_S
+        patience = Patience()
         while wanted not in self.text:
-            assert time.monotonic() < end, "no %r in %r" % (wanted, self.text[-3000:])
+            assert patience.lasts(), "no %r in %r" % (wanted, self.text[-3000:])
             assert self.read_some(), "ended without %r: %r" % (wanted, self.text[-3000:])
 
     def until_or_end(self, wanted):
         """Returns whether it came before the command's end."""
-        end = time.monotonic() + DEADLINE_S
+        patience = Patience()
         while wanted not in self.text:
-            assert time.monotonic() < end, "no %r in %r" % (wanted, self.text[-3000:])
+            assert patience.lasts(), "no %r in %r" % (wanted, self.text[-3000:])
             if not self.read_some():
                 break
         return wanted in self.text
@@ -153,18 +170,18 @@ class Terminal:
         os.write(self.fd, data)
 
     def finish(self):
-        end = time.monotonic() + DEADLINE_S
+        patience = Patience()
         while self.read_some():
-            assert time.monotonic() < end, "does not end: %r" % self.text[-3000:]
+            assert patience.lasts(), "does not end: %r" % self.text[-3000:]
         _, status = os.waitpid(self.pid, 0)
         os.close(self.fd)
         return os.waitstatus_to_exitcode(status)
 
 
 def wait_for_file(path):
-    end = time.monotonic() + DEADLINE_S
+    patience = Patience()
     while not os.path.exists(path):
-        assert time.monotonic() < end, path
+        assert patience.lasts(), path
         select.select([], [], [], 0.02)
 
 
@@ -196,14 +213,14 @@ def held_job(laptop, name, *extra):
 def open_gate(gate, text="now"):
     """Lets a job go on. A job that waits at one gate twice holds it open (`exec 3<> GATE`): its
     second `read` would else meet the end of the first word's writer."""
-    end = time.monotonic() + DEADLINE_S
+    patience = Patience()
     while True:
         try:
             file = os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
             break
         except OSError as error:
             # ENXIO: no reader. One that ended already will never come.
-            assert error.errno == errno.ENXIO and time.monotonic() < end, \
+            assert error.errno == errno.ENXIO and patience.lasts(), \
                 "no job waits at %s: %s" % (gate, error)
             time.sleep(0.01)
     os.write(file, (text + "\n").encode())
@@ -733,9 +750,10 @@ PUBLISH = """publish() {
 
 
 def wait_until(condition, what):
-    end = time.monotonic() + DEADLINE_S
+    """`what` is missing when it never becomes true: a text, or a function that returns what there is."""
+    patience = Patience()
     while not condition():
-        assert time.monotonic() < end, what
+        assert patience.lasts(), what() if callable(what) else what
         select.select([], [], [], 0.02)
 
 
@@ -867,13 +885,13 @@ def ssh_server(l, *options):
              "-o", "AuthorizedKeysFile=" + os.path.join(folder, "user.pub"),
              *options],
             stderr=subprocess.DEVNULL)
-        end = time.monotonic() + DEADLINE_S
+        patience = Patience()
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()
                 return server
             except OSError:
-                assert time.monotonic() < end, "sshd does not listen"
+                assert patience.lasts(), "sshd does not listen"
                 select.select([], [], [], 0.02)
 
     servers = [serve("host")]
@@ -1098,7 +1116,7 @@ def test_a_suspended_wait_lets_others_go_on(l):
 def freeze_outside_a_write(l, pid):
     """Stops the process while it does not hold the lock of the list of runs, which nobody could take
     from it."""
-    end = time.monotonic() + DEADLINE_S
+    patience = Patience()
     while True:
         os.kill(pid, signal.SIGSTOP)
         with contextlib.closing(sqlite3.connect(l.env["GPUCTL_STATE_DIR"] + "/state.db",
@@ -1108,7 +1126,7 @@ def freeze_outside_a_write(l, pid):
                 store.rollback()
                 return
             except sqlite3.OperationalError as error:
-                assert time.monotonic() < end, error
+                assert patience.lasts(), error
         os.kill(pid, signal.SIGCONT)
         time.sleep(0.05)
 

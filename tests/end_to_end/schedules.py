@@ -57,6 +57,23 @@ def passes(l, name, done):
     wait_until(enough, "%d are done" % done)
 
 
+def test_the_end_of_a_run_is_not_the_end_of_its_schedule(l):
+    begin(l)
+    open(os.path.join(l.dir, "hold"), "w", encoding="utf-8").close()
+    l.run("submit", "--name", "nightly", "--every", "0 3 * * *", "--overlap", *job(l))
+    at(l, DAY)
+    def runs():
+        l.run("keep", code=None)
+        return batch(l, "nightly")["running"] == 1
+    wait_until(runs, "one runs")
+    for verb in (["stop", "nightly-1"], ["down", "-y", "nightly-1"]):
+        said = l.run(*verb).stderr
+        assert said.count(b"the schedule nightly goes on: its next run starts 2027-01-13 03:00") == 1, said
+        assert b"HINT: gpuctl cancel nightly ends the schedule" in said, said
+    l.run("cancel", "nightly")
+    assert b"goes on" not in l.run("down", "-y", "nightly-1").stderr
+
+
 def test_each_time_starts_one_run(l):
     begin(l)
     submitted = l.run("submit", "--name", "nightly", "--every", "0 3 * * *", *job(l))

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from runs import Laptop, cmdline, end_processes, wait_until
+from runs import Laptop, Patience, cmdline, end_processes, wait_until
 from slots import give_gpus, uuid
 
 GPUS = 8
@@ -138,11 +138,11 @@ def kill_all(l, launches):
 def drive(l, count, rng):
     """Launches until `count` jobs are accepted, kills meanwhile, and returns when all are over."""
     launches, cost, kills = Launches(l, rng), Cost(), {}
-    end = time.monotonic() + DEADLINE_S
+    patience = Patience(DEADLINE_S)
     next_kill = time.monotonic() + 3
     most_waiting, killed_all = 0, False
     while True:
-        assert time.monotonic() < end, {name: lines for name, lines in lifecycles(l).items()
+        assert patience.lasts(), {name: lines for name, lines in lifecycles(l).items()
                                         if last_state(lines) != "exited"}
         launches.reap()
         jobs = lifecycles(l)

@@ -17,7 +17,7 @@ import subprocess
 import threading
 import time
 
-from runs import DEADLINE_S, open_gate, run_tests
+from runs import DEADLINE_S, Patience, open_gate, run_tests
 
 
 def write(path, content):
@@ -36,9 +36,9 @@ def read(path):
 
 
 def eventually(condition, what):
-    end = time.monotonic() + DEADLINE_S
+    patience = Patience()
     while not condition():
-        assert time.monotonic() < end, "never happened: " + what
+        assert patience.lasts(), "never happened: " + what
         select.select([], [], [], 0.002)
 
 

@@ -20,7 +20,7 @@ import threading
 import time
 
 from held_proxy import HeldProxy
-from runs import DEADLINE_S, is_locked, processes_with, run_tests, ssh_server
+from runs import DEADLINE_S, Patience, is_locked, processes_with, run_tests, ssh_server
 from sync import eventually, read, read_bytes, work_of
 
 SEED = int(os.environ.get("GPUCTL_TEST_SEED", "1"))
@@ -58,12 +58,12 @@ def environ(pid):
 
 def a_link(l):
     """Waits until there is exactly one, and returns its description."""
-    end = time.monotonic() + DEADLINE_S
+    patience = Patience()
     while True:
         found = links(l)
         if len(found) == 1 and found[0]["answers"]:
             return found[0]
-        assert time.monotonic() < end, found
+        assert patience.lasts(), found
         time.sleep(0.02)
 
 
@@ -83,9 +83,9 @@ def machine(l, name, *options, warm="10m"):
             l.run("debug", "links", "--close", code=None)
             l.run("down", name, "-y", code=None, GPUCTL_WARM_LINK="off")
             l.env["GPUCTL_WARM_LINK"] = "off"
-    end = time.monotonic() + DEADLINE_S
+    patience = Patience()
     while holders(l):
-        assert time.monotonic() < end, "a holder stays: %s" % holders(l)
+        assert patience.lasts(), "a holder stays: %s" % holders(l)
         time.sleep(0.05)
 
 

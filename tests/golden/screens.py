@@ -6,6 +6,7 @@
 The screens are compared with tests/golden/screens. GPUCTL_UPDATE_GOLDEN=1 rewrites those files
 instead. Times, loads and what depends on them stand there as words.
 """
+import collections
 import contextlib
 import os
 import re
@@ -15,7 +16,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "end_to_end"))
-from runs import DEADLINE_S, Terminal, open_gate, run_tests, wait_until  # noqa: E402
+from runs import DEADLINE_S, Patience, Terminal, open_gate, run_tests, wait_until  # noqa: E402
 
 EXPECTED = os.path.join(HERE, "screens")
 SIZES = ((80, 24), (200, 50), (40, 10))
@@ -56,33 +57,32 @@ class Tmux:
 
     def until_true(self, holds, what):
         """Waits until `holds` is true of the screen; returns that screen."""
-        end = time.monotonic() + DEADLINE_S
+        patience = Patience()
         while True:
             screen = self.screen()
             if holds(screen):
                 return screen
-            assert time.monotonic() < end, "%s is not on the screen:\n%s" % (what, screen)
+            assert patience.lasts(), "%s is not on the screen:\n%s" % (what, screen)
             time.sleep(0.05)
 
     def until(self, *wanted):
         return self.until_true(lambda screen: all(word in screen for word in wanted), repr(wanted))
 
     def settled(self, *wanted):
-        """Waits for `wanted`, and then until the screen as it is compared stays the same.
+        """Waits for `wanted`, and then until most looks show the same screen, as it is compared.
 
-        Returns that screen. One that is read later may show the panel half drawn.
+        Returns that screen. A single look may show the panel half drawn, or a number between two of
+        the usual width.
         """
         self.until(*wanted)
-        end = time.monotonic() + DEADLINE_S
-        same, before = 0, None
+        patience = Patience()
+        looks = collections.deque(maxlen=16)
         while True:
             screen = self.screen()
-            now = cleaned(screen)
-            same = same + 1 if now == before else 0
-            if same >= 8 and all(word in screen for word in wanted):
+            looks.append(cleaned(screen))
+            if looks.count(looks[-1]) >= 9 and all(word in screen for word in wanted):
                 return screen
-            assert time.monotonic() < end, "the screen does not settle:\n" + screen
-            before = now
+            assert patience.lasts(), "the screen does not settle:\n" + "\n".join(sorted(set(looks)))
             time.sleep(0.1)
 
     def resize(self, columns, rows):

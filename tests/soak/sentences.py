@@ -194,10 +194,10 @@ class Sentences:
         (NAME + r" of .* is .*, seen .* ago for the first time, and bills, .*", is_in_trouble),
         (MARKET + " does not know " + ID + " yet, which is new; asking for its end again for up to .*",
          is_of_a_machine),
-        (ID + " at " + MARKET + " was rented .* ago and is not listed yet; it bills, " + RATE, is_alive),
+        (ID + " at " + MARKET + " was rented .* ago and is not listed yet; it bills, " + RATE +
+         "(?:; reap again in two minutes)?", is_alive),
         (ID + " at " + MARKET + " was in use and is not listed any more: .*", is_so),
         (ID + " stays, and bills on, " + RATE + ": not at home: .*", is_alive),
-        (LABEL + " at " + MARKET + " is not settled yet: reap again in two minutes", is_so),
         ("something was asked for as " + LABEL + " at .*", is_so),
         ("no leaks", no_leak),
         ("(?:nothing|no machine) bills at .*", nothing_bills),
