@@ -1,6 +1,6 @@
 // Reading a rental market's JSON with checked types. Nothing here is about one market.
-#ifndef GPUCTL_PROVISIONING_MARKET_JSON_READER_H_
-#define GPUCTL_PROVISIONING_MARKET_JSON_READER_H_
+#ifndef GPUCTL_PROVISIONING_REST_JSON_READER_H_
+#define GPUCTL_PROVISIONING_REST_JSON_READER_H_
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -104,8 +105,8 @@ class JsonReader {
 };
 
 // Makes a list fail that says in an unknown way that it is not whole: what is on its next page
-// would count as gone.
-void RefuseUnknownPaging(JsonReader& answer);
+// would count as gone. `known` are the fields that are understood.
+void RefuseUnknownPaging(JsonReader& answer, absl::Span<const absl::string_view> known = {});
 
 // Reads the object that an answer consists of. `what` names it in errors.
 template <typename T>
@@ -154,4 +155,4 @@ T ParseWhatFits(absl::string_view body,
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_PROVISIONING_MARKET_JSON_READER_H_
+#endif  // GPUCTL_PROVISIONING_REST_JSON_READER_H_

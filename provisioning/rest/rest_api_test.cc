@@ -1,17 +1,18 @@
-#include "provisioning/market/rest_api.h"
+#include "provisioning/rest/rest_api.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "provisioning/market/json_reader.h"
+#include "provisioning/http/request_keys.h"
 #include "provisioning/market/provider.h"
+#include "provisioning/rest/json_reader.h"
 #include "tests/support/fake_http.h"
 #include "tests/support/matchers.h"
+#include "tests/support/stepping_clock.h"
 
 namespace gpuctl {
 namespace {
@@ -92,36 +93,65 @@ TEST_F(RestApiTest, TakesNoPartOfAnAnswerForTheWhole) {
   EXPECT_THAT(api_.Get("do it", "/x", Parsed), StatusIs(Code::kUnknown, "do it: no sense"));
 }
 
-TEST(ReadPagesTest, ReadsAllOrFails) {
-  std::map<std::string, InstancePage> pages;
-  const auto add = [&pages](const std::string& page, const std::string& id,
-                            const std::string& next) {
-    pages[page].ids = {id};
-    pages[page].instances.resize(1);
-    pages[page].instances[0].id = id;
-    pages[page].next = next;
+TEST(TokenExchangeTest, AKeyIsExchangedOnceAndAgainBeforeItExpires) {
+  SteppingClock clock;
+  const auto http = std::make_shared<FakeHttp>();
+  const RestApi api(http, {"", "me:s3cret-word"}, "http://market.test", Explained, {},
+                    TokenExchange{.path = "/oauth2/token"}, clock);
+  const auto ask = [&] { return api.Ask({.doing = "do it", .method = "GET", .path = "/x"}); };
+  const auto shown = [&](size_t i) {
+    const std::vector<HttpRequest> requests = http->requests();
+    for (const auto& header : requests.at(i).headers) {
+      if (header.first == "Authorization") return header.second;
+    }
+    return std::string();
   };
-  const auto read = [&](int max_pages) {
-    return ReadPages("list", max_pages,
-                     [&](const std::string& next) -> absl::StatusOr<InstancePage> {
-                       if (next == "lost") return absl::UnavailableError("lost");
-                       return pages[next];
-                     });
+  http->Answer(200, R"({"access_token":"first","expires_in":600})").Answer(200).Answer(200);
+  ASSERT_OK(ask());
+  ASSERT_OK(ask());
+  ASSERT_EQ(http->requests().size(), 3u);
+  EXPECT_EQ(http->requests().at(0).url, "http://market.test/oauth2/token");
+  EXPECT_EQ(shown(0), "");
+  const nlohmann::json sent = nlohmann::json::parse(http->requests().at(0).body);
+  EXPECT_EQ(sent["grant_type"], "client_credentials");
+  EXPECT_EQ(sent["client_id"], "me");
+  EXPECT_EQ(sent["client_secret"], "s3cret-word");
+  EXPECT_EQ(shown(1), "Bearer first");
+  EXPECT_EQ(shown(2), "Bearer first");
+  EXPECT_THAT(KeysOf(http->requests().at(0)), ::testing::ElementsAre("s3cret-word"));
+  clock.Advance(absl::Seconds(301));
+  http->Answer(200, R"({"access_token":"second","expires_in":600})").Answer(200);
+  ASSERT_OK(ask());
+  EXPECT_EQ(shown(4), "Bearer second");
+  // The market forgot it: one new one, and the call again.
+  http->Answer(401).Answer(200, R"({"access_token":"third","expires_in":600})").Answer(200);
+  ASSERT_OK(ask());
+  EXPECT_EQ(shown(7), "Bearer third");
+  // A second refusal is the key's.
+  http->Answer(401, "no").Answer(200, R"({"access_token":"4","expires_in":9})").Answer(401, "no");
+  EXPECT_FALSE(ask().ok());
+  EXPECT_EQ(http->requests().size(), 11u);
+}
+
+TEST(TokenExchangeTest, WithoutATokenNothingWasSent) {
+  const auto http = std::make_shared<FakeHttp>();
+  const RestApi api(http, {"", "me:s3cret-word"}, "http://market.test", Explained, {},
+                    TokenExchange{.path = "/oauth2/token"});
+  const auto create = [&] {
+    return api.Ask({.doing = "rent", .kind = CallKind::kCreate, .method = "POST", .path = "/x"});
   };
-  add("", "a", "2");
-  add("2", "b", "");
-  const auto all = read(2);
-  ASSERT_OK(all);
-  ASSERT_EQ(all->size(), 2u);
-  EXPECT_EQ(all->at(1).id, "b");
-  EXPECT_THAT(read(1), StatusIs(Code::kUnknown, "list: more than 1 pages"));
-  add("2", "a", "");
-  EXPECT_THAT(read(2), StatusIs(Code::kUnknown, "list: a came twice"));
-  // An id of an instance that no longer bills counts, too.
-  pages["2"].instances.clear();
-  EXPECT_THAT(read(2), StatusIs(Code::kUnknown));
-  add("2", "b", "lost");
-  EXPECT_THAT(read(3), StatusIs(Code::kUnavailable, "lost"));
+  http->Answer(absl::DeadlineExceededError("30 s"));
+  EXPECT_THAT(create(), StatusIs(Code::kUnavailable));
+  for (const char* body : {"<html>", "{}", R"({"access_token":"a b","expires_in":1})",
+                           R"({"access_token":"a"})", R"({"access_token":7,"expires_in":1})"}) {
+    http->Answer(200, body);
+    EXPECT_THAT(create(), StatusIs(Code::kUnavailable)) << body;
+  }
+  EXPECT_EQ(http->requests().size(), 6u);
+  const RestApi half(http, {"", "no-secret"}, "http://market.test", Explained, {},
+                     TokenExchange{.path = "/oauth2/token"});
+  EXPECT_THAT(half.Ask({.doing = "list", .method = "GET", .path = "/x"}),
+              StatusIs(Code::kUnauthenticated));
 }
 
 TEST(HttpWordsTest, WhatMayHaveBeenMadeIsUnknownOnlyForCreates) {

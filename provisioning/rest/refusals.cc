@@ -1,10 +1,10 @@
-#include "provisioning/market/refusals.h"
+#include "provisioning/rest/refusals.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "provisioning/market/provider.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/rest/rest_api.h"
 
 namespace gpuctl {
 namespace {

@@ -1,13 +1,14 @@
-#include "provisioning/market/json_reader.h"
+#include "provisioning/rest/json_reader.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/bounded_json.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/rest/printable.h"
 
 namespace gpuctl {
 namespace {
@@ -177,12 +178,18 @@ bool JsonReader::Take(absl::string_view path, const nlohmann::json& found, bool&
   return fits;
 }
 
-void RefuseUnknownPaging(JsonReader& answer) {
-  for (const char* name : {"next", "nextPage", "next_page", "nextPageToken", "next_page_token",
-                           "nextToken", "next_cursor", "cursor", "hasMore", "has_more"}) {
-    const nlohmann::json* found = answer.Find(name);
-    if (found == nullptr || *found == false || *found == "") continue;
-    answer.Fail(name, "speaks of another page in a way that is not known here");
+void RefuseUnknownPaging(JsonReader& answer, absl::Span<const absl::string_view> known) {
+  // The fields may also be in an object beside the rows.
+  for (const absl::string_view at : {"", "pagination."}) {
+    if (!at.empty() && answer.Find("pagination") == nullptr) continue;
+    for (const char* name : {"next", "nextPage", "next_page", "nextPageToken", "next_page_token",
+                             "nextToken", "next_cursor", "cursor", "hasMore", "has_more"}) {
+      const std::string path = absl::StrCat(at, name);
+      if (absl::c_linear_search(known, path)) continue;
+      const nlohmann::json* found = answer.Find(path);
+      if (found == nullptr || *found == false || *found == "") continue;
+      answer.Fail(path, "speaks of another page in a way that is not known here");
+    }
   }
 }
 

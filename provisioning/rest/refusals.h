@@ -1,7 +1,7 @@
 // What a market's refusals mean, as a table for each market: its own codes and words are all that
 // tells a machine that is gone from a proxy's 404, and a lack of machines from a bad request.
-#ifndef GPUCTL_PROVISIONING_MARKET_REFUSALS_H_
-#define GPUCTL_PROVISIONING_MARKET_REFUSALS_H_
+#ifndef GPUCTL_PROVISIONING_REST_REFUSALS_H_
+#define GPUCTL_PROVISIONING_REST_REFUSALS_H_
 
 #include <string>
 
@@ -36,4 +36,4 @@ absl::Status StatusOfRefusal(const HttpResponse& response, const MarketError& er
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_PROVISIONING_MARKET_REFUSALS_H_
+#endif  // GPUCTL_PROVISIONING_REST_REFUSALS_H_

@@ -1,4 +1,4 @@
-#include "provisioning/market/refusals.h"
+#include "provisioning/rest/refusals.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

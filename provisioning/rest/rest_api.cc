@@ -1,14 +1,13 @@
-#include "provisioning/market/rest_api.h"
+#include "provisioning/rest/rest_api.h"
 
-#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "provisioning/http/redact.h"
 #include "provisioning/market/provider.h"
+#include "provisioning/rest/json_reader.h"
 
 namespace gpuctl {
 namespace {
@@ -19,23 +18,78 @@ constexpr char kUserAgent[] = "gpuctl/0.1";
 }  // namespace
 
 RestApi::RestApi(std::shared_ptr<Http> http, ProviderAccess access, absl::string_view base_url,
-                 Explain explain, KeyHeader key_header)
+                 Explain explain, KeyHeader key_header, std::optional<TokenExchange> exchange,
+                 Clock& clock)
     : http_(std::move(http)),
       access_(std::move(access)),
       explain_(explain),
-      key_header_(key_header) {
+      key_header_(key_header),
+      exchange_(exchange),
+      clock_(&clock) {
   if (access_.base_url.empty()) access_.base_url = std::string(base_url);
 }
 
+absl::StatusOr<std::string> RestApi::Credential() const {
+  if (!exchange_.has_value()) return access_.api_key;
+  if (!token_.text.empty() && clock_->SinceBoot() < token_.renew_at) return token_.text;
+  constexpr absl::string_view kDoing = "exchange the key for a token";
+  const size_t colon = access_.api_key.find(':');
+  if (colon == std::string::npos) {
+    return absl::UnauthenticatedError("the key is no \"ID:SECRET\"");
+  }
+  const nlohmann::json body = {{"grant_type", "client_credentials"},
+                               {std::string(exchange_->id), access_.api_key.substr(0, colon)},
+                               {std::string(exchange_->secret), access_.api_key.substr(colon + 1)}};
+  ASSIGN_OR_RETURN(const HttpResponse response, SendWith("", {.doing = kDoing,
+                                                              .kind = CallKind::kRepeat,
+                                                              .method = "POST",
+                                                              .path = exchange_->path,
+                                                              .body = body}));
+  RETURN_IF_ERROR(Explained(response, kDoing));
+  const absl::StatusOr<Token> token =
+      ParseAnswer<Token>(response.body, "the answer", [&](JsonReader& answer, Token& read) {
+        double life_s = 0;
+        answer.RequireId(exchange_->token, read.text);
+        answer.Require(exchange_->life, life_s);
+        read.renew_at = clock_->SinceBoot() + absl::Seconds(life_s) / 2;
+        for (const char c : read.text) {
+          if (c <= ' ' || c > '~') answer.Fail(exchange_->token, "is no token");
+        }
+      });
+  if (!token.ok()) return Annotate(token.status(), kDoing);
+  token_ = *token;
+  return token_.text;
+}
+
 absl::StatusOr<HttpResponse> RestApi::Send(const ApiCall& call) const {
+  for (const bool again : {false, true}) {
+    const absl::StatusOr<std::string> credential = Credential();
+    if (!credential.ok()) {
+      // Nothing of the call itself was sent.
+      return Annotate(
+          exchange_.has_value() ? BeforeCreate(credential.status()) : credential.status(),
+          call.doing);
+    }
+    ASSIGN_OR_RETURN(HttpResponse response, SendWith(*credential, call));
+    // An answer of 401 says that nothing was done.
+    if (response.status != 401 || !exchange_.has_value() || again) return response;
+    token_ = {};
+  }
+  return absl::InternalError("not reached");
+}
+
+absl::StatusOr<HttpResponse> RestApi::SendWith(absl::string_view credential,
+                                               const ApiCall& call) const {
   HttpRequest request;
   request.method = std::string(call.method);
   request.url = absl::StrCat(access_.base_url, call.path);
   const bool endless = call.endless_for.has_value();
-  request.headers = {
-      {std::string(key_header_.name), absl::StrCat(key_header_.before_key, access_.api_key)},
-      {"Accept", endless ? "text/event-stream" : "application/json"},
-      {"User-Agent", kUserAgent}};
+  if (!credential.empty()) {
+    request.headers.emplace_back(std::string(key_header_.name),
+                                 absl::StrCat(key_header_.before_key, credential));
+  }
+  request.headers.emplace_back("Accept", endless ? "text/event-stream" : "application/json");
+  request.headers.emplace_back("User-Agent", kUserAgent);
   request.rate_class = std::string(call.rate_class);
   request.repeatable = call.kind == CallKind::kRead || call.kind == CallKind::kRepeat;
   request.creates = call.kind == CallKind::kCreate;
@@ -50,59 +104,18 @@ absl::StatusOr<HttpResponse> RestApi::Send(const ApiCall& call) const {
   return response;
 }
 
+absl::Status RestApi::Explained(const HttpResponse& response, absl::string_view doing,
+                                bool creating) const {
+  if (response.status / 100 == 2) return absl::OkStatus();
+  return Annotate(explain_(response, creating), doing);
+}
+
 absl::StatusOr<HttpResponse> RestApi::Ask(const ApiCall& call) const {
   ASSIGN_OR_RETURN(HttpResponse response, Send(call));
   const bool success =
       call.kind == CallKind::kRead ? response.status == 200 : response.status / 100 == 2;
   if (success) return response;
   return Annotate(explain_(response, call.kind == CallKind::kCreate), call.doing);
-}
-
-absl::StatusOr<std::vector<Instance>> ReadPages(
-    absl::string_view doing, int max_pages,
-    absl::FunctionRef<absl::StatusOr<InstancePage>(const std::string& next)> read) {
-  std::vector<Instance> instances;
-  std::set<InstanceId> seen;
-  std::string next;
-  for (int page_number = 0; page_number < max_pages; ++page_number) {
-    ASSIGN_OR_RETURN(InstancePage page, read(next));
-    for (const InstanceId& id : page.ids) {
-      if (!seen.insert(id).second) {
-        return absl::UnknownError(absl::StrCat(doing, ": ", id, " came twice"));
-      }
-    }
-    for (Instance& instance : page.instances) instances.push_back(std::move(instance));
-    if (page.next.empty()) return instances;
-    next = std::move(page.next);
-  }
-  return absl::UnknownError(absl::StrCat(doing, ": more than ", max_pages, " pages"));
-}
-
-std::string PrintableText(absl::string_view text, size_t limit) {
-  std::string printable;
-  for (const char c : text) {
-    if (printable.size() == limit) {
-      // The cut is not in the middle of a character.
-      while (!printable.empty() && (printable.back() & 0xc0) == 0x80) printable.pop_back();
-      if (!printable.empty() && (printable.back() & 0x80) != 0) printable.pop_back();
-      return printable + "...";
-    }
-    const auto byte = static_cast<unsigned char>(c);
-    const bool blank = byte < 0x20 || byte == 0x7f;
-    if (blank && (printable.empty() || printable.back() == ' ')) continue;
-    printable += blank ? ' ' : c;
-  }
-  // Bytes that are not UTF-8 become the replacement character.
-  const std::string quoted =
-      nlohmann::json(printable).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  const nlohmann::json clean = nlohmann::json::parse(quoted, nullptr, false);
-  return clean.is_string() ? clean.get<std::string>() : "";
-}
-
-std::string BodyInWords(absl::string_view body, size_t limit) {
-  const absl::string_view text = absl::StripLeadingAsciiWhitespace(body);
-  const bool json = absl::StartsWith(text, "{") || absl::StartsWith(text, "[");
-  return json ? PrintableText(RedactBody(text), limit) : PrintableText(body, limit);
 }
 
 std::string HttpSaid(const HttpResponse& response, absl::string_view said) {

@@ -1,4 +1,4 @@
-#include "provisioning/market/json_reader.h"
+#include "provisioning/rest/json_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,10 @@
-// What cloud-init makes of an instance's user data.
+#include "tests/cloudsim/cloud_init.h"
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "tests/cloudsim/lambda_parts.h"
+#include "tests/cloudsim/json_check.h"
 
 namespace gpuctl::cloudsim {
 namespace {
@@ -17,13 +18,13 @@ Json JsonConfig(absl::string_view user_data) {
 
 }  // namespace
 
-std::string LambdaHostKey(const std::string& user_data) {
+std::string CloudInitHostKey(const std::string& user_data) {
   const Json config = JsonConfig(user_data);
   if (!config.is_object() || !config.contains("ssh_keys")) return "";
   return StringAt(config["ssh_keys"], "ed25519_private");
 }
 
-std::string LambdaBootScript(const std::string& user_data) {
+std::string CloudInitScript(const std::string& user_data) {
   if (absl::StartsWith(user_data, "#!")) return user_data;
   if (!absl::StartsWith(user_data, "#cloud-config")) return "";
   std::string script;

@@ -1,24 +1,22 @@
 // A rental market's API over HTTP: requests with a key, and the meaning of HTTP statuses. Nothing
 // here is about one market.
-#ifndef GPUCTL_PROVISIONING_MARKET_REST_API_H_
-#define GPUCTL_PROVISIONING_MARKET_REST_API_H_
+#ifndef GPUCTL_PROVISIONING_REST_REST_API_H_
+#define GPUCTL_PROVISIONING_REST_REST_API_H_
 
-#include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "provisioning/http/http.h"
 #include "provisioning/market/provider_access.h"
-#include "provisioning/market/types.h"
+#include "provisioning/rest/printable.h"
 
 namespace gpuctl {
 
@@ -47,6 +45,19 @@ struct KeyHeader {
   absl::string_view before_key = "Bearer ";
 };
 
+// For a market whose key, "ID:SECRET", is exchanged for a token that expires. The token is then
+// sent in the place of the key. It stays in memory. A new one is asked for after half the old one's
+// life, and once when an answer is 401.
+struct TokenExchange {
+  absl::string_view path;  // POST {"grant_type": "client_credentials", <id>: …, <secret>: …}
+  absl::string_view id = "client_id";
+  absl::string_view secret = "client_secret";
+  // Of the answer: the token, and its life in seconds.
+  absl::string_view token = "access_token";
+  absl::string_view life = "expires_in";
+};
+
+// Used by one thread at a time.
 class RestApi {
  public:
   // A function that returns the error in an answer without success, by the market's own words. With
@@ -55,11 +66,18 @@ class RestApi {
 
   // `base_url` is used when `access` has none.
   RestApi(std::shared_ptr<Http> http, ProviderAccess access, absl::string_view base_url,
-          Explain explain, KeyHeader key_header = {});
+          Explain explain, KeyHeader key_header = {},
+          std::optional<TokenExchange> exchange = std::nullopt, Clock& clock = Clock::Real());
+
+  const std::string& base_url() const { return access_.base_url; }
 
   // Sends `call` and returns the answer, whatever its HTTP status. Errors of all calls begin with
   // `doing`.
   absl::StatusOr<HttpResponse> Send(const ApiCall& call) const;
+
+  // Returns OK for an answer of 2xx, else the error by Explain.
+  absl::Status Explained(const HttpResponse& response, absl::string_view doing,
+                         bool creating = false) const;
 
   // Sends `call`. An answer without success (2xx; 200 for kRead) becomes an error by Explain.
   absl::StatusOr<HttpResponse> Ask(const ApiCall& call) const;
@@ -83,32 +101,22 @@ class RestApi {
   }
 
  private:
+  struct Token {
+    std::string text;         // empty: none
+    absl::Duration renew_at;  // as Clock::SinceBoot
+  };
+  // Returns what the header shows: the key, or the present token.
+  absl::StatusOr<std::string> Credential() const;
+  absl::StatusOr<HttpResponse> SendWith(absl::string_view credential, const ApiCall& call) const;
+
   std::shared_ptr<Http> http_;
   ProviderAccess access_;
   Explain explain_;
   KeyHeader key_header_;
+  std::optional<TokenExchange> exchange_;
+  Clock* clock_;
+  mutable Token token_;
 };
-
-// One page of a list of instances.
-struct InstancePage {
-  std::vector<InstanceId> ids;      // of all rows
-  std::vector<Instance> instances;  // of the rows that still bill
-  std::string next;                 // names the next page; empty: there is none
-};
-
-// Reads page after page and returns all instances. `read` gets the `next` of the page before; the
-// first time it is empty. UNKNOWN, with `doing` first, when there are more than `max_pages` or an
-// id comes twice: a server that does not know the parameter sends its first page for ever.
-absl::StatusOr<std::vector<Instance>> ReadPages(
-    absl::string_view doing, int max_pages,
-    absl::FunctionRef<absl::StatusOr<InstancePage>(const std::string& next)> read);
-
-// Returns `text` for a message or a table: one line of printable UTF-8, at most `limit` bytes.
-std::string PrintableText(absl::string_view text, size_t limit = 300);
-
-// Returns the beginning of an answer's body for a message, at most `limit` bytes. Secrets in JSON,
-// whole or torn, are hidden.
-std::string BodyInWords(absl::string_view body, size_t limit);
 
 // Returns "HTTP 400: <said>", or "HTTP 502: <the beginning of the body>" when `said` is empty. For
 // 429 it adds Retry-After if there is one.
@@ -133,4 +141,4 @@ std::string UrlEncode(absl::string_view text);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_PROVISIONING_MARKET_REST_API_H_
+#endif  // GPUCTL_PROVISIONING_REST_REST_API_H_
