@@ -153,6 +153,7 @@ TEST(EnvironmentTest, BaseLessKeysPlusSpecPlusOurs) {
                             {"LAMBDA_API_KEY", "k"},
                             {"VAST_API_KEY", "k"},
                             {"VASTAI_API_KEY", "k"},
+                            {"DIGITALOCEAN_API_KEY", "k"},
                             {"LAMBDA_CLOUD_API_KEY", "k"},
                             {"OPENAI_API_KEY", "mine"},
                             {"GPUCTL_RESUME_FROM", "old"},
