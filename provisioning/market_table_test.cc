@@ -32,7 +32,10 @@ class TableHttp : public Http {
   absl::StatusOr<HttpResponse> Send(const HttpRequest& request) override {
     HttpResponse response;
     response.status = 200;
-    if (absl::StrContains(request.url, "/ssh-keys")) {
+    if (absl::StrContains(request.url, "/v2/account/keys")) {
+      response.body = absl::StrCat(R"({"ssh_keys":[{"id":1,"name":"k","public_key":")", kTableKey,
+                                   R"("}],"links":{}})");
+    } else if (absl::StrContains(request.url, "/ssh-keys")) {
       response.body =
           absl::StrCat(R"({"data":[{"id":"1","name":"k","public_key":")", kTableKey, R"("}]})");
     } else if (absl::StrContains(request.url, "/api/v0/ssh/")) {
@@ -83,6 +86,11 @@ nlohmann::json RunningRow(absl::string_view market) {
         "gpu_description":"A10 (24 GB PCIe)","price_cents_per_hour":75,
         "specs":{"vcpus":30,"memory_gib":200,"storage_gib":1400,"gpus":1}}})json");
   }
+  if (market == "digitalocean") {
+    return nlohmann::json::parse(R"({"id":1,"name":"n","status":"active","size_slug":"s",
+        "networks":{"v4":[{"ip_address":"203.0.113.7","type":"public"}]},
+        "region":{"slug":"nyc2"},"size":{"slug":"s","price_hourly":3.39}})");
+  }
   return nlohmann::json::parse(R"({"id":1,"label":"n","actual_status":"running",
       "cur_state":"running","next_state":"running","intended_status":"running",
       "status_msg":"","public_ipaddr":"203.0.113.7",
@@ -93,6 +101,7 @@ nlohmann::json RunningRow(absl::string_view market) {
 
 std::string LookBody(absl::string_view market, const nlohmann::json& row) {
   if (market == "runpod") return row.dump();
+  if (market == "digitalocean") return nlohmann::json({{"droplet", row}}).dump();
   return nlohmann::json({{market == "lambda" ? "data" : "instances", row}}).dump();
 }
 
@@ -100,6 +109,7 @@ std::string ListBody(absl::string_view market, const nlohmann::json& row) {
   const nlohmann::json rows = nlohmann::json::array({row});
   if (market == "runpod") return nlohmann::json({{"pods", rows}}).dump();
   if (market == "lambda") return nlohmann::json({{"data", rows}}).dump();
+  if (market == "digitalocean") return nlohmann::json({{"droplets", rows}}).dump();
   return nlohmann::json({{"instances", rows}, {"next_token", nullptr}, {"total_instances", 1}})
       .dump();
 }
@@ -129,9 +139,10 @@ std::unique_ptr<Provider> AdapterOf(const std::string& market, std::shared_ptr<H
 Offer OfferOf(const std::string& market) {
   Offer offer;
   offer.provider = market;
-  offer.ref = market == "runpod"   ? "SECURE|EU-RO-1|1|NVIDIA GeForce RTX 4090"
-              : market == "lambda" ? "gpu_1x_a10/us-west-1"
-                                   : "77";
+  offer.ref = market == "runpod"         ? "SECURE|EU-RO-1|1|NVIDIA GeForce RTX 4090"
+              : market == "lambda"       ? "gpu_1x_a10/us-west-1"
+              : market == "digitalocean" ? "1/gpu-h100x1-80gb/nyc2"
+                                         : "77";
   offer.price_usd_per_hour = 0.75;
   offer.disk_bytes = 1400LL << 30;
   return offer;
@@ -152,7 +163,8 @@ TEST(MarketTable, EachStateIsWhatTheTableSays) {
     ASSERT_NE(provider, nullptr);
     http->answer.status = 200;
     http->answer.body = LookBody(row[0], machine);
-    const auto looked = provider->Describe(row[0] == "vast" ? "1" : "i1");
+    const auto looked =
+        provider->Describe(row[0] == "vast" || row[0] == "digitalocean" ? "1" : "i1");
     const bool bills = row[3] == "yes";
     if (looked.ok()) {
       EXPECT_EQ(WordOf(looked->state), row[2]);
@@ -180,9 +192,11 @@ TEST(MarketTable, EachErrorMeansWhatTheTableSays) {
     http->answer.body = row[3];
     RentOptions options;
     options.ssh_public_key = kTableKey;
-    const absl::Status status = row[1] == "rent"
-                                    ? provider->Rent(OfferOf(row[0]), options, "gpuctl-1").status()
-                                    : provider->Describe(row[0] == "vast" ? "1" : "i1").status();
+    const absl::Status status =
+        row[1] == "rent"
+            ? provider->Rent(OfferOf(row[0]), options, "gpuctl-1").status()
+            : provider->Describe(row[0] == "vast" || row[0] == "digitalocean" ? "1" : "i1")
+                  .status();
     EXPECT_EQ(absl::StatusCodeToString(status.code()), row[4]) << status;
   }
 }
@@ -216,6 +230,11 @@ TEST(MarketTable, EachPublishedStateHasARow) {
     for (const auto& state : states) {
       EXPECT_EQ(told.count(state.get<std::string>()), 1u) << market << " " << state;
     }
+  }
+  const std::set<std::string> droplets =
+      Told("## States of a machine", "digitalocean", 1, "status");
+  for (const char* state : {"new", "active", "off", "archive"}) {
+    EXPECT_EQ(droplets.count(state), 1u) << state;
   }
   const std::set<std::string> vast = Told("## States of a machine", "vast", 1, "actual_status");
   for (const char* state : {"null", "created", "loading", "running", "stopped", "frozen", "exited",

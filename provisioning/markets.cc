@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files/sha256.h"
+#include "provisioning/digitalocean/digitalocean_provider.h"
 #include "provisioning/lambda/lambda_provider.h"
 #include "provisioning/runpod/runpod_provider.h"
 #include "provisioning/vast/vast_provider.h"
@@ -25,6 +26,13 @@ RateLimits LambdaLimits() {
   RateLimits limits;
   limits.all = Every(absl::Seconds(1));
   limits.classes["launch"] = Every(absl::Seconds(12), absl::Seconds(12));
+  return limits;
+}
+
+// Returns limits of 4,800 requests an hour and 100 in a minute; the market takes 5,000 and 250.
+RateLimits DigitaloceanLimits() {
+  RateLimits limits;
+  limits.all = {absl::Milliseconds(750), 20, absl::Seconds(5)};
   return limits;
 }
 
@@ -55,6 +63,8 @@ const std::vector<MarketFacts>& AllMarkets() {
        LambdaLimits()},
       {"vast", "Vast.ai", "https://console.vast.ai", "https://console.vast.ai/manage-keys",
        VastLimits()},
+      {"digitalocean", "DigitalOcean", "https://api.digitalocean.com",
+       "https://cloud.digitalocean.com/account/api/tokens", DigitaloceanLimits()},
   };
   return *markets;
 }
@@ -82,6 +92,8 @@ absl::StatusOr<std::unique_ptr<Provider>> MakeMarket(absl::string_view name, Pro
     provider = MakeLambdaProvider(std::move(http), std::move(access));
   } else if (name == "vast") {
     provider = MakeVastProvider(std::move(http), std::move(access));
+  } else if (name == "digitalocean") {
+    provider = MakeDigitaloceanProvider(std::move(http), std::move(access));
   } else {
     return absl::InvalidArgumentError(absl::StrCat("there is no market \"", name, "\""));
   }

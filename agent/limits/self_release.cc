@@ -1,8 +1,10 @@
 #include "agent/limits/self_release.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +22,7 @@
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
-#include "common/release/release_route.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {
@@ -84,6 +86,28 @@ absl::Status AskOnce(const HttpsRequest& request, const std::string& roots, std:
   return absl::UnavailableError(outcome);
 }
 
+// Runs the command of a shutdown and waits for its end.
+absl::Status ShutDown(const OwnRelease& release, std::string& outcome) {
+  SpawnOptions spawn;
+  spawn.argv = {"/bin/sh", "-c", release.command};
+  ASSIGN_OR_RETURN(const pid_t pid, Spawn(spawn));
+  int status = 0;
+  pid_t ended = 0;
+  do ended = waitpid(pid, &status, 0);
+  while (ended < 0 && errno == EINTR);
+  outcome = ended == pid && WIFEXITED(status) ? absl::StrCat("exit ", WEXITSTATUS(status))
+                                              : std::string("killed");
+  return outcome == "exit 0" ? absl::OkStatus() : absl::UnavailableError(outcome);
+}
+
+// Lets the start command end.
+absl::Status EndStartCommand(const RootPaths& paths, std::string& outcome) {
+  RETURN_IF_ERROR(MakeDirectories(paths.root));
+  RETURN_IF_ERROR(WriteFileAtomic(JoinPath(paths.root, kReleasedFile), ""));
+  outcome = "the start command may end";
+  return absl::OkStatus();
+}
+
 int Release(const std::string& root, const std::string& roots, bool dry_run) {
   const RootPaths paths(root);
   const absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths);
@@ -91,19 +115,26 @@ int Release(const std::string& root, const std::string& roots, bool dry_run) {
     fprintf(stderr, "gpuctl-agent: release: no limits are set here: nobody's lease\n");
     return 1;
   }
-  const absl::StatusOr<HttpsRequest> request = ReleaseRequest(stored->limits, KeySources());
-  if (!request.ok()) {
-    fprintf(stderr, "gpuctl-agent: release: %s\n", std::string(request.status().message()).c_str());
+  const absl::StatusOr<OwnRelease> release =
+      ReleaseOf(stored->limits, KeySources(), geteuid() == 0);
+  if (!release.ok()) {
+    fprintf(stderr, "gpuctl-agent: release: %s\n", std::string(release.status().message()).c_str());
     return 1;
   }
-  const std::string what = absl::StrCat(request->method, " ", request->url,
-                                        request->body.empty() ? "" : " ", request->body);
+  const std::string what = release->InWords();
   if (dry_run) {
-    printf("would ask: %s\n", what.c_str());
+    printf("would %s%s\n", release->way == EndsItself::kByKey ? "ask: " : "", what.c_str());
     return 0;
   }
   std::string outcome;
-  const absl::Status status = AskOnce(*request, roots, outcome);
+  absl::Status status;
+  if (release->way == EndsItself::kByKey) {
+    status = AskOnce(release->request, roots, outcome);
+  } else if (release->way == EndsItself::kByExit) {
+    status = EndStartCommand(paths, outcome);
+  } else {
+    status = ShutDown(*release, outcome);
+  }
   NoteRelease(paths, status.ok() ? outcome : std::string(status.message()), Clock::Real());
   fprintf(stderr, "gpuctl-agent: release: %s: %s\n", what.c_str(),
           status.ok() ? outcome.c_str() : std::string(status.message()).c_str());
@@ -168,8 +199,37 @@ absl::StatusOr<HttpsRequest> ReleaseRequest(const gpuctl::v1::NodeLimits& limits
   return request;
 }
 
+std::string OwnRelease::InWords() const {
+  switch (way) {
+    case EndsItself::kByKey:
+      return absl::StrCat(request.method, " ", request.url, request.body.empty() ? "" : " ",
+                          request.body);
+    case EndsItself::kByExit:
+      return "end the start command";
+    case EndsItself::kByShutdown:
+      return absl::StrCat("run ", command);
+    case EndsItself::kNo:
+      break;
+  }
+  return "nothing";
+}
+
+absl::StatusOr<OwnRelease> ReleaseOf(const gpuctl::v1::NodeLimits& limits,
+                                     const std::vector<Environment>& sources, bool root) {
+  const ReleaseRoute& route = ReleaseRouteOf(limits.provider());
+  OwnRelease release;
+  release.way = route.way;
+  if (limits.self_release() && route.way == EndsItself::kByShutdown) {
+    const absl::string_view command = ShutdownCommand(route);
+    release.command = root ? std::string(command) : absl::StrCat("sudo -n sh -c '", command, "'");
+  } else if (!limits.self_release() || route.way != EndsItself::kByExit) {
+    ASSIGN_OR_RETURN(release.request, ReleaseRequest(limits, sources));
+  }
+  return release;
+}
+
 absl::Status CanRelease(const gpuctl::v1::NodeLimits& limits) {
-  return ReleaseRequest(limits, KeySources()).status();
+  return ReleaseOf(limits, KeySources(), geteuid() == 0).status();
 }
 
 ReleaseNote ReadReleaseNote(const RootPaths& paths) {

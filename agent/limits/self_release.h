@@ -1,5 +1,6 @@
-// A rented node's request to its provider to end it, with the key that the provider gave the
-// instance. The key is read only for the request, stays in memory and goes only to the provider.
+// A rented node's own end: a request to its provider, with the key that the provider gave the
+// instance; the end of its start command; or the shutdown of its system. A key is read only for the
+// request, stays in memory and goes only to the provider.
 #ifndef GPUCTL_AGENT_LIMITS_SELF_RELEASE_H_
 #define GPUCTL_AGENT_LIMITS_SELF_RELEASE_H_
 
@@ -12,6 +13,7 @@
 #include "agent/base/environment.h"
 #include "agent/https/https_client.h"
 #include "common/job/job_layout.h"
+#include "common/release/release_route.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
@@ -29,6 +31,18 @@ Environment ParseShellEnvironment(absl::string_view text);
 absl::StatusOr<HttpsRequest> ReleaseRequest(const gpuctl::v1::NodeLimits& limits,
                                             const std::vector<Environment>& sources);
 
+// How a node ends its bill.
+struct OwnRelease {
+  EndsItself way = EndsItself::kNo;
+  HttpsRequest request;  // for kByKey
+  std::string command;   // for kByShutdown: of a shell; sudo makes another user root
+  // Returns what is done, for people: "POST https://…", "shutdown -h now".
+  std::string InWords() const;
+};
+// Returns how the node of `limits` ends its bill. FAILED_PRECONDITION as above.
+absl::StatusOr<OwnRelease> ReleaseOf(const gpuctl::v1::NodeLimits& limits,
+                                     const std::vector<Environment>& sources, bool root);
+
 // Returns OK where a request can be made, else the reason.
 absl::Status CanRelease(const gpuctl::v1::NodeLimits& limits);
 
@@ -40,9 +54,10 @@ struct ReleaseNote {
 };
 ReleaseNote ReadReleaseNote(const RootPaths& paths);
 
-// `gpuctl-agent release`: makes the request once and records the result. With `dry_run` it only
-// prints what it would do. Returns 0 when the provider accepted it, or does not know the instance
-// any more; 1 after printing why not. `roots` is the file with trusted roots beside this program.
+// `gpuctl-agent release`: does it once and records the result. With `dry_run` it only prints what
+// it would do. Returns 0 when the provider accepted the request, or does not know the instance any
+// more, when the start command is told to end, and when the command of a shutdown succeeded; 1
+// after printing why not. `roots` is the file with trusted roots beside this program.
 int RunRelease(const std::string& root, const std::string& roots, bool dry_run);
 
 }  // namespace gpuctl

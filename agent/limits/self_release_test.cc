@@ -2,9 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "agent/base/platform.h"
+#include "agent/limits/node_limits_store.h"
+#include "common/base/clock.h"
+#include "common/files/files.h"
 #include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {
@@ -72,6 +80,69 @@ TEST(SelfReleaseTest, WhatCannotOrMayNotBeReleasedSaysWhy) {
   auto plain = Limits("runpod", "pod1");
   plain.set_release_base_url("http://api.test");
   EXPECT_THAT(ReleaseRequest(plain, sources), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(SelfReleaseTest, AStartCommandEndsAndASystemShutsDown) {
+  const auto by_exit = ReleaseOf(Limits("test-exit", "x"), {}, /*root=*/false);
+  ASSERT_OK(by_exit);
+  EXPECT_EQ(by_exit->way, EndsItself::kByExit);
+  EXPECT_EQ(by_exit->InWords(), "end the start command");
+  const auto shutdown = ReleaseOf(Limits("test-shutdown", "x"), {}, /*root=*/true);
+  ASSERT_OK(shutdown);
+  EXPECT_EQ(shutdown->InWords(), "run gpuctl-test-shutdown");
+  EXPECT_EQ(ReleaseOf(Limits("test-shutdown", "x"), {}, /*root=*/false)->InWords(),
+            "run sudo -n sh -c 'gpuctl-test-shutdown'");
+  for (const char* market : {"test-exit", "test-shutdown"}) {
+    auto left = Limits(market, "x");
+    left.set_self_release(false);
+    EXPECT_THAT(ReleaseOf(left, {}, true), StatusIs(absl::StatusCode::kFailedPrecondition));
+  }
+}
+
+class OwnEndTest : public ::testing::Test {
+ protected:
+  void Store(const std::string& market) {
+    auto limits = Limits(market, "i1");
+    limits.set_revision(1);
+    limits.set_rate_usd_per_hour(2);
+    limits.set_cost_usd(20);
+    limits.set_idle_s(600);
+    limits.set_salvage_s(3600);
+    limits.set_lease_s(72 * 3600);
+    ASSERT_OK(StoreNodeLimits(paths_, limits, StampNow(BootId(), Clock::Real())));
+  }
+  std::string Outcome() { return ReadReleaseNote(paths_).outcome; }
+  TempDir dir_;
+  const RootPaths paths_{dir_.Sub("node")};
+};
+
+TEST_F(OwnEndTest, TheFileThatTheStartCommandWaitsFor) {
+  ASSERT_OK(MakeDirectories(paths_.root));
+  Store("test-exit");
+  EXPECT_EQ(RunRelease(paths_.root, "", /*dry_run=*/true), 0);
+  EXPECT_FALSE(PathExists(JoinPath(paths_.root, kReleasedFile)));
+  EXPECT_EQ(RunRelease(paths_.root, "", /*dry_run=*/false), 0);
+  EXPECT_TRUE(PathExists(JoinPath(paths_.root, kReleasedFile)));
+  EXPECT_EQ(Outcome(), "the start command may end");
+  alarm(0);
+}
+
+TEST_F(OwnEndTest, TheCommandOfAShutdownRuns) {
+  ASSERT_OK(MakeDirectories(paths_.root));
+  Store("test-shutdown");
+  const std::string path = getenv("PATH") == nullptr ? "" : getenv("PATH");
+  // Where the user is not root, sudo stands before it.
+  dir_.Write("bin/sudo", "#!/bin/sh\nshift\nexec \"$@\"\n", 0755);
+  setenv("PATH", absl::StrCat(dir_.Sub("bin"), ":", path).c_str(), 1);
+  EXPECT_EQ(RunRelease(paths_.root, "", /*dry_run=*/false), 1);
+  EXPECT_EQ(Outcome(), "exit 127");
+  dir_.Write("bin/gpuctl-test-shutdown", "#!/bin/sh\n: >" + dir_.Sub("down") + "\n", 0755);
+  EXPECT_EQ(RunRelease(paths_.root, "", /*dry_run=*/false), 0);
+  EXPECT_EQ(Outcome(), "exit 0");
+  EXPECT_TRUE(PathExists(dir_.Sub("down")));
+  EXPECT_EQ(ReadReleaseNote(paths_).requests, 2);
+  setenv("PATH", path.c_str(), 1);
+  alarm(0);
 }
 
 TEST(SelfReleaseTest, ReadsTheFileThatShellsRead) {

@@ -3,9 +3,9 @@
 #define GPUCTL_CLIENT_LAUNCH_LAUNCH_RUN_H_
 
 #include "absl/status/statusor.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/launch_plan.h"
 #include "client/market/holdings.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 #include "client/streams/follower.h"

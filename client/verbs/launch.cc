@@ -9,17 +9,16 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/keep/keep_status.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
-#include "client/launch/like_run.h"
-#include "client/launch/plan_text.h"
 #include "client/market/holdings.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
+#include "client/plan/like_run.h"
+#include "client/plan/plan_text.h"
 #include "client/rent/join_machine.h"
 #include "client/show/show_run.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
-#include "client/verbs/unused_idle.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -110,7 +109,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   AddLastTime(holdings, *store, context.NowMs(), plan);
-  RETURN_IF_ERROR(AddUnusedIdle(context, holdings, *store, flags.yes, plan));
+  RETURN_IF_ERROR(AddUnusedIdle(holdings, *store, plan));
   RETURN_IF_ERROR(TellOfOthersThere(context, *store, plan, flags));
   if (flags.dry_run) {
     if (context.json()) {

@@ -207,8 +207,8 @@ absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> a
                     "  gpuctl login vast\n"
                     "  gpuctl login vast < key.txt\n"
                     "  gpuctl login --secret HF_TOKEN\n\n"
-                    "A key in GPUCTL_RUNPOD_API_KEY, GPUCTL_LAMBDA_API_KEY, GPUCTL_VAST_API_KEY,\n"
-                    "or in the same names without GPUCTL_, needs no login.");
+                    "A key in GPUCTL_VAST_API_KEY, and so for the other providers, or in the same\n"
+                    "names without GPUCTL_, needs no login.");
   parser.Option("PROVIDER", name, absl::StrJoin(MarketNames(), ", "));
   parser.Option("--secret", secret,
                 "Keep the value of a run's secret instead, for launches without the variable\n"

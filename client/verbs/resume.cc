@@ -9,17 +9,16 @@
 #include "client/base/exit_codes.h"
 #include "client/follow/catch_up.h"
 #include "client/keep/keep_status.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
-#include "client/launch/plan_text.h"
-#include "client/launch/resume_plan.h"
 #include "client/market/holdings.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
+#include "client/plan/plan_text.h"
+#include "client/plan/resume_plan.h"
 #include "client/results/checkpoint_watch.h"
 #include "client/runs/context.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
-#include "client/verbs/unused_idle.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -92,7 +91,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(ResumePlan resume,
                    PlanResume(context, holdings, *store, flags, row, /*agreed=*/std::nullopt));
   RETURN_IF_ERROR(CheckIsOfUse(row, flags, from, resume.plan));
-  RETURN_IF_ERROR(AddUnusedIdle(context, holdings, *store, flags.yes, resume.plan));
+  RETURN_IF_ERROR(AddUnusedIdle(holdings, *store, resume.plan));
   if (flags.dry_run) {
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(resume.plan)}});

@@ -7,9 +7,11 @@ namespace {
 
 constexpr ReleaseRoute kRoutes[] = {
     {"runpod", EndsItself::kByKey, "RUNPOD_POD_ID", "RUNPOD_API_KEY", "POST",
-     "/v2/pods/{id}/action", R"({"action":"terminate"})"},
+     "/v2/pods/{id}/action", R"({"action":"terminate"})", ""},
     {"vast", EndsItself::kByKey, "CONTAINER_ID", "CONTAINER_API_KEY", "DELETE",
-     "/api/v0/instances/{id}/", ""},
+     "/api/v0/instances/{id}/", "", ""},
+    {"test-exit", EndsItself::kByExit, "", "", "", "", "", ""},
+    {"test-shutdown", EndsItself::kByShutdown, "", "", "", "", "", "gpuctl-test-shutdown"},
 };
 constexpr ReleaseRoute kNone;
 
@@ -24,6 +26,11 @@ const ReleaseRoute& ReleaseRouteOf(absl::string_view market) {
 
 std::string ReleasePath(const ReleaseRoute& route, absl::string_view id) {
   return absl::StrReplaceAll(route.path, {{"{id}", id}});
+}
+
+absl::string_view ShutdownCommand(const ReleaseRoute& route) {
+  if (!route.command.empty()) return route.command;
+  return "shutdown -h now || systemctl poweroff || poweroff";
 }
 
 }  // namespace gpuctl

@@ -26,13 +26,22 @@ struct ReleaseRoute {
   absl::string_view method;
   absl::string_view path;
   absl::string_view body;  // JSON; empty: none
+  // For kByShutdown: what root's shell runs; empty: ShutdownCommand has it.
+  absl::string_view command;
 };
 
-// Returns the market's row, kNo for a market without one.
+// The file in the agent's root that ends the start command, for kByExit.
+inline constexpr char kReleasedFile[] = "released";
+
+// Returns the market's row, kNo for a market without one. "test-exit" and "test-shutdown" are no
+// markets: tests use them, and the second one's command is a program that only tests have.
 const ReleaseRoute& ReleaseRouteOf(absl::string_view market);
 
 // Returns the path of the request that ends `id`, which is not escaped.
 std::string ReleasePath(const ReleaseRoute& route, absl::string_view id);
+
+// Returns what root's shell runs to shut the system down, without single quotes.
+absl::string_view ShutdownCommand(const ReleaseRoute& route);
 
 }  // namespace gpuctl
 

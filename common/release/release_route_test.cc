@@ -15,6 +15,14 @@ TEST(ReleaseRouteTest, MarketsThatGiveAKey) {
   EXPECT_EQ(vast.body, "");
 }
 
+TEST(ReleaseRouteTest, OnlyATestsMachineHasAnotherCommand) {
+  EXPECT_EQ(ReleaseRouteOf("test-exit").way, EndsItself::kByExit);
+  EXPECT_EQ(ReleaseRouteOf("test-shutdown").way, EndsItself::kByShutdown);
+  EXPECT_EQ(ShutdownCommand(ReleaseRouteOf("test-shutdown")), "gpuctl-test-shutdown");
+  EXPECT_EQ(ShutdownCommand({"some", EndsItself::kByShutdown}),
+            "shutdown -h now || systemctl poweroff || poweroff");
+}
+
 TEST(ReleaseRouteTest, OthersHaveNoWay) {
   EXPECT_EQ(ReleaseRouteOf("lambda").way, EndsItself::kNo);
   EXPECT_EQ(ReleaseRouteOf("").way, EndsItself::kNo);

@@ -10,7 +10,8 @@
 namespace gpuctl {
 
 // Returns the words of at least 7 bytes in all headers but those that never have a key: KEY of
-// "Authorization: Bearer KEY" and of "X-API-KEY: KEY".
+// "Authorization: Bearer KEY" and of "X-API-KEY: KEY". Also the "client_secret" of a JSON body,
+// with which a token is asked for.
 std::vector<std::string> KeysOf(const HttpRequest& request);
 
 }  // namespace gpuctl

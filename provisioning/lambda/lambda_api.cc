@@ -2,20 +2,16 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "provisioning/market/json_reader.h"
 #include "provisioning/market/rent_options.h"
 
 namespace gpuctl {
-namespace {
 
-constexpr char kLeaseTag[] = "gpuctl-lease";
-
-void ReadRegion(JsonReader& json, LambdaRegion& region) {
+void ReadLambdaRegion(JsonReader& json, LambdaRegion& region) {
   json.Require("name", region.name);
   json.Read("description", region.description);
 }
 
-void ReadType(JsonReader& json, LambdaInstanceType& type) {
+void ReadLambdaType(JsonReader& json, LambdaInstanceType& type) {
   json.Require("name", type.name);
   type.description = type.name;
   json.Read("description", type.description);
@@ -27,40 +23,15 @@ void ReadType(JsonReader& json, LambdaInstanceType& type) {
   });
 }
 
-void ReadInstance(JsonReader& json, LambdaInstance& instance) {
-  json.RequireId("id", instance.id);
-  json.Read("name", instance.name);
-  json.Require("status", instance.status);
-  json.Read("ip", instance.ip);
-  if (!instance.ip.empty() && !IsSafeHost(instance.ip)) json.Fail("ip", "is no address");
-  json.ReadObject("region", "region",
-                  [&](JsonReader& region) { ReadRegion(region, instance.region); });
-  json.ReadObject("instance_type", "instance type",
-                  [&](JsonReader& type) { ReadType(type, instance.type); });
-  json.ReadEach("tags", "tag", [&](JsonReader& tag) {
-    std::string key, value;
-    tag.Read("key", key);
-    tag.Read("value", value);
-    if (key == kLeaseTag) instance.lease_tag = value;
-  });
-}
-
-void ReadSshKey(JsonReader& json, LambdaSshKey& key) {
-  json.Require("name", key.name);
-  json.Read("public_key", key.public_key);
-}
-
-void ReadFileSystem(JsonReader& json, LambdaFileSystem& system) {
+void ReadLambdaFileSystem(JsonReader& json, LambdaFileSystem& system) {
   json.RequireId("id", system.id);
   json.Read("name", system.name);
   json.Read("mount_point", system.mount_point);
   json.Read("is_in_use", system.in_use);
   json.Read("bytes_used", system.used_bytes);
   json.RequireObject("region", "region",
-                     [&](JsonReader& region) { ReadRegion(region, system.region); });
+                     [&](JsonReader& region) { ReadLambdaRegion(region, system.region); });
 }
-
-}  // namespace
 
 absl::StatusOr<std::vector<LambdaInstanceType>> ParseLambdaInstanceTypes(absl::string_view body) {
   using Types = std::vector<LambdaInstanceType>;
@@ -68,20 +39,12 @@ absl::StatusOr<std::vector<LambdaInstanceType>> ParseLambdaInstanceTypes(absl::s
     answer.RequireEachField("data", "instance type", [&](JsonReader& row) {
       LambdaInstanceType& type = types.emplace_back();
       row.RequireObject("instance_type", "instance type",
-                        [&](JsonReader& json) { ReadType(json, type); });
-      row.RequireRows("regions_with_capacity_available", "region", ReadRegion,
+                        [&](JsonReader& json) { ReadLambdaType(json, type); });
+      row.RequireRows("regions_with_capacity_available", "region", ReadLambdaRegion,
                       type.regions_with_capacity);
     });
   };
   return ParseAnswer<Types>(body, "the list of instance types", kRead);
-}
-
-absl::StatusOr<std::vector<LambdaSshKey>> ParseLambdaSshKeys(absl::string_view body) {
-  return ParseRows<LambdaSshKey>(body, "the list of ssh keys", "data", "ssh key", ReadSshKey);
-}
-
-absl::StatusOr<LambdaSshKey> ParseLambdaSshKey(absl::string_view body) {
-  return ParseObject<LambdaSshKey>(body, "the answer", "data", "ssh key", ReadSshKey);
 }
 
 absl::StatusOr<std::vector<std::string>> ParseLambdaLaunch(absl::string_view body) {
@@ -97,24 +60,6 @@ absl::StatusOr<std::vector<std::string>> ParseLambdaLaunch(absl::string_view bod
       ids.push_back(id.get<std::string>());
     }
   });
-}
-
-absl::StatusOr<LambdaInstance> ParseLambdaInstance(absl::string_view body) {
-  return ParseObject<LambdaInstance>(body, "the answer", "data", "instance", ReadInstance);
-}
-
-absl::StatusOr<std::vector<LambdaInstance>> ParseLambdaInstances(absl::string_view body) {
-  using Instances = std::vector<LambdaInstance>;
-  return ParseAnswer<Instances>(body, "the list of instances",
-                                [](JsonReader& answer, Instances& instances) {
-                                  RefuseUnknownPaging(answer);
-                                  answer.RequireRows("data", "instance", ReadInstance, instances);
-                                });
-}
-
-absl::StatusOr<std::vector<LambdaFileSystem>> ParseLambdaFileSystems(absl::string_view body) {
-  return ParseRows<LambdaFileSystem>(body, "the list of file systems", "data", "file system",
-                                     ReadFileSystem);
 }
 
 absl::StatusOr<std::vector<std::string>> ParseLambdaTerminated(absl::string_view body) {
@@ -142,19 +87,6 @@ int64_t LambdaGpuMemoryBytes(absl::string_view gpu_description) {
   return gb < 0 || gb > 10'000 ? 0 : gb * 1'000'000'000;
 }
 
-std::string LambdaUserData(absl::string_view script, const HostKeyPair& host_key) {
-  if (host_key.private_key.empty()) {
-    return script.empty() ? "" : absl::StrCat("#!/bin/bash\n", script);
-  }
-  // JSON is YAML too. cloud-init makes no keys of its own beside those of ssh_keys, and a text in
-  // runcmd is a part of a shell script.
-  nlohmann::ordered_json config;
-  config["ssh_keys"] = {{"ed25519_private", host_key.private_key},
-                        {"ed25519_public", host_key.public_key}};
-  if (!script.empty()) config["runcmd"] = nlohmann::ordered_json::array({std::string(script)});
-  return absl::StrCat("#cloud-config\n", config.dump(), "\n");
-}
-
 nlohmann::json LambdaLaunchBody(const LambdaLaunch& launch) {
   // There is no quantity: a later description dropped it, and one instance is launched.
   nlohmann::json body = {
@@ -163,7 +95,7 @@ nlohmann::json LambdaLaunchBody(const LambdaLaunch& launch) {
       {"ssh_key_names", nlohmann::json::array({launch.ssh_key_name})},
       {"name", launch.name},
       // The name can be changed in the console; the tag is harder to lose.
-      {"tags", nlohmann::json::array({{{"key", kLeaseTag}, {"value", launch.name}}})}};
+      {"tags", nlohmann::json::array({{{"key", kLambdaLeaseTag}, {"value", launch.name}}})}};
   if (!launch.user_data.empty()) body["user_data"] = launch.user_data;
   if (!launch.file_system_id.empty()) {
     body["file_system_mounts"] = nlohmann::json::array(

@@ -11,10 +11,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "provisioning/market/refusals.h"
-#include "provisioning/market/types.h"
+#include "provisioning/rest/json_reader.h"
+#include "provisioning/rest/refusals.h"
 
 namespace gpuctl {
+
+inline constexpr char kLambdaLeaseTag[] = "gpuctl-lease";
 
 struct LambdaRegion {
   std::string name;         // "us-west-1"
@@ -29,21 +31,6 @@ struct LambdaInstanceType {
   int64_t gpus = 0;
   int64_t storage_gib = 0;
   std::vector<LambdaRegion> regions_with_capacity;  // only in the list of types
-};
-
-struct LambdaSshKey {
-  std::string name;
-  std::string public_key;
-};
-
-struct LambdaInstance {
-  std::string id;
-  std::string name;
-  std::string status;  // booting, active, unhealthy, terminated, terminating, preempted
-  std::string ip;      // empty: not yet
-  LambdaRegion region;
-  LambdaInstanceType type;
-  std::string lease_tag;  // the value of our tag; empty: none
 };
 
 struct LambdaFileSystem {
@@ -65,17 +52,13 @@ struct LambdaLaunch {
   std::string mount_point;
 };
 
-// Returns the user data for cloud-init that runs `script` as root at the end of the first boot, and
-// gives sshd this host key, and no other, before it starts. Empty parts are left out; "" for none.
-std::string LambdaUserData(absl::string_view script, const HostKeyPair& host_key);
+// Read one row each.
+void ReadLambdaRegion(JsonReader& json, LambdaRegion& region);
+void ReadLambdaType(JsonReader& json, LambdaInstanceType& type);
+void ReadLambdaFileSystem(JsonReader& json, LambdaFileSystem& system);
 
 absl::StatusOr<std::vector<LambdaInstanceType>> ParseLambdaInstanceTypes(absl::string_view body);
-absl::StatusOr<std::vector<LambdaSshKey>> ParseLambdaSshKeys(absl::string_view body);
-absl::StatusOr<LambdaSshKey> ParseLambdaSshKey(absl::string_view body);
 absl::StatusOr<std::vector<std::string>> ParseLambdaLaunch(absl::string_view body);
-absl::StatusOr<LambdaInstance> ParseLambdaInstance(absl::string_view body);
-absl::StatusOr<std::vector<LambdaInstance>> ParseLambdaInstances(absl::string_view body);
-absl::StatusOr<std::vector<LambdaFileSystem>> ParseLambdaFileSystems(absl::string_view body);
 // Returns the ids of the instances ended by a terminate.
 absl::StatusOr<std::vector<std::string>> ParseLambdaTerminated(absl::string_view body);
 // Returns Lambda's own error; with no code when the body is none.

@@ -10,21 +10,20 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
-#include "common/files/sha256.h"
 #include "provisioning/lambda/lambda_api.h"
 #include "provisioning/market/gpu_models.h"
-#include "provisioning/market/label.h"
 #include "provisioning/market/offers.h"
-#include "provisioning/market/refusals.h"
 #include "provisioning/market/regions.h"
 #include "provisioning/market/rent_options.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/market/user_data.h"
+#include "provisioning/rest/refusals.h"
+#include "provisioning/rest/rest_market.h"
+#include "provisioning/rest/ssh_keys.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr char kName[] = "lambda";
-constexpr char kBaseUrl[] = "https://cloud.lambda.ai";
 constexpr size_t kMaxUserDataBytes = 1'000'000;
 constexpr size_t kMaxNameBytes = 64;
 constexpr char kMountPoint[] = "/lambda/nfs/gpuctl";
@@ -62,12 +61,41 @@ absl::Status StatusOfAnswer(const HttpResponse& response, bool launching) {
   return StatusOfRefusal(response, ParseLambdaError(response.body), kRefusals, launching);
 }
 
-class LambdaProvider : public Provider {
+using State = Instance::State;
+constexpr StateWord kStates[] = {{"active", State::kRunning},
+                                 {"unhealthy", State::kSilent},
+                                 {"preempted", State::kFailed},
+                                 {"terminating", State::kStopping},
+                                 {"terminated", State::kStopping, true}};
+constexpr MarketShape kShape = {
+    .name = kName,
+    .title = "Lambda",
+    .machine = "instance",
+    .base_url = "https://cloud.lambda.ai",
+    .instance = {.tags = "tags",
+                 .lease_tag = kLambdaLeaseTag,
+                 .states = kStates,
+                 .host = "ip",
+                 .user = "ubuntu"},
+    .list_path = "/api/v1/instances",
+    .list = {.what = "the list of instances", .part = "instance", .rows = "data", .id = "id"},
+    .describe = {.path = "/api/v1/instances/{id}", .row = "data"}};
+constexpr absl::string_view kKeyFields[] = {"public_key"};
+constexpr SshKeyShape kKeys = {
+    .path = "/api/v1/ssh-keys",
+    .list = {.what = "the list of ssh keys", .part = "ssh key", .rows = "data"},
+    .id = "name",
+    .key = kKeyFields,
+    .new_name = "name",
+    .new_key = "public_key",
+    .made = "data"};
+constexpr ListShape kFileSystems = {
+    .what = "the list of file systems", .part = "file system", .rows = "data", .id = "id"};
+
+class LambdaProvider : public RestMarket {
  public:
   LambdaProvider(std::shared_ptr<Http> http, ProviderAccess access)
-      : api_(std::move(http), std::move(access), kBaseUrl, StatusOfAnswer) {}
-
-  absl::string_view name() const override { return kName; }
+      : RestMarket(kShape, std::move(http), std::move(access), StatusOfAnswer) {}
 
   ProviderTraits traits() const override {
     return {.takes_host_key = true,
@@ -76,23 +104,21 @@ class LambdaProvider : public Provider {
   }
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
-    std::vector<Offer> offers;
-    if (requirements.spot || IsElsewhere(requirements, kName)) return offers;
+    if (requirements.spot || IsElsewhere(requirements, kName)) return std::vector<Offer>();
     ASSIGN_OR_RETURN(const std::vector<LambdaInstanceType> types,
-                     api_.Get("list Lambda's instance types", "/api/v1/instance-types",
-                              ParseLambdaInstanceTypes));
+                     api().Get("list Lambda's instance types", "/api/v1/instance-types",
+                               ParseLambdaInstanceTypes));
+    OfferList offers(kName, requirements);
     for (const LambdaInstanceType& type : types) {
       if (type.gpus < 1 || type.price_cents_per_hour <= 0) continue;
       const int64_t memory_bytes = LambdaGpuMemoryBytes(type.gpu_description);
       const std::string gpu_name = CanonicalGpuName(type.gpu_description, memory_bytes);
       const int64_t disk_bytes = std::clamp<int64_t>(type.storage_gib, 0, 1 << 30) << 30;
-      if (disk_bytes != 0 && disk_bytes < requirements.disk_bytes) continue;
-      if (!AsksFor(requirements, type.gpus, gpu_name, memory_bytes)) continue;
+      if (!offers.TakesDisk(disk_bytes)) continue;
+      if (!offers.Takes(type.gpus, gpu_name, memory_bytes)) continue;
       for (const LambdaRegion& region : type.regions_with_capacity) {
-        if (!IsInRegions(requirements.regions, region.name, CountryOf(region))) continue;
-        if (requirements.volume.has_value() && requirements.volume->region != region.name) continue;
-        Offer offer;
-        offer.provider = kName;
+        if (!offers.TakesPlace(region.name, CountryOf(region))) continue;
+        Offer& offer = offers.Add();
         offer.ref = absl::StrCat(type.name, "/", region.name);
         offer.arm64 = gpu_name == "GH200";
         offer.description =
@@ -104,11 +130,9 @@ class LambdaProvider : public Provider {
         offer.region = region.name;
         offer.disk_bytes = disk_bytes;
         offer.place = Place(type.name, region.name);
-        offers.push_back(std::move(offer));
       }
     }
-    KeepAffordable(requirements, offers);
-    return offers;
+    return offers.Finish();
   }
 
   absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
@@ -119,17 +143,17 @@ class LambdaProvider : public Provider {
     }
     absl::StatusOr<LambdaLaunch> launch = LaunchOf(offer, options, label);
     if (!launch.ok()) return Annotate(launch.status(), doing);
-    absl::StatusOr<std::string> key = KeyName(options.ssh_public_key);
+    absl::StatusOr<std::string> key = EnsureSshKey(api(), kKeys, options.ssh_public_key);
     if (!key.ok()) return Annotate(BeforeCreate(key.status()), doing);
     launch->ssh_key_name = *std::move(key);
     ASSIGN_OR_RETURN(const std::vector<std::string> ids,
-                     api_.Ask({.doing = doing,
-                               .kind = CallKind::kCreate,
-                               .method = "POST",
-                               .path = "/api/v1/instance-operations/launch",
-                               .rate_class = "launch",
-                               .body = LambdaLaunchBody(*launch)},
-                              ParseLambdaLaunch));
+                     api().Ask({.doing = doing,
+                                .kind = CallKind::kCreate,
+                                .method = "POST",
+                                .path = "/api/v1/instance-operations/launch",
+                                .rate_class = "launch",
+                                .body = LambdaLaunchBody(*launch)},
+                               ParseLambdaLaunch));
     if (ids.size() != 1) {
       return absl::UnknownError(absl::StrCat(doing, ": the answer names ", ids.size(),
                                              " instances: ", absl::StrJoin(ids, ", ")));
@@ -140,44 +164,17 @@ class LambdaProvider : public Provider {
     return instance;
   }
 
-  absl::StatusOr<Instance> Describe(const InstanceId& id) override {
-    const std::string doing = absl::StrCat("describe Lambda instance ", id);
-    // An empty id would ask for the list.
-    if (id.empty()) return absl::InvalidArgumentError("describe Lambda instance: no id");
-    ASSIGN_OR_RETURN(
-        const LambdaInstance row,
-        api_.Get(doing, absl::StrCat("/api/v1/instances/", UrlEncode(id)), ParseLambdaInstance));
-    if (row.id != id) {
-      return absl::UnknownError(absl::StrCat(doing, ": the answer is about instance ", row.id));
-    }
-    if (row.status == "terminated") {
-      return absl::NotFoundError(absl::StrCat(doing, ": it is terminated"));
-    }
-    return InstanceOf(row);
-  }
-
-  absl::StatusOr<std::vector<Instance>> ListInstances() override {
-    ASSIGN_OR_RETURN(const std::vector<LambdaInstance> rows,
-                     api_.Get("list Lambda instances", "/api/v1/instances", ParseLambdaInstances));
-    std::vector<Instance> instances;
-    for (const LambdaInstance& row : rows) {
-      if (row.status != "terminated") instances.push_back(InstanceOf(row));
-    }
-    return instances;
-  }
-
   absl::Status Terminate(const InstanceId& id) override {
-    const std::string doing = absl::StrCat("terminate Lambda instance ", id);
-    if (id.empty()) return absl::InvalidArgumentError("terminate Lambda instance: no id");
-    const absl::StatusOr<std::vector<std::string>> ids =
-        api_.Ask({.doing = doing,
-                  .kind = CallKind::kRepeat,
-                  .method = "POST",
-                  .path = "/api/v1/instance-operations/terminate",
-                  .body = {{"instance_ids", nlohmann::json::array({id})}}},
-                 ParseLambdaTerminated);
-    RETURN_IF_ERROR(ids.status());
-    if (std::find(ids->begin(), ids->end(), id) == ids->end()) {
+    const std::string doing = Doing("terminate", id);
+    RETURN_IF_ERROR(CheckId(id, doing));
+    ASSIGN_OR_RETURN(const std::vector<std::string> ids,
+                     api().Ask({.doing = doing,
+                                .kind = CallKind::kRepeat,
+                                .method = "POST",
+                                .path = "/api/v1/instance-operations/terminate",
+                                .body = {{"instance_ids", nlohmann::json::array({id})}}},
+                               ParseLambdaTerminated));
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) {
       return absl::UnavailableError(
           absl::StrCat(doing, ": it is not among those that Lambda says it terminated"));
     }
@@ -185,9 +182,9 @@ class LambdaProvider : public Provider {
   }
 
   absl::StatusOr<std::vector<Volume>> ListVolumes() override {
-    ASSIGN_OR_RETURN(
-        const std::vector<LambdaFileSystem> rows,
-        api_.Get("list Lambda's file systems", "/api/v1/file-systems", ParseLambdaFileSystems));
+    ASSIGN_OR_RETURN(const std::vector<LambdaFileSystem> rows,
+                     ListOf(api(), "list Lambda's file systems", "/api/v1/file-systems",
+                            kFileSystems, ReadLambdaFileSystem));
     std::vector<Volume> volumes;
     for (const LambdaFileSystem& row : rows) {
       Volume& volume = volumes.emplace_back();
@@ -208,44 +205,6 @@ class LambdaProvider : public Provider {
   }
 
  private:
-  // Returns the account's name for the key of that type and blob; for any key when `identity` is
-  // empty. NOT_FOUND when the account has none.
-  absl::StatusOr<std::string> FindKey(absl::string_view identity) {
-    ASSIGN_OR_RETURN(const std::vector<LambdaSshKey> keys,
-                     api_.Get("list ssh keys", "/api/v1/ssh-keys", ParseLambdaSshKeys));
-    for (const LambdaSshKey& key : keys) {
-      if (identity.empty() || SshKeyIdentity(key.public_key) == identity) return key.name;
-    }
-    return absl::NotFoundError("the account has no such ssh key");
-  }
-
-  // Returns the same, and registers the key when the account does not have it.
-  absl::StatusOr<std::string> KeyName(const std::string& public_key) {
-    ASSIGN_OR_RETURN(const std::string identity, CheckedSshKey(public_key));
-    absl::StatusOr<std::string> found = FindKey(identity);
-    if (!absl::IsNotFound(found.status())) return found;
-    if (public_key.empty()) {
-      return absl::InvalidArgumentError("no ssh key given, and the account has none");
-    }
-    constexpr absl::string_view kDoing = "register the ssh key";
-    const std::string name = absl::StrCat("gpuctl-", Sha256HexOf(identity).substr(0, 12));
-    const absl::StatusOr<LambdaSshKey> key =
-        api_.Ask({.doing = kDoing,
-                  .method = "POST",
-                  .path = "/api/v1/ssh-keys",
-                  .body = {{"name", name}, {"public_key", identity}}},
-                 ParseLambdaSshKey);
-    if (key.ok()) return key->name;
-    if (!absl::IsAlreadyExists(key.status())) return key.status();
-    // Somebody else registered it first.
-    found = FindKey(identity);
-    if (absl::IsNotFound(found.status())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(kDoing, ": the account has another one of the name ", name));
-    }
-    return found;
-  }
-
   static absl::StatusOr<LambdaLaunch> LaunchOf(const Offer& offer, const RentOptions& options,
                                                absl::string_view label) {
     const std::vector<std::string> parts = absl::StrSplit(offer.ref, '/');
@@ -267,23 +226,7 @@ class LambdaProvider : public Provider {
     launch.instance_type = parts[0];
     launch.region = parts[1];
     launch.name = std::string(label);
-    std::string script;
-    for (const auto& variable : options.env) {
-      if (!IsEnvName(variable.first) || absl::StrContains(variable.second, "\n")) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the environment variable \"", variable.first, "\" cannot be passed on"));
-      }
-      const std::string line = absl::StrCat(variable.first, "=", variable.second);
-      absl::StrAppend(&script, "export ", variable.first, "=", QuoteForShell(variable.second),
-                      "\nprintf '%s\\n' ", QuoteForShell(line), " >> /etc/environment\n");
-    }
-    absl::StrAppend(&script, options.start_script);
-    launch.user_data = LambdaUserData(script, options.host_key);
-    if (launch.user_data.size() > kMaxUserDataBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("the start script has ",
-                                                     launch.user_data.size(),
-                                                     " bytes; Lambda takes ", kMaxUserDataBytes));
-    }
+    ASSIGN_OR_RETURN(launch.user_data, CloudInitData(options, "Lambda", kMaxUserDataBytes));
     launch.file_system_id = options.volume_id;
     launch.mount_point = options.volume_path.empty() ? kMountPoint : options.volume_path;
     return launch;
@@ -295,39 +238,21 @@ class LambdaProvider : public Provider {
     return country;
   }
 
-  static Instance InstanceOf(const LambdaInstance& row) {
-    Instance instance;
-    instance.id = row.id;
-    instance.label = row.name;
-    // The name was changed after the launch.
-    if (!ParseLabel(row.name) && ParseLabel(row.lease_tag)) instance.label = row.lease_tag;
-    instance.status = PrintableText(row.status, 60);
-    if (row.status == "active" && !row.ip.empty()) {
-      instance.state = Instance::State::kRunning;
-      instance.address = SshAddress();
-      instance.address->host = row.ip;
-      instance.address->user = "ubuntu";
-    } else if (row.status == "unhealthy") {
-      instance.state = Instance::State::kSilent;
-    } else if (row.status == "preempted") {
-      instance.state = Instance::State::kFailed;
-    } else if (row.status == "terminating" || row.status == "terminated") {
-      instance.state = Instance::State::kStopping;
+  void Complete(JsonReader& row, Instance& instance) const override {
+    LambdaRegion region;
+    LambdaInstanceType type;
+    row.ReadObject("region", "region", [&](JsonReader& json) { ReadLambdaRegion(json, region); });
+    row.ReadObject("instance_type", "instance type",
+                   [&](JsonReader& json) { ReadLambdaType(json, type); });
+    instance.price_usd_per_hour = static_cast<double>(type.price_cents_per_hour) / 100;
+    if (!type.gpu_description.empty()) {
+      instance.gpu_name =
+          CanonicalGpuName(type.gpu_description, LambdaGpuMemoryBytes(type.gpu_description));
     }
-    instance.price_usd_per_hour = static_cast<double>(row.type.price_cents_per_hour) / 100;
-    const int64_t memory_bytes = LambdaGpuMemoryBytes(row.type.gpu_description);
-    if (!row.type.gpu_description.empty()) {
-      instance.gpu_name = CanonicalGpuName(row.type.gpu_description, memory_bytes);
-    }
-    instance.gpu_count = static_cast<int>(std::clamp<int64_t>(row.type.gpus, 0, 1024));
-    instance.region = row.region.name;
-    if (!row.region.name.empty() && !row.type.name.empty()) {
-      instance.place = Place(row.type.name, row.region.name);
-    }
-    return instance;
+    instance.gpu_count = GpuCount(type.gpus);
+    instance.region = region.name;
+    if (!region.name.empty() && !type.name.empty()) instance.place = Place(type.name, region.name);
   }
-
-  RestApi api_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "provisioning/lambda/lambda_api.h"
 #include "provisioning/lambda/lambda_provider.h"
+#include "provisioning/market/user_data.h"
 #include "tests/support/matchers.h"
 #include "tests/support/scripted_http.h"
 #include "tests/support/shared_material.h"
@@ -111,35 +112,39 @@ nlohmann::json ExampleOf(const nlohmann::json& spec, nlohmann::json schema) {
   return schema.value("type", "") == "boolean" ? nlohmann::json(true) : nlohmann::json("text");
 }
 
-TEST(LambdaApiTest, ReadsTheDescriptionsExamples) {
+TEST_F(LambdaTest, ReadsTheDescriptionsExamples) {
   GPUCTL_SHARED_OR_SKIP(spec, kSpec);
   const nlohmann::json& schemas = spec["components"]["schemas"];
-  const nlohmann::json row = ExampleOf(spec, schemas["Instance"]);
-  const auto instance = ParseLambdaInstance(nlohmann::json{{"data", row}}.dump());
+  nlohmann::json row = ExampleOf(spec, schemas["Instance"]);
+  const std::string id = "0920582c7ff041399e34823a0be62549";
+  http_->On("GET", "/api/v1/instances/" + id, 200, nlohmann::json{{"data", row}}.dump());
+  auto instance = provider_->Describe(id);
   ASSERT_OK(instance);
-  EXPECT_EQ(instance->id, "0920582c7ff041399e34823a0be62549");
-  EXPECT_EQ(instance->name, "My Instance");
-  EXPECT_EQ(instance->ip, "198.51.100.2");
+  EXPECT_EQ(instance->id, id);
+  EXPECT_EQ(instance->label, "My Instance");
   EXPECT_EQ(instance->status, "booting");
-  EXPECT_EQ(instance->type.name, "gpu_8x_h100_sxm5gdr");
-  EXPECT_EQ(instance->type.price_cents_per_hour, 3592);
-  EXPECT_EQ(instance->type.gpus, 8);
-  EXPECT_EQ(LambdaGpuMemoryBytes(instance->type.gpu_description), 80'000'000'000);
-  const nlohmann::json key = ExampleOf(spec, schemas["SSHKey"]);
-  const auto keys = ParseLambdaSshKeys(nlohmann::json{{"data", {key}}}.dump());
-  ASSERT_OK(keys);
-  EXPECT_EQ(keys->at(0).name, "my-public-key");
+  EXPECT_EQ(instance->place, "lambda/gpu_8x_h100_sxm5gdr/" + instance->region);
+  EXPECT_DOUBLE_EQ(instance->price_usd_per_hour, 35.92);
+  EXPECT_EQ(instance->gpu_count, 8);
+  row["status"] = "active";
+  http_->On("GET", "/api/v1/instances/" + id, 200, nlohmann::json{{"data", row}}.dump());
+  instance = provider_->Describe(id);
+  ASSERT_OK(instance);
+  EXPECT_EQ(instance->address.value().host, "198.51.100.2");
   const nlohmann::json error = ExampleOf(spec, schemas["ApiErrorInsufficientCapacity"]);
   EXPECT_EQ(ParseLambdaError(nlohmann::json{{"error", error}}.dump()).code,
             "instance-operations/launch/insufficient-capacity");
+  EXPECT_EQ(LambdaGpuMemoryBytes("H100 (80 GB SXM5)"), 80'000'000'000);
 }
 
-TEST(LambdaApiTest, NamesTheFieldThatIsWrong) {
-  EXPECT_THAT(ParseLambdaInstances(R"({"data":[{"status":"active"}]})"),
+TEST_F(LambdaTest, NamesTheFieldThatIsWrong) {
+  http_->On("GET", "/api/v1/instances", 200, R"({"data":[{"status":"active"}]})");
+  EXPECT_THAT(provider_->ListInstances(),
               StatusIs(Code::kUnknown, HasSubstr("field id of instance is missing")));
-  EXPECT_FALSE(ParseLambdaInstances(R"({"data":null})").ok());
-  EXPECT_FALSE(ParseLambdaInstances("{}").ok());
-  EXPECT_FALSE(ParseLambdaInstance(R"({"data":{"id":"a","status":"active","ip":"-x"}})").ok());
+  http_->On("GET", "/api/v1/instances", 200, R"({"data":null})");
+  EXPECT_THAT(provider_->ListInstances(), StatusIs(Code::kUnknown));
+  EXPECT_THAT(DescribeAnswered(200, R"({"data":{"id":"i1","status":"active","ip":"-x"}})"),
+              StatusIs(Code::kUnknown, HasSubstr("is no address")));
   EXPECT_FALSE(ParseLambdaLaunch(R"({"data":{"instance_ids":[1]}})").ok());
   EXPECT_EQ(ParseLambdaError("<html>").code, "");
   EXPECT_EQ(LambdaGpuMemoryBytes("N/A"), 0);
@@ -274,8 +279,10 @@ TEST_F(LambdaTest, AHostKeyGoesToCloudInit) {
   EXPECT_EQ(config["ssh_keys"]["ed25519_public"], "ssh-ed25519 AAAA");
   ASSERT_EQ(config["runcmd"].size(), 1u);
   EXPECT_THAT(config["runcmd"][0].get<std::string>(), HasSubstr("touch /tmp/started\n"));
-  EXPECT_EQ(LambdaUserData("", {}), "");
-  EXPECT_EQ(LambdaUserData("", options.host_key).find("runcmd"), std::string::npos);
+  EXPECT_EQ(*CloudInitData({}, "Lambda", 10), "");
+  options.start_script.clear();
+  options.env.clear();
+  EXPECT_EQ(CloudInitData(options, "Lambda", 1000)->find("runcmd"), std::string::npos);
 }
 
 TEST_F(LambdaTest, RegistersAKeyThatIsNot) {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "provisioning/market/gpu_models.h"
+#include "provisioning/market/regions.h"
 
 namespace gpuctl {
 
@@ -44,6 +46,22 @@ void KeepAffordable(const Requirements& requirements, std::vector<Offer>& offers
   offers.erase(std::unique(offers.begin(), offers.end(),
                            [](const Offer& a, const Offer& b) { return a.ref == b.ref; }),
                offers.end());
+}
+
+bool OfferList::TakesPlace(absl::string_view region, absl::string_view country) const {
+  return IsInRegions(requirements_.regions, region, country) &&
+         (!requirements_.volume.has_value() || requirements_.volume->region == region);
+}
+
+Offer& OfferList::Add() {
+  Offer& offer = offers_.emplace_back();
+  offer.provider = provider_;
+  return offer;
+}
+
+std::vector<Offer> OfferList::Finish() {
+  KeepAffordable(requirements_, offers_);
+  return std::move(offers_);
 }
 
 absl::Status ForeignOffer(const Offer& offer, absl::string_view provider_title) {

@@ -82,13 +82,42 @@ done
 ) </dev/null >/dev/null 2>&1 &
 )sh";
 
-constexpr absl::string_view kLambda = R"sh(#!/bin/sh
+// The script that is a container's whole command: the bill ends when it ends. Beside it, the guard
+// runs as in other containers.
+constexpr absl::string_view kUntilReleased = R"sh(#!/bin/sh
+umask 077
 r=@ROOT@
-cat >/etc/systemd/system/gpuctl-guard.service <<E
+mkdir -p "$r"
+rm -f "$r/@RELEASED@"
+(
+trap "" HUP
+while :; do
+g=$r/bin/current/gpuctl-agent
+[ -x "$g" ] && "$g" guard --root "$r"
+sleep 5
+done
+) </dev/null >/dev/null 2>&1 &
+l=$!
+up() { read -r x y </proc/uptime; echo "${x%%.*}"; }
+echo "{\"tool\":\"exit\",\"key\":false,\"deadline_s\":@DEADLINE@}" >"$r/boot.$$"
+mv "$r/boot.$$" "$r/boot.json"
+e=$(($(up) + @ALLOWANCE@))
+until [ -e "$r/@RELEASED@" ]; do
+if [ ! -e "$r/claimed" ] && { [ "$(date +%s)" -ge @DEADLINE@ ] || [ "$(up)" -ge $e ]; }; then break; fi
+sleep 2
+done
+kill $l
+)sh";
+
+// The script for virtual machines, as root. $GPUCTL_SYSTEM_ROOT is a directory that stands for /.
+constexpr absl::string_view kMachine = R"sh(#!/bin/sh
+r=@ROOT@
+d=${GPUCTL_SYSTEM_ROOT:-}
+cat >$d/etc/systemd/system/gpuctl-guard.service <<E
 [Unit]
 Description=gpuctl guard: keeps the agent running and enforces limits
 [Service]
-User=ubuntu
+User=@USER@
 ExecStart=/bin/sh -c "while :; do [ ! -x $r/bin/current/gpuctl-agent ] || $r/bin/current/gpuctl-agent guard --root $r; sleep 5; done"
 KillMode=process
 Restart=always
@@ -96,9 +125,49 @@ RestartSec=5
 [Install]
 WantedBy=multi-user.target
 E
-systemctl daemon-reload
+)sh";
+
+constexpr absl::string_view kStartGuard = R"sh(systemctl daemon-reload
 systemctl enable --now gpuctl-guard.service
 )sh";
+
+// What shuts an unclaimed machine down, also after a restart of the system.
+constexpr absl::string_view kDeadline = R"sh(cat >$d/usr/local/sbin/gpuctl-deadline <<"E"
+#!/bin/sh
+up() { read -r x y </proc/uptime; echo "${x%%.*}"; }
+e=$(($(up) + @ALLOWANCE@))
+until [ -e @ROOT@/claimed ]; do
+if [ "$(date +%s)" -ge @DEADLINE@ ] || [ "$(up)" -ge $e ]; then
+@COMMAND@
+sleep 20
+fi
+sleep 2
+done
+E
+chmod 755 $d/usr/local/sbin/gpuctl-deadline
+cat >$d/etc/systemd/system/gpuctl-deadline.service <<E
+[Unit]
+Description=gpuctl deadline: shuts this machine down when nobody claims it
+[Service]
+ExecStart=/usr/local/sbin/gpuctl-deadline
+Restart=on-failure
+[Install]
+WantedBy=multi-user.target
+E
+systemctl enable --now gpuctl-deadline.service
+)sh";
+
+// The virtual machines, with the user that ssh logs in as and that user's root of the agent.
+struct Machine {
+  absl::string_view provider;
+  absl::string_view user;
+  absl::string_view root;
+};
+constexpr Machine kMachines[] = {
+    {"lambda", "ubuntu", "/home/ubuntu/.gpuctl"},
+    {"digitalocean", "root", "/root/.gpuctl"},
+    {"test-shutdown", "root", "/root/.gpuctl"},
+};
 
 bool IsPlain(absl::string_view text, absl::string_view also) {
   return std::all_of(text.begin(), text.end(), [also](char c) {
@@ -115,11 +184,27 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
   if (!options.root.empty() && (options.root[0] != '/' || !IsPlain(options.root, "/._-"))) {
     return refuse("the agent's root is not a plain path");
   }
-  if (options.provider == "lambda") {
-    return absl::StrReplaceAll(
-        kLambda, {{"@ROOT@", options.root.empty() ? "/home/ubuntu/.gpuctl" : options.root}});
-  }
   const ReleaseRoute& route = ReleaseRouteOf(options.provider);
+  const int64_t allowance_s = std::max(int64_t{0}, absl::ToInt64Seconds(options.allowance));
+  const std::string deadline_s = absl::StrCat(absl::ToUnixSeconds(options.deadline));
+  for (const Machine& machine : kMachines) {
+    if (machine.provider != options.provider) continue;
+    const bool shuts_down = route.way == EndsItself::kByShutdown;
+    return absl::StrReplaceAll(absl::StrCat(kMachine, kStartGuard, shuts_down ? kDeadline : ""),
+                               {{"@ROOT@", options.root.empty() ? machine.root : options.root},
+                                {"@USER@", machine.user},
+                                {"@COMMAND@", ShutdownCommand(route)},
+                                {"@DEADLINE@", deadline_s},
+                                {"@ALLOWANCE@", absl::StrCat(allowance_s)}});
+  }
+  const std::string root =
+      options.root.empty() ? "${GPUCTL_NODE_ROOT:-${HOME:-/root}/.gpuctl}" : options.root;
+  if (route.way == EndsItself::kByExit) {
+    return absl::StrReplaceAll(kUntilReleased, {{"@ROOT@", root},
+                                                {"@RELEASED@", kReleasedFile},
+                                                {"@DEADLINE@", deadline_s},
+                                                {"@ALLOWANCE@", absl::StrCat(allowance_s)}});
+  }
   if (route.way != EndsItself::kByKey) {
     return refuse(absl::StrCat("no provider is called ", options.provider));
   }
@@ -128,17 +213,15 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
       !IsPlain(base, ":/._-")) {
     return refuse("the provider's address is not a plain one");
   }
-  const int64_t allowance_s = std::max(int64_t{0}, absl::ToInt64Seconds(options.allowance));
   std::string script = absl::StrReplaceAll(
       kContainer,
-      {{"@ROOT@",
-        options.root.empty() ? "${GPUCTL_NODE_ROOT:-${HOME:-/root}/.gpuctl}" : options.root},
+      {{"@ROOT@", root},
        {"@ID@", route.id_variable},
        {"@KEY@", route.key_variable},
        {"@METHOD@", route.method},
        {"@BODY@", absl::StrCat("\"", absl::StrReplaceAll(route.body, {{"\"", "\\\""}}), "\"")},
        {"@URL@", absl::StrCat(base, ReleasePath(route, "$i"))},
-       {"@DEADLINE@", absl::StrCat(absl::ToUnixSeconds(options.deadline))},
+       {"@DEADLINE@", deadline_s},
        {"@ALLOWANCE@", absl::StrCat(allowance_s)}});
   if (script.size() > kStartScriptMaxBytes) return refuse("it is too long");
   return script;

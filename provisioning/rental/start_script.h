@@ -23,21 +23,29 @@ struct StartScriptOptions {
   // after the script's start, whichever it notices first. Its clock or ours may be wrong.
   absl::Time deadline;
   absl::Duration allowance = absl::Minutes(30);
-  // The agent's root on the machine. Empty: $GPUCTL_NODE_ROOT or ~/.gpuctl; for Lambda
-  // /home/ubuntu/.gpuctl.
+  // The agent's root on the machine. Empty: $GPUCTL_NODE_ROOT or ~/.gpuctl; on a virtual machine
+  // that of the user who logs in.
   std::string root;
 };
 
-// Returns a script for sh or bash that returns at once and goes on in the background. It is ASCII
-// without single quotes, so that it can be put into JSON, into cloud-init's user data and between
-// the single quotes of bash -c. It contains no key: it takes the instance's own key from the
-// container's environment.
+// Returns a script for sh or bash. It is ASCII without single quotes, so that it can be put into
+// JSON, into cloud-init's user data and between the single quotes of bash -c. It contains no key.
+// What it does depends on how the provider's machines end themselves (ReleaseRoute):
 //
-// Runpod and Vast: it waits for the deadline, or until <root>/claimed exists. After the deadline it
-// asks the provider to end the machine, with each of curl, python3, wget and openssl that is
-// installed, and repeats that. It writes its findings to <root>/boot.json, which Hello reports. It
-// keeps the guard running when the agent is there. After a restart of the container it does the
-// same. Lambda gives its machines no key: there only a systemd unit keeps the guard running.
+// By key (Runpod, Vast): it returns at once and goes on in the background. It waits for the
+// deadline, or until <root>/claimed exists. After the deadline it asks the provider to end the
+// machine, with the instance's own key from the container's environment, by each of curl, python3,
+// wget and openssl that is installed, and repeats that. It writes its findings to <root>/boot.json,
+// which Hello reports. It keeps the guard running when the agent is there. After a restart of the
+// container it does the same.
+//
+// By exit: it is the container's command and does not return. It ends, and the bill with it, after
+// the deadline of a machine that nobody has claimed, and when <root>/released exists. It keeps the
+// guard running as above.
+//
+// By shutdown, and not at all (Lambda): the machine is a virtual one, and root runs the script
+// once. A systemd unit keeps the guard running. Where a shutdown ends the bill, a second unit shuts
+// the machine down after the deadline, unless it is claimed.
 //
 // INVALID_ARGUMENT for another provider, and for an address or a root with characters that a shell
 // would interpret.

@@ -284,8 +284,63 @@ TEST_F(StartScriptTest, TheGuardIsStartedAgainAndAgain) {
   Eventually([&] { return ReadFileToString(dir_.Sub("guards")).value_or("") == line + line; });
 }
 
+// Run returns when the script ends, and with it the container.
+TEST_F(StartScriptTest, ACommandThatEndsTheBillEndsWhenNobodyClaims) {
+  dir_.Write("node/released", "");  // of an earlier start
+  const absl::Time begin = Clock::Real().Now();
+  Run(MakeStartScript(Options("test-exit", "", absl::Seconds(2))).value(), "/bin/sh", {});
+  EXPECT_GE(Clock::Real().Now() - begin, absl::Seconds(1)) << "before its deadline";
+  EXPECT_EQ(BootNote()["tool"], "exit");
+  EXPECT_FALSE(PathExists(JoinPath(root(), "released")));
+  auto wrong_clock = Options("test-exit", "", absl::Hours(24 * 365));
+  wrong_clock.allowance = absl::Seconds(1);
+  Run(MakeStartScript(wrong_clock).value(), "/bin/bash", {});
+}
+
+TEST_F(StartScriptTest, AClaimedCommandEndsWhenItIsReleased) {
+  dir_.Write("node/claimed", "");
+  // The agent that the guard's loop starts releases the machine at the second start.
+  dir_.Write("node/bin/current/gpuctl-agent",
+             absl::StrCat("#!/bin/sh\n[ \"$1\" = guard ] || exit 1\n[ ! -e ", dir_.Sub("twice"),
+                          " ] || : >", root(), "/released\n: >", dir_.Sub("twice"), "\n"),
+             0755);
+  Run(MakeStartScript(Options("test-exit", "", -absl::Minutes(1))).value(), "/bin/sh", {});
+  EXPECT_TRUE(PathExists(JoinPath(root(), "released")));
+}
+
+TEST_F(StartScriptTest, AnUnclaimedMachineShutsDown) {
+  for (const char* name : {"chmod"}) AddTool(name);
+  ASSERT_OK(MakeDirectories(dir_.Sub("system/etc/systemd/system"), 0755));
+  ASSERT_OK(MakeDirectories(dir_.Sub("system/usr/local/sbin"), 0755));
+  const std::string program = dir_.Sub("system/usr/local/sbin/gpuctl-deadline");
+  dir_.Write("path/systemctl",
+             absl::StrCat("#!/bin/sh\necho \"$@\" >>", dir_.Sub("units"), "\n[ \"$3\" != ",
+                          "gpuctl-deadline.service ] || ", program, " >/dev/null 2>&1 &\n"),
+             0755);
+  dir_.Write("path/gpuctl-test-shutdown",
+             absl::StrCat("#!/bin/sh\necho now >>", dir_.Sub("down"), "\n"), 0755);
+  auto options = Options("test-shutdown", "", -absl::Minutes(1));
+  options.root = root();
+  ASSERT_OK(MakeDirectories(root()));
+  const std::vector<std::string> system = {absl::StrCat("GPUCTL_SYSTEM_ROOT=", dir_.Sub("system"))};
+  dir_.Write("node/claimed", "");
+  Run(MakeStartScript(options).value(), "/bin/sh", system);
+  Eventually([&] { return Left().empty(); });
+  EXPECT_FALSE(PathExists(dir_.Sub("down"))) << "claimed";
+  ASSERT_EQ(unlink(JoinPath(root(), "claimed").c_str()), 0);
+  Run(MakeStartScript(options).value(), "/bin/bash", system);
+  Eventually([&] { return PathExists(dir_.Sub("down")); });
+  EXPECT_THAT(ReadFileToString(dir_.Sub("units")).value_or(""),
+              HasSubstr("daemon-reload\nenable --now gpuctl-guard.service\n"
+                        "enable --now gpuctl-deadline.service\n"));
+  EXPECT_THAT(
+      ReadFileToString(dir_.Sub("system/etc/systemd/system/gpuctl-guard.service")).value_or(""),
+      HasSubstr("User=root\n"));
+}
+
 TEST(MakeStartScriptTest, StandsInQuotesAndIsShort) {
-  for (const char* provider : {"runpod", "vast", "lambda"}) {
+  for (const char* provider :
+       {"runpod", "vast", "lambda", "digitalocean", "test-exit", "test-shutdown"}) {
     StartScriptOptions options;
     options.provider = provider;
     options.api_base_url = "https://a-rather-long-name.of-a-provider.test:65535/";

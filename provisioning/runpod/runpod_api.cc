@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "provisioning/market/json_reader.h"
 #include "provisioning/market/registry_login.h"
 #include "provisioning/market/rent_options.h"
+#include "provisioning/rest/json_reader.h"
 
 namespace gpuctl {
 namespace {
@@ -39,48 +39,6 @@ void ReadGpuType(JsonReader& json, RunpodGpuType& type) {
   });
 }
 
-void ReadPod(JsonReader& json, RunpodPod& pod) {
-  json.RequireId("id", pod.id);
-  json.Read("name", pod.name);
-  json.Require("status", pod.status);
-  json.Read("cost", pod.cost_usd_per_hour);
-  json.Read("dataCenterId", pod.data_center);
-  json.Read("cloud", pod.cloud);
-  json.Read("disk", pod.disk_gb);
-  json.Read("mounts.persistent.size", pod.persistent_gb);
-  json.Read("createdAt", pod.created_at);
-  const auto text = [&json](const char* name) {
-    const nlohmann::json* found = json.Find(name);
-    return found != nullptr && found->is_string() ? found->get<std::string>() : "";
-  };
-  pod.image = text("image");
-  pod.registry_id = text("registry");
-  json.Read("gpu.id", pod.gpu_id);
-  json.Read("gpu.count", pod.gpu_count);
-  json.ReadObject("ssh.direct", "ssh.direct", [&](JsonReader& direct) {
-    pod.ssh_user = "root";
-    direct.Require("host", pod.ssh_host);
-    direct.Require("port", pod.ssh_port);
-    direct.Read("username", pod.ssh_user);
-    if (!IsSafeHost(pod.ssh_host)) direct.Fail("host", "is no host name");
-    if (!IsSafeUser(pod.ssh_user)) direct.Fail("username", "is no user name");
-    if (pod.ssh_port < 1 || pod.ssh_port > 65535) direct.Fail("port", "is no port");
-  });
-}
-
-void ReadVolume(JsonReader& json, RunpodVolume& volume) {
-  json.RequireId("id", volume.id);
-  json.Read("name", volume.name);
-  json.Require("size", volume.size_gb);
-  json.Require("dataCenter", volume.data_center);
-  json.Read("type", volume.type);
-}
-
-void ReadRegistry(JsonReader& json, RunpodRegistry& registry) {
-  json.RequireId("id", registry.id);
-  json.Read("name", registry.name);
-}
-
 // Most refusals of GraphQL come with HTTP 200. Only its words distinguish a refusal for lack of
 // machines from a bad request.
 using Code = absl::StatusCode;
@@ -108,51 +66,37 @@ absl::StatusOr<std::vector<RunpodGpuType>> ParseRunpodCatalog(absl::string_view 
   return ParseRows<RunpodGpuType>(body, "the catalog", "gpus", "GPU type", ReadGpuType);
 }
 
-absl::StatusOr<RunpodPod> ParseRunpodPod(absl::string_view body) {
-  return ParseAnswer<RunpodPod>(body, "pod", ReadPod);
+void ReadRunpodPod(JsonReader& json, RunpodPod& pod) {
+  json.Read("status", pod.status);
+  json.Read("cost", pod.cost_usd_per_hour);
+  json.Read("dataCenterId", pod.data_center);
+  json.Read("cloud", pod.cloud);
+  json.Read("disk", pod.disk_gb);
+  json.Read("mounts.persistent.size", pod.persistent_gb);
+  json.Read("gpu.id", pod.gpu_id);
+  json.Read("gpu.count", pod.gpu_count);
 }
 
-namespace {
-
-// Reads where a list goes on. The description has no pages; clients read "nextCursor" beside the
-// rows, or in "pagination" with "hasNextPage".
-void ReadPaging(JsonReader& answer, std::string& next) {
-  std::optional<bool> more;
-  const auto read = [&](JsonReader& at) {
-    if (next.empty()) at.Read("nextCursor", next);
-    if (!more.has_value()) at.Read("hasNextPage", more);
-    RefuseUnknownPaging(at);
-  };
-  read(answer);
-  answer.ReadObject("pagination", "pagination", read);
-  if (more.value_or(false) && next.empty()) {
-    answer.Fail("hasNextPage", "is true, and no cursor leads there");
-  }
-  if (more.has_value() && !*more) next.clear();
+void ReadRunpodVolume(JsonReader& json, RunpodVolume& volume) {
+  json.RequireId("id", volume.id);
+  json.Read("name", volume.name);
+  json.Require("size", volume.size_gb);
+  json.Require("dataCenter", volume.data_center);
+  json.Read("type", volume.type);
 }
 
-}  // namespace
-
-absl::StatusOr<RunpodPodPage> ParseRunpodPods(absl::string_view body) {
-  return ParseAnswer<RunpodPodPage>(body, "the list of pods",
-                                    [](JsonReader& answer, RunpodPodPage& page) {
-                                      ReadPaging(answer, page.next_cursor);
-                                      answer.RequireRows("pods", "pod", ReadPod, page.pods);
-                                    });
+void ReadRunpodRegistry(JsonReader& json, RunpodRegistry& registry) {
+  json.RequireId("id", registry.id);
+  json.Read("name", registry.name);
 }
 
-absl::StatusOr<std::vector<RunpodVolume>> ParseRunpodVolumes(absl::string_view body) {
-  return ParseRows<RunpodVolume>(body, "the list of network volumes", "networkVolumes",
-                                 "network volume", ReadVolume);
+std::string RunpodText(const nlohmann::json& row, const char* field) {
+  const nlohmann::json* found = JsonReader(row, "pod").Find(field);
+  return found != nullptr && found->is_string() ? found->get<std::string>() : "";
 }
 
 absl::StatusOr<RunpodRegistry> ParseRunpodRegistry(absl::string_view body) {
-  return ParseAnswer<RunpodRegistry>(body, "registry", ReadRegistry);
-}
-
-absl::StatusOr<std::vector<RunpodRegistry>> ParseRunpodRegistries(absl::string_view body) {
-  return ParseRows<RunpodRegistry>(body, "the list of registries", "registries", "registry",
-                                   ReadRegistry);
+  return ParseAnswer<RunpodRegistry>(body, "registry", ReadRunpodRegistry);
 }
 
 std::string FindRunpodPullError(absl::string_view events) {

@@ -13,7 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "provisioning/http/http.h"
-#include "provisioning/market/refusals.h"
+#include "provisioning/rest/json_reader.h"
+#include "provisioning/rest/refusals.h"
 
 namespace gpuctl {
 
@@ -36,9 +37,8 @@ struct RunpodGpuType {
   std::vector<std::string> cuda_versions;  // those with capacity now
 };
 
+// What a pod's row has beside what every instance has.
 struct RunpodPod {
-  std::string id;
-  std::string name;
   std::string status;  // PROVISIONING, STARTING, RUNNING, EXITED, ERROR, TERMINATED
   double cost_usd_per_hour = 0;
   std::string data_center;
@@ -47,18 +47,6 @@ struct RunpodPod {
   int64_t gpu_count = 0;
   int64_t disk_gb = 0;
   int64_t persistent_gb = 0;  // its own mount, which a stop keeps
-  std::string created_at;     // RFC 3339
-  std::string image;
-  std::string registry_id;  // of the login that its image is pulled with; empty: none
-  // From ssh.direct. The proxy beside it transfers no files and is left out.
-  std::string ssh_host;
-  int64_t ssh_port = 0;
-  std::string ssh_user;
-};
-
-struct RunpodPodPage {
-  std::vector<RunpodPod> pods;
-  std::string next_cursor;  // empty: the last page
 };
 
 struct RunpodVolume {
@@ -93,11 +81,13 @@ struct RunpodCreate {
 };
 
 absl::StatusOr<std::vector<RunpodGpuType>> ParseRunpodCatalog(absl::string_view body);
-absl::StatusOr<RunpodPod> ParseRunpodPod(absl::string_view body);
-absl::StatusOr<RunpodPodPage> ParseRunpodPods(absl::string_view body);
-absl::StatusOr<std::vector<RunpodVolume>> ParseRunpodVolumes(absl::string_view body);
 absl::StatusOr<RunpodRegistry> ParseRunpodRegistry(absl::string_view body);
-absl::StatusOr<std::vector<RunpodRegistry>> ParseRunpodRegistries(absl::string_view body);
+// Read one row each.
+void ReadRunpodPod(JsonReader& json, RunpodPod& pod);
+void ReadRunpodVolume(JsonReader& json, RunpodVolume& volume);
+void ReadRunpodRegistry(JsonReader& json, RunpodRegistry& registry);
+// Returns a text of a pod's row; empty for any other value.
+std::string RunpodText(const nlohmann::json& row, const char* field);
 // Returns the newest line in a pod's log, a stream of events, that says that its image cannot be
 // pulled; empty when none does. The stream may be torn.
 std::string FindRunpodPullError(absl::string_view events);

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "provisioning/market/json_reader.h"
+#include "provisioning/rest/json_reader.h"
 
 namespace gpuctl {
 namespace {

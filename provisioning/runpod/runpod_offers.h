@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "provisioning/market/rest_api.h"
 #include "provisioning/market/types.h"
+#include "provisioning/rest/rest_api.h"
 
 namespace gpuctl {
 

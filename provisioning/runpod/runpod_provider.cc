@@ -8,14 +8,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/gpu_models.h"
 #include "provisioning/market/label.h"
 #include "provisioning/market/offers.h"
 #include "provisioning/market/registry_login.h"
 #include "provisioning/market/rent_options.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/rest/rest_market.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_graphql.h"
 #include "provisioning/runpod/runpod_offers.h"
@@ -25,7 +24,6 @@
 namespace gpuctl {
 namespace {
 
-constexpr char kBaseUrl[] = "https://api.runpod.io";
 constexpr char kDefaultImage[] = "runpod/pytorch:1.0.7-cu1281-torch291-ubuntu2204";
 constexpr char kDefaultImageCuda[] = "12.8";  // hosts with an older driver refuse to start it
 // The price of a standard network volume: of its first TB, and of the rest.
@@ -34,7 +32,6 @@ constexpr double kMoreVolumeUsdPerGbMonth = 0.05;
 constexpr int64_t kFirstVolumeGb = 1000;
 constexpr char kVolumePath[] = "/workspace";
 constexpr size_t kMaxEnv = 50;
-constexpr int kMaxPages = 100;
 // The time in which a log's present lines come.
 constexpr absl::Duration kLogTime = absl::Seconds(2);
 
@@ -61,13 +58,47 @@ absl::Status StatusOfAnswer(const HttpResponse& response, bool creating) {
   return StatusOfRunpodRefusal(response, {"", RunpodErrorDetail(response.body)}, creating);
 }
 
-class RunpodProvider : public Provider {
- public:
-  RunpodProvider(std::shared_ptr<Http> http, ProviderAccess access)
-      : secret_(access.api_key),
-        api_(std::move(http), std::move(access), kBaseUrl, StatusOfAnswer) {}
+using State = Instance::State;
+constexpr StateWord kStates[] = {{"RUNNING", State::kRunning},
+                                 {"EXITED", State::kFailed},
+                                 {"ERROR", State::kFailed},
+                                 {"TERMINATED", State::kStopping, true}};
+// The description has no pages; clients read "nextCursor" beside the rows, or in "pagination" with
+// "hasNextPage".
+constexpr absl::string_view kNext[] = {"nextCursor", "pagination.nextCursor"};
+constexpr absl::string_view kMore[] = {"hasNextPage", "pagination.hasNextPage"};
+constexpr char kPodPath[] = "/v2/pods/{id}";
+constexpr MarketShape kShape = {.name = kRunpodName,
+                                .title = "Runpod",
+                                .machine = "pod",
+                                .base_url = "https://api.runpod.io",
+                                // The proxy beside ssh.direct transfers no files and is left out.
+                                .instance = {.states = kStates,
+                                             .host = "ssh.direct.host",
+                                             .port = "ssh.direct.port",
+                                             .user_at = "ssh.direct.username",
+                                             .created = "createdAt"},
+                                // Pods of clusters bill, too, and are listed only on request.
+                                .list_path = "/v2/pods?includeClusterPods=true",
+                                .list = {.what = "the list of pods",
+                                         .part = "pod",
+                                         .rows = "pods",
+                                         .id = "id",
+                                         .paging = {.by = Paging::By::kCursor,
+                                                    .parameter = "cursor",
+                                                    .next = kNext,
+                                                    .more = kMore}},
+                                .describe = {.path = kPodPath},
+                                .end = {.path = kPodPath}};
+constexpr ListShape kVolumes = {.what = "the list of network volumes",
+                                .part = "network volume",
+                                .rows = "networkVolumes",
+                                .id = "id"};
 
-  absl::string_view name() const override { return kRunpodName; }
+class RunpodProvider : public RestMarket {
+ public:
+  RunpodProvider(std::shared_ptr<Http> http, const ProviderAccess& access)
+      : RestMarket(kShape, std::move(http), access, StatusOfAnswer), secret_(access.api_key) {}
 
   ProviderTraits traits() const override {
     return {.ends_itself = ReleaseRouteOf(kRunpodName).way,
@@ -80,8 +111,8 @@ class RunpodProvider : public Provider {
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
     if (IsElsewhere(requirements, kRunpodName)) return std::vector<Offer>();
-    return requirements.spot ? ListRunpodSpotOffers(api_, requirements)
-                             : ListRunpodOffers(api_, requirements);
+    return requirements.spot ? ListRunpodSpotOffers(api(), requirements)
+                             : ListRunpodOffers(api(), requirements);
   }
 
   absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
@@ -99,83 +130,48 @@ class RunpodProvider : public Provider {
       create->registry_id = *std::move(id);
     }
     if (!create.ok()) return Annotate(create.status(), doing);
-    if (spot.has_value()) return RentRunpodSpot(api_, doing, offer, *spot, options, *create);
-    ASSIGN_OR_RETURN(const HttpResponse response, api_.Ask({.doing = doing,
-                                                            .kind = CallKind::kCreate,
-                                                            .method = "POST",
-                                                            .path = "/v2/pods",
-                                                            .body = RunpodCreateBody(*create)}));
-    absl::StatusOr<RunpodPod> pod = ParseRunpodPod(response.body);
+    if (spot.has_value()) return RentRunpodSpot(api(), doing, offer, *spot, options, *create);
+    ASSIGN_OR_RETURN(const HttpResponse response, api().Ask({.doing = doing,
+                                                             .kind = CallKind::kCreate,
+                                                             .method = "POST",
+                                                             .path = "/v2/pods",
+                                                             .body = RunpodCreateBody(*create)}));
+    const absl::StatusOr<nlohmann::json> row = ParseJson(response.body);
+    absl::StatusOr<MarketRow> pod = row.ok() ? RowOf(*row) : row.status();
     if (!pod.ok()) {
       const std::string id = FindRunpodPodId(response.body);
       return Annotate(pod.status(), id.empty() ? doing : absl::StrCat(doing, ": pod ", id));
     }
-    Instance instance = InstanceOf(*pod);
+    Instance& instance = pod->instance;
     instance.label = std::string(label);
     if (instance.price_usd_per_hour == 0) instance.price_usd_per_hour = offer.price_usd_per_hour;
     if (instance.gpu_name.empty()) instance.gpu_name = offer.gpu_name;
     if (instance.gpu_count == 0) instance.gpu_count = offer.gpu_count;
-    return instance;
+    return std::move(instance);
   }
-
-  absl::StatusOr<Instance> Describe(const InstanceId& id) override {
-    const std::string doing = absl::StrCat("describe Runpod pod ", id);
-    // An empty id would ask for the list.
-    if (id.empty()) return absl::InvalidArgumentError("describe Runpod pod: no id");
-    ASSIGN_OR_RETURN(const RunpodPod pod,
-                     api_.Get(doing, absl::StrCat("/v2/pods/", UrlEncode(id)), ParseRunpodPod));
-    if (pod.id != id) {
-      return absl::UnknownError(absl::StrCat(doing, ": the answer is about pod ", pod.id));
-    }
-    if (pod.status == "TERMINATED") {
-      return absl::NotFoundError(absl::StrCat(doing, ": it is terminated"));
-    }
-    Instance instance = InstanceOf(pod);
-    // The pod itself says nothing of an image that cannot be pulled, and would wait for ever. Our
-    // own image is always there.
-    if (instance.state == Instance::State::kStarting && !pod.image.empty() &&
-        pod.image != kDefaultImage) {
-      const std::string error = PullErrorOf(id);
-      instance.image_fails = !error.empty();
-      if (!error.empty()) {
-        instance.status = PrintableText(absl::StrCat(instance.status, ": ", error), 160);
-      }
-    }
-    return instance;
-  }
-
-  absl::StatusOr<std::vector<Instance>> ListInstances() override { return ListPods(nullptr); }
 
   absl::StatusOr<int> RemoveUnusedLogins(absl::string_view owner) override {
+    ASSIGN_OR_RETURN(const std::vector<nlohmann::json> pods, ListRowsOfInstances());
     std::set<std::string> used;
-    RETURN_IF_ERROR(ListPods(&used).status());
-    return RemoveRunpodRegistries(api_, owner, used);
-  }
-
-  absl::Status Terminate(const InstanceId& id) override {
-    const std::string doing = absl::StrCat("terminate Runpod pod ", id);
-    if (id.empty()) return absl::InvalidArgumentError("terminate Runpod pod: no id");
-    return api_
-        .Ask({.doing = doing,
-              .kind = CallKind::kRepeat,
-              .method = "DELETE",
-              .path = absl::StrCat("/v2/pods/", UrlEncode(id))})
-        .status();
+    for (const nlohmann::json& pod : pods) {
+      if (RunpodText(pod, "status") != "TERMINATED") used.insert(RunpodText(pod, "registry"));
+    }
+    return RemoveRunpodRegistries(api(), owner, used);
   }
 
   absl::StatusOr<std::string> AccountId() override {
-    return api_.Ask({.doing = "look up the account at Runpod",
-                     .kind = CallKind::kRead,
-                     .method = "POST",
-                     .path = kRunpodGraphqlPath,
-                     .body = {{"query", kRunpodAccountQuery}}},
-                    ParseRunpodAccountId);
+    return api().Ask({.doing = "look up the account at Runpod",
+                      .kind = CallKind::kRead,
+                      .method = "POST",
+                      .path = kRunpodGraphqlPath,
+                      .body = {{"query", kRunpodAccountQuery}}},
+                     ParseRunpodAccountId);
   }
 
   absl::StatusOr<std::vector<Volume>> ListVolumes() override {
-    ASSIGN_OR_RETURN(
-        const std::vector<RunpodVolume> rows,
-        api_.Get("list Runpod's network volumes", "/v2/network-volumes", ParseRunpodVolumes));
+    ASSIGN_OR_RETURN(const std::vector<RunpodVolume> rows,
+                     ListOf(api(), "list Runpod's network volumes", "/v2/network-volumes", kVolumes,
+                            ReadRunpodVolume));
     std::vector<Volume> volumes;
     for (const RunpodVolume& row : rows) {
       Volume& volume = volumes.emplace_back();
@@ -191,41 +187,20 @@ class RunpodProvider : public Provider {
   }
 
  private:
-  // Lists the pods that bill. Adds the ids of their registry logins to `logins` unless it is null.
-  absl::StatusOr<std::vector<Instance>> ListPods(std::set<std::string>* logins) {
-    constexpr absl::string_view kDoing = "list Runpod pods";
-    return ReadPages(
-        kDoing, kMaxPages, [&](const std::string& cursor) -> absl::StatusOr<InstancePage> {
-          // Pods of clusters bill, too, and are listed only on request.
-          std::string path = "/v2/pods?includeClusterPods=true";
-          if (!cursor.empty()) absl::StrAppend(&path, "&cursor=", UrlEncode(cursor));
-          ASSIGN_OR_RETURN(const RunpodPodPage rows, api_.Get(kDoing, path, ParseRunpodPods));
-          InstancePage page;
-          page.next = rows.next_cursor;
-          for (const RunpodPod& pod : rows.pods) {
-            page.ids.push_back(pod.id);
-            if (pod.status == "TERMINATED") continue;
-            page.instances.push_back(InstanceOf(pod));
-            if (logins != nullptr) logins->insert(pod.registry_id);
-          }
-          return page;
-        });
-  }
-
   absl::StatusOr<std::string> RegistryFor(const RegistryLogin& login, absl::string_view label) {
     const std::optional<LeaseLabel> ours = ParseLabel(label);
     return EnsureRunpodRegistry(
-        api_, StoredLoginName(ours.has_value() ? ours->owner : "", login, secret_), login);
+        api(), StoredLoginName(ours.has_value() ? ours->owner : "", login, secret_), login);
   }
 
   // Returns what the host said of an image that cannot be pulled; empty when it said nothing.
-  std::string PullErrorOf(const InstanceId& id) {
+  std::string PullErrorOf(const InstanceId& id) const {
     const absl::StatusOr<HttpResponse> log =
-        api_.Ask({.doing = "read the log of a Runpod pod",
-                  .kind = CallKind::kRead,
-                  .method = "GET",
-                  .path = absl::StrCat("/v2/pods/", UrlEncode(id), "/logs?source=system&tail=50"),
-                  .endless_for = kLogTime});
+        api().Ask({.doing = "read the log of a Runpod pod",
+                   .kind = CallKind::kRead,
+                   .method = "GET",
+                   .path = absl::StrCat("/v2/pods/", UrlEncode(id), "/logs?source=system&tail=50"),
+                   .endless_for = kLogTime});
     return log.ok() ? FindRunpodPullError(log->body) : "";
   }
 
@@ -261,52 +236,38 @@ class RunpodProvider : public Provider {
     return create;
   }
 
-  static Instance InstanceOf(const RunpodPod& pod) {
-    Instance instance;
-    instance.id = pod.id;
-    instance.label = pod.name;
-    instance.status = PrintableText(pod.status, 60);
-    if (!pod.ssh_host.empty()) {
-      instance.address = SshAddress();
-      instance.address->host = pod.ssh_host;
-      instance.address->port = static_cast<int>(pod.ssh_port);
-      instance.address->user = pod.ssh_user;
-    }
-    if (pod.status == "RUNNING") {
-      // Runpod may say RUNNING before anything runs, but shows an address only after that.
-      instance.state = instance.address ? Instance::State::kRunning : Instance::State::kStarting;
-    } else if (pod.status == "EXITED" || pod.status == "ERROR") {
-      instance.state = Instance::State::kFailed;
-    } else if (pod.status == "TERMINATED") {
-      instance.state = Instance::State::kStopping;
-    }
-    // After a stop the old port may still be shown for a while.
-    if (instance.state != Instance::State::kRunning) instance.address.reset();
+  void Complete(JsonReader& row, Instance& instance) const override {
+    RunpodPod pod;
+    ReadRunpodPod(row, pod);
     const std::optional<double> price = RunpodPodUsdPerHour(pod);
     instance.price_usd_per_hour = price.value_or(0);
     instance.bills_nothing = price.has_value() && *price == 0;
     if (!pod.gpu_id.empty()) instance.gpu_name = CanonicalGpuName(pod.gpu_id, 0);
-    instance.gpu_count = static_cast<int>(std::clamp<int64_t>(pod.gpu_count, 0, 1024));
+    instance.gpu_count = GpuCount(pod.gpu_count);
     instance.region = pod.data_center;
     if (!pod.data_center.empty() && !pod.gpu_id.empty()) {
       instance.place = RunpodPlace(pod.cloud, pod.data_center, pod.gpu_id);
     }
-    absl::Time created;
-    std::string problem;
-    if (absl::ParseTime(absl::RFC3339_full, pod.created_at, &created, &problem)) {
-      instance.created_ms = absl::ToUnixMillis(created);
-    }
-    return instance;
+  }
+
+  // The pod itself says nothing of an image that cannot be pulled, and would wait for ever. Our own
+  // image is always there.
+  void LookFurther(const nlohmann::json& row, Instance& instance) const override {
+    const std::string image = RunpodText(row, "image");
+    if (instance.state != State::kStarting || image.empty() || image == kDefaultImage) return;
+    const std::string error = PullErrorOf(instance.id);
+    instance.image_fails = !error.empty();
+    if (error.empty()) return;
+    instance.status = PrintableText(absl::StrCat(instance.status, ": ", error), 160);
   }
 
   const std::string secret_;  // the key
-  RestApi api_;
 };
 
 }  // namespace
 
 std::unique_ptr<Provider> MakeRunpodProvider(std::shared_ptr<Http> http, ProviderAccess access) {
-  return std::make_unique<RunpodProvider>(std::move(http), std::move(access));
+  return std::make_unique<RunpodProvider>(std::move(http), access);
 }
 
 }  // namespace gpuctl

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/registry_login.h"
+#include "provisioning/rest/list_rows.h"
 #include "provisioning/runpod/runpod_api.h"
 
 namespace gpuctl {
@@ -12,8 +13,11 @@ namespace {
 
 constexpr char kPath[] = "/v2/registries";
 
+constexpr ListShape kRegistries = {
+    .what = "the list of registries", .part = "registry", .rows = "registries", .id = "id"};
+
 absl::StatusOr<std::vector<RunpodRegistry>> ListRegistries(const RestApi& api) {
-  return api.Get("list Runpod's registry logins", kPath, ParseRunpodRegistries);
+  return ListOf(api, "list Runpod's registry logins", kPath, kRegistries, ReadRunpodRegistry);
 }
 
 // Returns the entry's id; empty when there is none.

@@ -16,25 +16,34 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Code = absl::StatusCode;
 
-TEST(RunpodApiTest, ReadsRecordedPods) {
+TEST_F(RunpodTest, ReadsRecordedPods) {
   GPUCTL_SHARED_OR_SKIP(recorded, kRecorded);
-  const auto pod = ParseRunpodPod(recorded["v2_pod_running"].dump());
+  const auto described = [&](const char* name) {
+    nlohmann::json row = recorded[name];
+    if (!row.contains("id")) row["id"] = "none";
+    row.erase("image");  // its log is asked for elsewhere
+    const std::string id = row["id"];
+    http_->On("GET", "/v2/pods/" + id, 200, row.dump());
+    return provider_->Describe(id);
+  };
+  const auto pod = described("v2_pod_running");
   ASSERT_OK(pod);
   EXPECT_EQ(pod->id, "5xpma5eg46tqjq");
-  EXPECT_EQ(pod->name, "imgtbx-v2-probe");
-  EXPECT_EQ(pod->status, "RUNNING");
-  EXPECT_DOUBLE_EQ(pod->cost_usd_per_hour, 0.72);
-  EXPECT_EQ(pod->gpu_id, "NVIDIA RTX PRO 4500 Blackwell");
+  EXPECT_EQ(pod->label, "imgtbx-v2-probe");
+  EXPECT_EQ(pod->state, Instance::State::kRunning);
+  EXPECT_NEAR(pod->price_usd_per_hour, 0.72, 0.1);
+  EXPECT_EQ(pod->place, "runpod/EU-RO-1/NVIDIA RTX PRO 4500 Blackwell");
   EXPECT_EQ(pod->gpu_count, 1);
-  EXPECT_EQ(pod->data_center, "EU-RO-1");
-  EXPECT_EQ(pod->ssh_host, "213.173.104.74");
-  EXPECT_EQ(pod->ssh_port, 35558);
-  EXPECT_EQ(pod->ssh_user, "root");
-  const auto early = ParseRunpodPod(recorded["v2_pod_running_but_not_ready (trimmed)"].dump());
+  EXPECT_EQ(pod->region, "EU-RO-1");
+  EXPECT_EQ(pod->address.value().host, "213.173.104.74");
+  EXPECT_EQ(pod->address->port, 35558);
+  EXPECT_EQ(pod->address->user, "root");
+  const auto early = described("v2_pod_running_but_not_ready (trimmed)");
   ASSERT_OK(early);
-  EXPECT_EQ(early->ssh_host, "");
-  const auto stopped = ParseRunpodPod(recorded["v2_pod_stopped (trimmed)"].dump());
+  EXPECT_EQ(early->state, Instance::State::kStarting);
+  const auto stopped = described("v2_pod_stopped (trimmed)");
   ASSERT_OK(stopped);
+  EXPECT_EQ(stopped->state, Instance::State::kFailed);
   EXPECT_EQ(stopped->status, "EXITED");
 }
 
@@ -68,18 +77,24 @@ TEST(RunpodApiTest, WritesTheRequestThatWasAccepted) {
   EXPECT_EQ(RunpodCreateBody(create), recorded["v2_create_request_that_got_201"]);
 }
 
-TEST(RunpodApiTest, NamesTheFieldThatIsWrong) {
-  EXPECT_THAT(ParseRunpodPod(R"({"name":"x","status":"RUNNING"})"),
+TEST_F(RunpodTest, NamesTheFieldThatIsWrong) {
+  const auto described = [&](const std::string& body) {
+    http_->On("GET", "/v2/pods/a", 200, body);
+    return provider_->Describe("a").status();
+  };
+  EXPECT_THAT(described(R"({"name":"x","status":"RUNNING"})"),
               StatusIs(Code::kUnknown, HasSubstr("field id of pod is missing")));
-  EXPECT_THAT(ParseRunpodPod(R"({"id":7,"status":"RUNNING"})"),
+  EXPECT_THAT(described(R"({"id":7,"status":"RUNNING"})"),
               StatusIs(Code::kUnknown, HasSubstr("field id of pod is a JSON number")));
-  EXPECT_FALSE(ParseRunpodPods(R"({"pods":null})").ok());
-  EXPECT_FALSE(ParseRunpodPods("[]").ok());
-  EXPECT_FALSE(ParseRunpodPods("<html>down</html>").ok());
   // A host must not look like an option of ssh.
-  EXPECT_FALSE(
-      ParseRunpodPod(Pod("a", "RUNNING", R"({"host":"-oProxyCommand=x","port":22})")).ok());
-  EXPECT_FALSE(ParseRunpodPod(Pod("a", "RUNNING", R"({"host":"h","port":70000})")).ok());
+  EXPECT_THAT(described(Pod("a", "RUNNING", R"({"host":"-oProxyCommand=x","port":22})")),
+              StatusIs(Code::kUnknown, HasSubstr("is no address")));
+  EXPECT_THAT(described(Pod("a", "RUNNING", R"({"host":"h","port":70000})")),
+              StatusIs(Code::kUnknown, HasSubstr("is no port")));
+  for (const char* list : {R"({"pods":null})", "[]", "<html>down</html>"}) {
+    http_->On("GET", "/v2/pods?includeClusterPods=true", 200, list);
+    EXPECT_THAT(provider_->ListInstances(), StatusIs(Code::kUnknown)) << list;
+  }
 }
 
 TEST_F(RunpodTest, OffersOneRowForEachDataCenterCheapestFirst) {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
-#include "provisioning/market/json_reader.h"
 #include "provisioning/market/rent_options.h"
+#include "provisioning/rest/json_reader.h"
 
 namespace gpuctl {
 namespace {
@@ -75,7 +75,27 @@ void ReadProxy(JsonReader& json, VastInstance& instance) {
   if (instance.proxy_port < 0 || instance.proxy_port > 65535) json.Fail("ssh_port", "is no port");
 }
 
-void ReadInstance(JsonReader& json, VastInstance& instance) {
+void ReadPriceRise(JsonReader& json, VastPriceRise& rise) {
+  const auto read_change = [&json](absl::string_view part, VastPriceChange& change) {
+    json.Read(absl::StrCat("old_", part), change.before);
+    json.Read(absl::StrCat("new_", part), change.after);
+  };
+  json.Require("pending_price_increase_id", rise.id);
+  json.Require("contract_id", rise.contract_id);
+  read_change("gpu_costpersec", rise.gpu);
+  read_change("disk_ram_costpersec", rise.storage);
+  read_change("bwu_cost", rise.upload);
+  read_change("bwd_cost", rise.download);
+  json.Read("contract_end_date", rise.contract_end_s);
+}
+
+nlohmann::json Operator(const char* name, const nlohmann::json& value) {
+  return nlohmann::json::object({{name, value}});
+}
+
+}  // namespace
+
+void ReadVastInstance(JsonReader& json, VastInstance& instance) {
   json.Require("id", instance.id);
   ReadMachine(json, instance);
   json.Read("label", instance.label);
@@ -99,23 +119,9 @@ void ReadInstance(JsonReader& json, VastInstance& instance) {
   ReadProxy(json, instance);
 }
 
-void ReadPriceRise(JsonReader& json, VastPriceRise& rise) {
-  const auto read_change = [&json](absl::string_view part, VastPriceChange& change) {
-    json.Read(absl::StrCat("old_", part), change.before);
-    json.Read(absl::StrCat("new_", part), change.after);
-  };
-  json.Require("pending_price_increase_id", rise.id);
-  json.Require("contract_id", rise.contract_id);
-  read_change("gpu_costpersec", rise.gpu);
-  read_change("disk_ram_costpersec", rise.storage);
-  read_change("bwu_cost", rise.upload);
-  read_change("bwd_cost", rise.download);
-  json.Read("contract_end_date", rise.contract_end_s);
-}
-
 // Reads the charges of one contract. Those of a volume, and of what else there may be, have no
 // instance.
-void ReadCharges(JsonReader& json, VastChargePage::Row& row) {
+void ReadVastCharge(JsonReader& json, VastCharge& row) {
   std::string source;
   json.Read("source", source);
   absl::string_view id = source;
@@ -129,7 +135,7 @@ void ReadCharges(JsonReader& json, VastChargePage::Row& row) {
   });
 }
 
-void ReadVolume(JsonReader& json, VastVolume& volume) {
+void ReadVastVolume(JsonReader& json, VastVolume& volume) {
   json.Require("id", volume.id);
   json.Require("machine_id", volume.machine_id);
   json.Read("label", volume.label);
@@ -141,18 +147,11 @@ void ReadVolume(JsonReader& json, VastVolume& volume) {
   if (instances != nullptr) volume.instances = static_cast<int64_t>(instances->size());
 }
 
-// An answer with 200 may still be a refusal.
-void CheckSuccess(JsonReader& answer) {
+void CheckVastSuccess(JsonReader& answer) {
   const nlohmann::json* success = answer.Find("success");
   if (success == nullptr || !success->is_boolean() || success->get<bool>()) return;
   answer.Check(absl::UnknownError("the answer says that it did not succeed"));
 }
-
-nlohmann::json Operator(const char* name, const nlohmann::json& value) {
-  return nlohmann::json::object({{name, value}});
-}
-
-}  // namespace
 
 absl::StatusOr<std::vector<VastOffer>> ParseVastOffers(absl::string_view body) {
   return ParseRows<VastOffer>(body, "the list of offers", "offers", "offer", ReadOffer);
@@ -161,23 +160,12 @@ absl::StatusOr<std::vector<VastOffer>> ParseVastOffers(absl::string_view body) {
 absl::StatusOr<std::optional<VastInstance>> ParseVastInstance(absl::string_view body) {
   using Found = std::optional<VastInstance>;
   return ParseAnswer<Found>(body, "the answer", [](JsonReader& answer, Found& found) {
-    CheckSuccess(answer);
+    CheckVastSuccess(answer);
     // Null says that it is gone; a missing field says nothing.
     if (answer.IsNull("instances")) return;
     answer.RequireObject("instances", "instance",
-                         [&](JsonReader& json) { ReadInstance(json, found.emplace()); });
+                         [&](JsonReader& json) { ReadVastInstance(json, found.emplace()); });
   });
-}
-
-absl::StatusOr<VastPage> ParseVastInstances(absl::string_view body) {
-  return ParseAnswer<VastPage>(
-      body, "the list of instances", [](JsonReader& answer, VastPage& page) {
-        CheckSuccess(answer);
-        answer.Read("next_token", page.next_token);
-        answer.Read("total_instances", page.total_instances);
-        RefuseUnknownPaging(answer);
-        answer.RequireRows("instances", "instance", ReadInstance, page.instances);
-      });
 }
 
 absl::StatusOr<VastCreated> ParseVastCreated(absl::string_view body) {
@@ -192,45 +180,11 @@ absl::StatusOr<std::vector<VastPriceRise>> ParseVastPriceRises(absl::string_view
   using Rises = std::vector<VastPriceRise>;
   constexpr char kWhat[] = "the list of price increases";
   return ParseAnswer<Rises>(body, kWhat, [&](JsonReader& answer, Rises& rises) {
-    CheckSuccess(answer);
+    CheckVastSuccess(answer);
     bool truncated = false;
     answer.Read("truncated", truncated);
     if (truncated) answer.Check(absl::UnknownError(absl::StrCat(kWhat, " is cut short")));
     answer.RequireRows("pending_price_increases", "price increase", ReadPriceRise, rises);
-  });
-}
-
-absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(body));
-  if (!json.is_array()) return absl::UnknownError("the list of ssh keys is no list");
-  std::vector<std::string> keys;
-  for (const nlohmann::json& json_row : json) {
-    JsonReader row(json_row, "ssh key");
-    // Keys that were deleted stay in the list.
-    const bool deleted = row.Find("deleted_at") != nullptr;
-    std::string key;
-    row.Read("key", key);
-    if (key.empty()) row.Read("public_key", key);
-    RETURN_IF_ERROR(row.status());
-    if (!deleted && !key.empty()) keys.push_back(std::move(key));
-  }
-  return keys;
-}
-
-absl::StatusOr<VastChargePage> ParseVastCharges(absl::string_view body) {
-  return ParseAnswer<VastChargePage>(
-      body, "the charges", [](JsonReader& answer, VastChargePage& page) {
-        CheckSuccess(answer);
-        answer.Read("next_token", page.next_token);
-        answer.RequireRows("results", "contract", ReadCharges, page.rows);
-      });
-}
-
-absl::StatusOr<std::vector<VastVolume>> ParseVastVolumes(absl::string_view body) {
-  using Volumes = std::vector<VastVolume>;
-  return ParseAnswer<Volumes>(body, "the list of volumes", [](JsonReader& answer, Volumes& rows) {
-    CheckSuccess(answer);
-    answer.RequireRows("volumes", "volume", ReadVolume, rows);
   });
 }
 

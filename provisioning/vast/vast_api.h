@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "provisioning/rest/json_reader.h"
 
 namespace gpuctl {
 
@@ -66,12 +67,6 @@ struct VastInstance : VastMachine {
   bool is_bid = false;
 };
 
-struct VastPage {
-  std::vector<VastInstance> instances;
-  std::string next_token;                  // empty: the last page
-  std::optional<int64_t> total_instances;  // on all pages
-};
-
 // The answer to a create, whether it succeeded or not.
 struct VastCreated {
   bool success = false;
@@ -102,14 +97,10 @@ struct VastPriceRise {
   double contract_end_s = 0;  // since 1970: the end of the old price; 0: not told
 };
 
-// One page of the account's charges: those for traffic, by instance.
-struct VastChargePage {
-  struct Row {
-    int64_t instance_id = 0;
-    double traffic_usd = 0;
-  };
-  std::vector<Row> rows;
-  std::string next_token;  // empty: the last page
+// The charges for the traffic of one contract.
+struct VastCharge {
+  int64_t instance_id = 0;  // 0: it is none of an instance
+  double traffic_usd = 0;
 };
 
 struct VastVolume {
@@ -151,14 +142,15 @@ struct VastCreate {
 absl::StatusOr<std::vector<VastOffer>> ParseVastOffers(absl::string_view body);
 // Returns the instance; absent when it is gone.
 absl::StatusOr<std::optional<VastInstance>> ParseVastInstance(absl::string_view body);
-absl::StatusOr<VastPage> ParseVastInstances(absl::string_view body);
 absl::StatusOr<VastCreated> ParseVastCreated(absl::string_view body);
 // Parses the pending price increases. UNKNOWN also when the server left rows out.
 absl::StatusOr<std::vector<VastPriceRise>> ParseVastPriceRises(absl::string_view body);
-// Returns the public keys of the account.
-absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body);
-absl::StatusOr<VastChargePage> ParseVastCharges(absl::string_view body);
-absl::StatusOr<std::vector<VastVolume>> ParseVastVolumes(absl::string_view body);
+// Read one row each.
+void ReadVastInstance(JsonReader& json, VastInstance& instance);
+void ReadVastCharge(JsonReader& json, VastCharge& charge);
+void ReadVastVolume(JsonReader& json, VastVolume& volume);
+// An answer with 200 may still be a refusal.
+void CheckVastSuccess(JsonReader& answer);
 // Returns the number of the account that a key belongs to.
 absl::StatusOr<std::string> ParseVastAccountId(absl::string_view body);
 // Parses any answer. Returns empty fields when the body is not Vast's.

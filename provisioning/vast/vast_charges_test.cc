@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/rest/rest_api.h"
 #include "provisioning/vast/vast_provider.h"
 #include "tests/support/matchers.h"
 #include "tests/support/scripted_http.h"

@@ -15,7 +15,7 @@
 #include "provisioning/http/http.h"
 #include "provisioning/market/provider.h"
 #include "provisioning/market/provider_access.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/rest/rest_market.h"
 
 namespace gpuctl {
 
@@ -58,19 +58,15 @@ absl::StatusOr<std::string> VastImageLogin(const RegistryLogin& login);
 int64_t VastMemoryBytes(double mib);
 std::string VastPlace(int64_t machine_id);
 
-class VastProvider : public Provider {
+class VastProvider : public RestMarket {
  public:
   VastProvider(std::shared_ptr<Http> http, ProviderAccess access);
 
-  absl::string_view name() const override { return kVastName; }
   ProviderTraits traits() const override;
   absl::Status CheckLogin(const RegistryLogin& login) const override;
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override;
   absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
                                 absl::string_view label) override;
-  absl::StatusOr<Instance> Describe(const InstanceId& id) override;
-  absl::StatusOr<std::vector<Instance>> ListInstances() override;
-  absl::Status Terminate(const InstanceId& id) override;
   absl::StatusOr<std::vector<Volume>> ListVolumes() override;
   absl::StatusOr<std::string> AccountId() override;
   absl::Status AttachKey(const InstanceId& id, const std::string& ssh_public_key) override;
@@ -80,13 +76,11 @@ class VastProvider : public Provider {
                                                                   int64_t to_ms) override;
 
  private:
-  absl::StatusOr<bool> HasKey(absl::string_view identity);
-  absl::Status EnsureKey(const std::string& public_key);
+  void Complete(JsonReader& row, Instance& instance) const override;
+  absl::Status CheckEnd(const HttpResponse& response) const override;
   // Ends the instance left by a create that failed with `refused`. Returns `refused`, or UNKNOWN
   // while the instance may still bill.
   absl::Status EndFailedCreate(int64_t contract, const absl::Status& refused);
-
-  RestApi api_;
 };
 
 }  // namespace gpuctl

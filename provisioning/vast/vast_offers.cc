@@ -17,7 +17,7 @@
 #include "provisioning/market/offers.h"
 #include "provisioning/market/regions.h"
 #include "provisioning/market/rent_options.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/rest/rest_api.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
 
@@ -181,12 +181,12 @@ absl::StatusOr<std::vector<Offer>> VastProvider::ListOffers(const Requirements& 
     if (requirements.volume.has_value()) {
       search.machine_id = MachineOf(requirements.volume->place);
     }
-    ASSIGN_OR_RETURN(std::vector<VastOffer> rows, SearchVast(api_, search));
+    ASSIGN_OR_RETURN(std::vector<VastOffer> rows, SearchVast(api(), search));
     // The offers name places like "Texas, US". Where the filter compares whole texts, no code of a
     // country matches one; the answer without it is checked here.
     if (rows.empty() && !search.countries.empty()) {
       search.countries.clear();
-      ASSIGN_OR_RETURN(rows, SearchVast(api_, search));
+      ASSIGN_OR_RETURN(rows, SearchVast(api(), search));
     }
     for (const VastOffer& row : rows) AddOffer(requirements, gpu, disk_gb, row, offers);
   }

@@ -12,7 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/rest/rest_api.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
 
@@ -51,8 +51,8 @@ double PriceAfter(const VastPriceRise& row, const VastInstance& instance) {
 absl::StatusOr<std::vector<PriceRise>> VastProvider::ListPriceRises() {
   constexpr absl::string_view kDoing = "list Vast's price rises";
   ASSIGN_OR_RETURN(const std::vector<VastPriceRise> rows,
-                   api_.Get(kDoing, "/api/v0/instances/pending-price-increases/",
-                            ParseVastPriceRises, "prices"));
+                   api().Get(kDoing, "/api/v0/instances/pending-price-increases/",
+                             ParseVastPriceRises, "prices"));
   std::vector<PriceRise> rises;
   for (const VastPriceRise& row : rows) {
     PriceRise rise;
@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<PriceRise>> VastProvider::ListPriceRises() {
     rise.instance_id = absl::StrCat(row.contract_id);
     ASSIGN_OR_RETURN(
         const std::optional<VastInstance> instance,
-        api_.Get(kDoing, VastInstancePath(row.contract_id), ParseVastInstance, "show"));
+        api().Get(kDoing, VastInstancePath(row.contract_id), ParseVastInstance, "show"));
     if (!instance.has_value()) continue;  // it has ended meanwhile
     rise.before_usd_per_hour = instance->dph_total;
     rise.after_usd_per_hour = PriceAfter(row, *instance);
@@ -88,12 +88,12 @@ absl::Status VastProvider::AnswerPriceRise(const PriceRise& rise, bool accept) {
   const absl::string_view path = accept ? "/api/v0/instances/accept-price-increase/"
                                         : "/api/v0/instances/reject-price-increase/";
   ASSIGN_OR_RETURN(const HttpResponse response,
-                   api_.Send({.doing = doing,
-                              .kind = CallKind::kOnce,
-                              .method = "PUT",
-                              .path = path,
-                              .rate_class = "prices",
-                              .body = {{"pending_price_increase_id", *number}}}));
+                   api().Send({.doing = doing,
+                               .kind = CallKind::kOnce,
+                               .method = "PUT",
+                               .path = path,
+                               .rate_class = "prices",
+                               .body = {{"pending_price_increase_id", *number}}}));
   const absl::Status status = StatusOfVastChange(response, /*silence_is_success=*/false);
   if (status.ok()) return status;
   // Older servers answer 409.

@@ -11,19 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/gpu_models.h"
-#include "provisioning/market/refusals.h"
 #include "provisioning/market/registry_login.h"
 #include "provisioning/market/rent_options.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/rest/refusals.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
 
 namespace gpuctl {
 namespace {
-
-constexpr char kBaseUrl[] = "https://console.vast.ai";
-constexpr int kPageSize = 25;
-constexpr int kMaxPages = 400;
 
 using Code = absl::StatusCode;
 constexpr Refusal kRefusals[] = {
@@ -83,44 +78,37 @@ Instance::State StateOf(const VastInstance& row) {
   return AddressOf(row).has_value() ? Instance::State::kRunning : Instance::State::kStarting;
 }
 
-Instance InstanceOf(const VastInstance& row) {
-  Instance instance;
-  instance.id = absl::StrCat(row.id);
-  instance.label = row.label;
-  instance.state = StateOf(row);
-  instance.status = row.actual_status.empty() ? "scheduling" : row.actual_status;
-  const bool stopped = row.actual_status == "stopped" || row.cur_state == "stopped";
-  if (stopped && row.actual_status != "stopped") absl::StrAppend(&instance.status, ", stopped");
-  if (stopped && row.is_bid && instance.state == Instance::State::kFailed) {
-    absl::StrAppend(&instance.status, ", outbid");
-  }
-  if (!row.status_msg.empty()) absl::StrAppend(&instance.status, ": ", row.status_msg);
-  instance.status = PrintableText(instance.status, 160);
-  instance.image_fails = LacksItsImage(row);
-  if (instance.state == Instance::State::kRunning) {
-    instance.address = AddressOf(row);
-    instance.relayed = row.public_ip.empty() || row.ssh_host_port == 0;
-  }
-  // A stopped instance pays for its disk alone.
-  instance.price_usd_per_hour = stopped ? row.storage_usd_per_hour : row.dph_total;
-  instance.upload_usd_per_gb = row.inet_up_usd_per_gb;
-  instance.download_usd_per_gb = row.inet_down_usd_per_gb;
-  if (!row.gpu_name.empty()) {
-    instance.gpu_name = CanonicalGpuName(row.gpu_name, VastMemoryBytes(row.gpu_ram_mib));
-  }
-  instance.gpu_count = static_cast<int>(std::clamp<int64_t>(row.num_gpus, 0, 1024));
-  instance.region = row.geolocation;
-  if (row.machine_id != 0) instance.place = VastPlace(row.machine_id);
-  instance.spot = row.is_bid;
-  constexpr double kLatestS = 1e12;
-  if (row.start_date_s > 0 && row.start_date_s < kLatestS) {
-    instance.created_ms = static_cast<int64_t>(row.start_date_s * 1000);
-  }
-  if (row.end_date_s > 0 && row.end_date_s < kLatestS) {
-    instance.ends_ms = static_cast<int64_t>(row.end_date_s * 1000);
-  }
-  return instance;
-}
+constexpr absl::string_view kNext[] = {"next_token"};
+constexpr char kListPath[] = "/api/v1/instances/?limit=25";
+constexpr char kInstancePath[] = "/api/v0/instances/{id}/";
+constexpr MarketShape kShape = {
+    .name = kVastName,
+    .title = "Vast",
+    .machine = "instance",
+    .base_url = "https://console.vast.ai",
+    .instance = {.label = "label", .status = ""},
+    .list_path = kListPath,
+    .list = {.what = "the list of instances",
+             .part = "instance",
+             .rows = "instances",
+             .id = "id",
+             .paging = {.by = Paging::By::kCursor,
+                        .parameter = "after_token",
+                        .next = kNext,
+                        .total = "total_instances",
+                        .max_pages = 400},
+             .rate_class = "list",
+             .check = CheckVastSuccess},
+    .describe = {.path = kInstancePath, .rate_class = "show", .row = "instances"},
+    .end = {.path = kInstancePath, .rate_class = "destroy"},
+    .numeric_ids = true,
+    .null_is_gone = true};
+constexpr ListShape kVolumes = {.what = "the list of volumes",
+                                .part = "volume",
+                                .rows = "volumes",
+                                .id = "id",
+                                .rate_class = "volumes",
+                                .check = CheckVastSuccess};
 
 }  // namespace
 
@@ -148,11 +136,11 @@ std::optional<int64_t> VastNumber(absl::string_view id) {
 }
 
 std::string VastInstancePath(int64_t number) {
-  return absl::StrCat("/api/v0/instances/", number, "/");
+  return PathOf({.path = kInstancePath}, absl::StrCat(number));
 }
 
 VastProvider::VastProvider(std::shared_ptr<Http> http, ProviderAccess access)
-    : api_(std::move(http), std::move(access), kBaseUrl, StatusOfVastReply) {}
+    : RestMarket(kShape, std::move(http), std::move(access), StatusOfVastReply) {}
 
 ProviderTraits VastProvider::traits() const {
   return {.ends_itself = ReleaseRouteOf(kVastName).way,
@@ -163,63 +151,51 @@ ProviderTraits VastProvider::traits() const {
           .ready_within = absl::Minutes(15)};
 }
 
-absl::StatusOr<Instance> VastProvider::Describe(const InstanceId& id) {
-  const std::string doing = absl::StrCat("describe Vast instance ", id);
-  const std::optional<int64_t> number = VastNumber(id);
-  if (!number.has_value()) return absl::NotFoundError(absl::StrCat(doing, ": ids are numbers"));
-  ASSIGN_OR_RETURN(const std::optional<VastInstance> row,
-                   api_.Get(doing, VastInstancePath(*number), ParseVastInstance, "show"));
-  if (!row.has_value()) return absl::NotFoundError(absl::StrCat(doing, ": it is gone"));
-  if (row->id != *number) {
-    return absl::UnknownError(absl::StrCat(doing, ": the answer is about instance ", row->id));
+void VastProvider::Complete(JsonReader& json, Instance& instance) const {
+  VastInstance row;
+  ReadVastInstance(json, row);
+  instance.state = StateOf(row);
+  instance.status = row.actual_status.empty() ? "scheduling" : row.actual_status;
+  const bool stopped = row.actual_status == "stopped" || row.cur_state == "stopped";
+  if (stopped && row.actual_status != "stopped") absl::StrAppend(&instance.status, ", stopped");
+  if (stopped && row.is_bid && instance.state == Instance::State::kFailed) {
+    absl::StrAppend(&instance.status, ", outbid");
   }
-  return InstanceOf(*row);
+  if (!row.status_msg.empty()) absl::StrAppend(&instance.status, ": ", row.status_msg);
+  instance.status = PrintableText(instance.status, 160);
+  instance.image_fails = LacksItsImage(row);
+  if (instance.state == Instance::State::kRunning) {
+    instance.address = AddressOf(row);
+    instance.relayed = row.public_ip.empty() || row.ssh_host_port == 0;
+  }
+  // A stopped instance pays for its disk alone.
+  instance.price_usd_per_hour = stopped ? row.storage_usd_per_hour : row.dph_total;
+  instance.upload_usd_per_gb = row.inet_up_usd_per_gb;
+  instance.download_usd_per_gb = row.inet_down_usd_per_gb;
+  if (!row.gpu_name.empty()) {
+    instance.gpu_name = CanonicalGpuName(row.gpu_name, VastMemoryBytes(row.gpu_ram_mib));
+  }
+  instance.gpu_count = GpuCount(row.num_gpus);
+  instance.region = row.geolocation;
+  if (row.machine_id != 0) instance.place = VastPlace(row.machine_id);
+  instance.spot = row.is_bid;
+  constexpr double kLatestS = 1e12;
+  if (row.start_date_s > 0 && row.start_date_s < kLatestS) {
+    instance.created_ms = static_cast<int64_t>(row.start_date_s * 1000);
+  }
+  if (row.end_date_s > 0 && row.end_date_s < kLatestS) {
+    instance.ends_ms = static_cast<int64_t>(row.end_date_s * 1000);
+  }
 }
 
-absl::StatusOr<std::vector<Instance>> VastProvider::ListInstances() {
-  constexpr absl::string_view kDoing = "list Vast instances";
-  std::optional<int64_t> total;
-  const auto read_page = [&](const std::string& token) -> absl::StatusOr<InstancePage> {
-    std::string path = absl::StrCat("/api/v1/instances/?limit=", kPageSize);
-    if (!token.empty()) absl::StrAppend(&path, "&after_token=", UrlEncode(token));
-    ASSIGN_OR_RETURN(const VastPage rows, api_.Get(kDoing, path, ParseVastInstances, "list"));
-    total = rows.total_instances;
-    InstancePage page;
-    page.next = rows.next_token;
-    for (const VastInstance& row : rows.instances) {
-      page.instances.push_back(InstanceOf(row));
-      page.ids.push_back(page.instances.back().id);
-    }
-    return page;
-  };
-  ASSIGN_OR_RETURN(std::vector<Instance> instances, ReadPages(kDoing, kMaxPages, read_page));
-  // This also happens when instances were made or ended between the pages; callers ask again.
-  if (total.has_value() && *total != static_cast<int64_t>(instances.size())) {
-    return absl::UnavailableError(
-        absl::StrCat(kDoing, ": ", instances.size(), " came, and there are ", *total));
-  }
-  return instances;
-}
-
-absl::Status VastProvider::Terminate(const InstanceId& id) {
-  const std::string doing = absl::StrCat("terminate Vast instance ", id);
-  const std::optional<int64_t> number = VastNumber(id);
-  if (!number.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(doing, ": ids are numbers"));
-  }
-  const std::string path = VastInstancePath(*number);
-  ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = doing,
-                                                           .kind = CallKind::kRepeat,
-                                                           .method = "DELETE",
-                                                           .path = path,
-                                                           .rate_class = "destroy"}));
-  return Annotate(StatusOfVastChange(response, /*silence_is_success=*/false), doing);
+absl::Status VastProvider::CheckEnd(const HttpResponse& response) const {
+  return StatusOfVastChange(response, /*silence_is_success=*/false);
 }
 
 absl::StatusOr<std::vector<Volume>> VastProvider::ListVolumes() {
   ASSIGN_OR_RETURN(
       const std::vector<VastVolume> rows,
-      api_.Get("list Vast's volumes", "/api/v0/volumes/", ParseVastVolumes, "volumes"));
+      ListOf(api(), "list Vast's volumes", "/api/v0/volumes/", kVolumes, ReadVastVolume));
   std::vector<Volume> volumes;
   for (const VastVolume& row : rows) {
     Volume& volume = volumes.emplace_back();
@@ -239,7 +215,7 @@ absl::StatusOr<std::vector<Volume>> VastProvider::ListVolumes() {
 }
 
 absl::StatusOr<std::string> VastProvider::AccountId() {
-  return api_.Get("look up the account at Vast", "/api/v0/users/current/", ParseVastAccountId);
+  return api().Get("look up the account at Vast", "/api/v0/users/current/", ParseVastAccountId);
 }
 
 std::unique_ptr<Provider> MakeVastProvider(std::shared_ptr<Http> http, ProviderAccess access) {

@@ -16,14 +16,13 @@
 #include "provisioning/market/offers.h"
 #include "provisioning/market/registry_login.h"
 #include "provisioning/market/rent_options.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/rest/ssh_keys.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
 
 namespace gpuctl {
 namespace {
 
-constexpr char kKeysPath[] = "/api/v0/ssh/";
 constexpr char kDefaultImage[] = "vastai/base-image:@vastai-automatic-tag";
 constexpr size_t kMaxOnstartBytes = 4096;
 constexpr size_t kMaxEnvBytes = 32768;
@@ -110,15 +109,21 @@ absl::StatusOr<VastCreate> CreateOf(const Offer& offer, const VastRef& ref,
   return create;
 }
 
-absl::StatusOr<HttpResponse> SendKey(const RestApi& api, absl::string_view doing, CallKind kind,
-                                     absl::string_view path, const std::string& identity) {
-  return api.Send({.doing = doing,
-                   .kind = kind,
-                   .method = "POST",
-                   .path = path,
-                   .rate_class = "keys",
-                   .body = {{"ssh_key", identity}}});
+absl::Status KeyRefusal(const HttpResponse& response) {
+  return StatusOfVastChange(response, /*silence_is_success=*/true);
 }
+
+// Keys that were deleted stay in the list, and an account without any is answered with 404.
+constexpr absl::string_view kKeyFields[] = {"key", "public_key"};
+constexpr SshKeyShape kKeys = {.path = "/api/v0/ssh/",
+                               .list = {.what = "the list of ssh keys",
+                                        .part = "ssh key",
+                                        .rate_class = "keys",
+                                        .empty_is_404 = true},
+                               .key = kKeyFields,
+                               .deleted = "deleted_at",
+                               .new_key = "ssh_key",
+                               .refusal = KeyRefusal};
 
 }  // namespace
 
@@ -132,42 +137,6 @@ absl::StatusOr<std::string> VastImageLogin(const RegistryLogin& login) {
 
 absl::Status VastProvider::CheckLogin(const RegistryLogin& login) const {
   return VastImageLogin(login).status();
-}
-
-absl::StatusOr<bool> VastProvider::HasKey(absl::string_view identity) {
-  constexpr absl::string_view kDoing = "list ssh keys";
-  ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = kDoing,
-                                                           .kind = CallKind::kRead,
-                                                           .method = "GET",
-                                                           .path = kKeysPath,
-                                                           .rate_class = "keys"}));
-  if (response.status != 200) {
-    const absl::Status status = StatusOfVastReply(response, /*creating=*/false);
-    // Vast answers 404 for an account without keys.
-    if (response.status == 404 && !absl::IsUnauthenticated(status)) return false;
-    return Annotate(status, kDoing);
-  }
-  const absl::StatusOr<std::vector<std::string>> keys = ParseVastSshKeys(response.body);
-  if (!keys.ok()) return Annotate(keys.status(), kDoing);
-  return std::any_of(keys->begin(), keys->end(), [identity](const std::string& key) {
-    return SshKeyIdentity(key) == identity;
-  });
-}
-
-absl::Status VastProvider::EnsureKey(const std::string& public_key) {
-  const std::string identity = SshKeyIdentity(public_key);
-  ASSIGN_OR_RETURN(const bool there, HasKey(identity));
-  if (there) return absl::OkStatus();
-  constexpr absl::string_view kDoing = "register the ssh key";
-  ASSIGN_OR_RETURN(const HttpResponse response,
-                   SendKey(api_, kDoing, CallKind::kOnce, kKeysPath, identity));
-  const absl::Status status = StatusOfVastChange(response, /*silence_is_success=*/true);
-  // Somebody else may have registered it first.
-  if (response.status == 400 || response.status == 409) {
-    ASSIGN_OR_RETURN(const bool there_now, HasKey(identity));
-    if (there_now) return absl::OkStatus();
-  }
-  return Annotate(status, kDoing);
 }
 
 absl::Status VastProvider::EndFailedCreate(int64_t contract, const absl::Status& refused) {
@@ -193,17 +162,16 @@ absl::StatusOr<Instance> VastProvider::Rent(const Offer& offer, const RentOption
   const absl::StatusOr<VastCreate> create = CreateOf(offer, ref, options, label);
   if (!create.ok()) return Annotate(create.status(), doing);
   if (!options.ssh_public_key.empty()) {
-    if (const absl::Status key = EnsureKey(options.ssh_public_key); !key.ok()) {
-      return Annotate(BeforeCreate(key), doing);
-    }
+    const absl::Status key = EnsureSshKey(api(), kKeys, options.ssh_public_key).status();
+    if (!key.ok()) return Annotate(BeforeCreate(key), doing);
   }
   const std::string path = absl::StrCat("/api/v0/asks/", ref.ask, "/");
-  ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = doing,
-                                                           .kind = CallKind::kCreate,
-                                                           .method = "PUT",
-                                                           .path = path,
-                                                           .rate_class = "create",
-                                                           .body = VastCreateBody(*create)}));
+  ASSIGN_OR_RETURN(const HttpResponse response, api().Send({.doing = doing,
+                                                            .kind = CallKind::kCreate,
+                                                            .method = "PUT",
+                                                            .path = path,
+                                                            .rate_class = "create",
+                                                            .body = VastCreateBody(*create)}));
   const absl::StatusOr<VastCreated> created = ParseVastCreated(response.body);
   const bool accepted = response.status / 100 == 2;
   if (!accepted || (created.ok() && !created->success)) {
@@ -235,10 +203,14 @@ absl::Status VastProvider::AttachKey(const InstanceId& id, const std::string& ss
         absl::StrCat(doing, ": ", identity.empty() ? "the key is none" : "ids are numbers"));
   }
   // Adding a key twice does no harm.
-  ASSIGN_OR_RETURN(const HttpResponse response,
-                   SendKey(api_, doing, CallKind::kRepeat,
-                           absl::StrCat(VastInstancePath(*number), "ssh/"), identity));
-  return Annotate(StatusOfVastChange(response, /*silence_is_success=*/true), doing);
+  const std::string path = absl::StrCat(VastInstancePath(*number), "ssh/");
+  ASSIGN_OR_RETURN(const HttpResponse response, api().Send({.doing = doing,
+                                                            .kind = CallKind::kRepeat,
+                                                            .method = "POST",
+                                                            .path = path,
+                                                            .rate_class = "keys",
+                                                            .body = {{"ssh_key", identity}}}));
+  return Annotate(KeyRefusal(response), doing);
 }
 
 }  // namespace gpuctl

@@ -4,7 +4,6 @@
 #include "common/files/files.h"
 #include "tests/cloudsim/registries.h"
 #include "tests/cloudsim/service.h"
-#include "tests/cloudsim/vast.h"
 
 namespace gpuctl::cloudsim {
 namespace {
@@ -90,10 +89,6 @@ Reply ChangeInstance(World& world, const Json& request) {
   } else if (what == "price") {
     instance->trouble.price_factor = NumberAt(request, "factor", 2);
     instance->trouble.price_after_s = static_cast<double>(now - instance->created_ms) / 1000;
-  } else if (what == "announce_price") {
-    AnnounceVastPrice(world, instance, request);
-  } else if (what == "contract" && instance->service == "vast") {
-    instance->extra["end_ms"] = now + static_cast<int64_t>(NumberAt(request, "in_s") * 1000);
   } else if (what == "open_ssh") {
     instance->trouble.ssh_never = false;
     instance->ssh_at_ms = now;
@@ -104,7 +99,7 @@ Reply ChangeInstance(World& world, const Json& request) {
   } else if (what == "traffic") {
     const absl::Status moved = MoveTraffic(*instance, request);
     if (!moved.ok()) return Refused(std::string(moved.message()));
-  } else {
+  } else if (!world.ServiceOf(instance->service).Change(world, instance, what, request)) {
     return Refused(
         "do: preempt, fail, stop, offline, online, hide, show, end, price, announce_price, "
         "contract, open_ssh, gpu or traffic");
@@ -116,6 +111,7 @@ Reply ChangeInstance(World& world, const Json& request) {
 Reply SetAccount(World& world, const Json& request) {
   const std::string service = StringAt(request, "service");
   const std::string key = StringAt(request, "key");
+  if (world.FindService(service) == nullptr) return Refused(absl::StrCat("no service ", service));
   Account* account = world.FindAccount(service, key);
   if (account == nullptr) account = world.AddAccount(service, key, 100);
   if (request.contains("balance_usd")) {
@@ -172,15 +168,19 @@ Reply HandleControl(World& world, const Call& call) {
   }
   struct {
     const char* path;
-    std::string (*change)(Stock*, const Json&);
-  } constexpr kChanges[] = {
-      {"/_sim/stock", SetStock}, {"/_sim/offer", AddStock}, {"/_sim/price", SetPrice}};
+    std::string (Service::*change)(const Json&);
+  } constexpr kChanges[] = {{"/_sim/stock", &Service::SetStock},
+                            {"/_sim/offer", &Service::AddStock},
+                            {"/_sim/price", &Service::SetPrice}};
   for (const auto& [path, change] : kChanges) {
     if (!call.Is("POST", path)) continue;
-    const std::string wrong = change(&world.stock, call.json);
-    return wrong.empty() ? JsonReply(200, StockJson(world.stock)) : Refused(wrong);
+    const std::string name = StringAt(call.json, "service");
+    Service* service = world.FindService(name);
+    if (service == nullptr) return Refused(absl::StrCat("no service ", name));
+    const std::string wrong = (service->*change)(call.json);
+    return wrong.empty() ? JsonReply(200, world.Stock()) : Refused(wrong);
   }
-  // The files that Vast's replies point to.
+  // The files that replies point to.
   if (call.Is("GET", "/_sim/files/{}")) {
     const std::string& name = call.parts[2];
     const std::string path = JoinPath(world.options.dir, absl::StrCat("files/", name));

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -32,6 +33,32 @@ class FaultsTest(unittest.TestCase):
 
     def alive(self):
         return len([book for book in self.sim.books()["instances"] if book["alive"]])
+
+    def test_only_a_markets_own_files_name_it(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        services = list(self.sim.state()["stock"])
+        self.assertLess(2, len(services))
+        for name in os.listdir(here):
+            if not name.endswith((".cc", ".h")) or name.startswith(tuple(services)):
+                continue
+            with open(os.path.join(here, name)) as source:
+                lines = [line.split("//")[0].lower() for line in source]
+            # The registry, and the files that the markets' own images have.
+            if name in ("services.cc", "node_files.cc"):
+                continue
+            for service in services:
+                named = [line.strip() for line in lines if service in line]
+                self.assertEqual(named, [], name)
+
+    def test_what_is_of_no_service_is_refused(self):
+        for path, body in (("account", {"service": "x", "key": "k"}),
+                           ("stock", {"service": "x", "item": "i"})):
+            answer = self.sim.request("POST", "/_sim/" + path, body)
+            self.assertEqual((answer.status, answer.json["error"]), (400, "no service x"))
+        wrong = subprocess.run([PROGRAM, "--account", "x:k:5"], stdin=subprocess.DEVNULL,
+                               capture_output=True, text=True, timeout=60)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("no such service", wrong.stderr)
 
     def test_answers_that_are_errors(self):
         for fault, status in (("429", 429), ("500", 500), ("503", 503), ("410", 410), ("401", 401)):

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/ids.h"
+#include "tests/cloudsim/cloud_init.h"
 #include "tests/cloudsim/lambda_parts.h"
 #include "tests/cloudsim/service.h"
 
@@ -113,23 +114,16 @@ const Json& LaunchSchema() {
   return *schema;
 }
 
-// Returns a separate loopback address for an instance, because the service gives no port.
-std::string NewAddress(World& world) {
-  const int64_t number = world.NextNumber() + static_cast<int64_t>(getpid()) * 61;
-  return absl::StrCat("127.", 64 + number / 62'500 % 60, ".", 1 + number / 250 % 250, ".",
-                      1 + number % 250);
-}
-
 std::optional<Reply> BadLaunch(World& world, const Call& call, const Account& account) {
   const std::vector<std::string> wrong = CheckJson(call.json, LaunchSchema());
   if (call.json.is_discarded() || !wrong.empty()) return LambdaInvalid(wrong);
   if (call.json.contains("quantity") && call.json["quantity"] != 1) {
     return LambdaError(400, "global/invalid-parameters", "quantity: no longer supported");
   }
-  if (world.stock.lambda_regions.count(StringAt(call.json, "region_name")) == 0) {
+  if (LambdaStockOf(world).regions.count(StringAt(call.json, "region_name")) == 0) {
     return LambdaError(400, "global/object-does-not-exist", "Region does not exist.");
   }
-  if (world.stock.FindLambda(StringAt(call.json, "instance_type_name")) == nullptr) {
+  if (LambdaStockOf(world).Find(StringAt(call.json, "instance_type_name")) == nullptr) {
     return LambdaError(400, "global/object-does-not-exist", "Instance type does not exist.");
   }
   if (LambdaSshKey(account, call.json["ssh_key_names"][0].get<std::string>()).empty()) {
@@ -148,7 +142,7 @@ std::optional<Reply> BadLaunch(World& world, const Call& call, const Account& ac
   if (world.faults.Take("lambda", "create", "no_funds")) {
     return LambdaError(403, "global/account-inactive", "Your account is inactive.");
   }
-  const LambdaType& type = *world.stock.FindLambda(StringAt(call.json, "instance_type_name"));
+  const LambdaType& type = *LambdaStockOf(world).Find(StringAt(call.json, "instance_type_name"));
   const auto place = type.regions.find(StringAt(call.json, "region_name"));
   if (place == type.regions.end() || place->second < 1 ||
       world.faults.Take("lambda", "create", "out_of_stock")) {
@@ -160,7 +154,7 @@ std::optional<Reply> BadLaunch(World& world, const Call& call, const Account& ac
 
 Reply Launch(World& world, const Call& call, const Account& account) {
   if (auto bad = BadLaunch(world, call, account)) return *std::move(bad);
-  LambdaType& type = *world.stock.FindLambda(StringAt(call.json, "instance_type_name"));
+  LambdaType& type = *LambdaStockOf(world).Find(StringAt(call.json, "instance_type_name"));
   auto instance = std::make_unique<Instance>();
   instance->service = "lambda";
   instance->id = RandomHex(16);
@@ -178,14 +172,14 @@ Reply Launch(World& world, const Call& call, const Account& account) {
   --type.regions[instance->region];
   instance->holds_stock = true;
   instance->spec.user = "ubuntu";
-  instance->spec.host = NewAddress(world);
+  instance->spec.host = world.NewAddress();
   instance->spec.port_22 = true;
   instance->spec.authorized_keys = {
       LambdaSshKey(account, call.json["ssh_key_names"][0].get<std::string>())};
   instance->spec.environment["GPUCTL_SIM_API"] = absl::StrCat(world.url, "/lambda");
-  instance->spec.script = LambdaBootScript(StringAt(call.json, "user_data"));
+  instance->spec.script = CloudInitScript(StringAt(call.json, "user_data"));
   if (!world.faults.Take("lambda", "create", "host_key_not_applied")) {
-    instance->spec.host_key = LambdaHostKey(StringAt(call.json, "user_data"));
+    instance->spec.host_key = CloudInitHostKey(StringAt(call.json, "user_data"));
   }
   instance->spec.gpu_name = type.gpu_name;
   instance->spec.gpu_count = type.gpus;
@@ -258,7 +252,7 @@ Reply Describe(World& world, const Call& call, const Account& account) {
 
 Reply InstanceTypes(const World& world) {
   Json types = Json::object();
-  for (const LambdaType& type : world.stock.lambda) {
+  for (const LambdaType& type : LambdaStockOf(world).types) {
     Json regions = Json::array();
     for (const auto& place : type.regions) {
       if (place.second > 0) regions.push_back(LambdaRegion(world, place.first));
@@ -298,9 +292,9 @@ Reply DispatchLambda(World& world, const Call& call, Account& account) {
 }  // namespace
 
 Json LambdaRegion(const World& world, const std::string& name) {
-  const auto found = world.stock.lambda_regions.find(name);
+  const auto found = LambdaStockOf(world).regions.find(name);
   return {{"name", name},
-          {"description", found != world.stock.lambda_regions.end() ? found->second : ""}};
+          {"description", found != LambdaStockOf(world).regions.end() ? found->second : ""}};
 }
 
 Reply LambdaError(int status, const std::string& code, const std::string& message) {
@@ -311,6 +305,8 @@ Reply LambdaError(int status, const std::string& code, const std::string& messag
   return JsonReply(status,
                    {{"error", {{"code", code}, {"message", message}, {"suggestion", suggestion}}}});
 }
+
+namespace {
 
 std::string LambdaRoute(const Call& call) {
   if (call.Is("POST", "/api/v1/instance-operations/launch")) return "create";
@@ -348,5 +344,39 @@ Reply HandleLambda(World& world, const Call& call) {
   reply.account = account->name;
   return reply;
 }
+
+class LambdaService : public Service {
+ public:
+  const char* name() const override { return "lambda"; }
+  std::string Route(const Call& call) const override { return LambdaRoute(call); }
+  Reply Handle(World& world, const Call& call) override { return HandleLambda(world, call); }
+  Reply Error(int status, const std::string& message) const override {
+    const char* code = status == 401   ? "global/invalid-api-key"
+                       : status == 403 ? "global/forbidden"
+                       : status == 404 ? "global/not-found"
+                       : status == 409 ? "global/conflict"
+                       : status == 429 ? "global/rate-limited"
+                       : status == 503 ? "provider/unavailable"
+                                       : "global/internal-error";
+    return LambdaError(status, code, message);
+  }
+  std::string SetStock(const Json& change) override { return stock.Set(change); }
+  std::string AddStock(const Json& item) override { return stock.Add(item); }
+  std::string SetPrice(const Json& change) override { return stock.SetPrice(change); }
+  Json StockJson() const override { return stock.ToJson(); }
+  void ReturnStock(const Instance& instance) override { stock.Return(instance); }
+  bool prepaid() const override { return false; }
+  void MeasureVolumes(World& world) override { MeasureFileSystems(world); }
+
+  LambdaStock stock;
+};
+
+}  // namespace
+
+LambdaStock& LambdaStockOf(const World& world) {
+  return static_cast<LambdaService&>(world.ServiceOf("lambda")).stock;
+}
+
+std::unique_ptr<Service> MakeLambdaService() { return std::make_unique<LambdaService>(); }
 
 }  // namespace gpuctl::cloudsim

@@ -57,7 +57,7 @@ Reply AddRuleset(World& world, const Call& call, Json& table) {
   if (!call.json.is_discarded() && wrong.empty()) wrong = BadRules(call.json["rules"], "rules");
   if (call.json.is_discarded() || !wrong.empty()) return LambdaInvalid(wrong);
   const std::string region = StringAt(call.json, "region");
-  if (world.stock.lambda_regions.count(region) == 0) return LambdaInvalid({"region: unknown"});
+  if (LambdaStockOf(world).regions.count(region) == 0) return LambdaInvalid({"region: unknown"});
   const std::string id = RandomHex(16);
   table[id] = {{"id", id},
                {"name", call.json["name"]},

@@ -1,4 +1,4 @@
-// The parts of Lambda Cloud around its instances: what outlives them, and how they boot.
+// The parts of Lambda Cloud around its instances: what outlives them.
 #ifndef GPUCTL_TESTS_CLOUDSIM_LAMBDA_PARTS_H_
 #define GPUCTL_TESTS_CLOUDSIM_LAMBDA_PARTS_H_
 
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/cloudsim/lambda_stock.h"
 #include "tests/cloudsim/service.h"
 
 namespace gpuctl::cloudsim {
@@ -38,11 +39,10 @@ std::optional<Reply> LambdaBadParts(World& world, const Account& account, const 
 // it describes, and those that it only names, at their own paths.
 Json LambdaMounts(World& world, const Account& account, const Json& launch);
 
-// Returns the private ed25519 host key that cloud-init would give to sshd; "" for none.
-std::string LambdaHostKey(const std::string& user_data);
-// Returns the script that cloud-init would run. From #cloud-config it takes only those entries of
-// runcmd and bootcmd that are plain strings.
-std::string LambdaBootScript(const std::string& user_data);
+// Measures the file systems, which are billed by their content.
+void MeasureFileSystems(World& world);
+
+Reply LambdaError(int status, const std::string& code, const std::string& message);
 
 Json LambdaRegion(const World& world, const std::string& name);
 

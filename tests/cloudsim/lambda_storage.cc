@@ -8,6 +8,10 @@
 namespace gpuctl::cloudsim {
 namespace {
 
+// Price of data in a file system, in USD per GB and month.
+constexpr double kFileSystemUsd = 0.20;
+constexpr int64_t kFileSystemQuantumMs = 60'000;
+
 Json Values(const Json& table) {
   Json values = Json::array();
   for (const auto& entry : table.items()) values.push_back(entry.value());
@@ -84,7 +88,7 @@ Reply AddFileSystem(World& world, const Call& call, const Account& account) {
   stored.name = name;
   stored.place = StringAt(call.json, "region");
   world.AddVolume(stored);
-  world.MeasureFileSystems();
+  MeasureFileSystems(world);
   return LambdaData(table[id]);
 }
 
@@ -102,7 +106,7 @@ bool InUse(const World& world, const std::string& id) {
 
 Json LambdaImages(const World& world) {
   Json images = Json::array();
-  for (const auto& region : world.stock.lambda_regions) {
+  for (const auto& region : LambdaStockOf(world).regions) {
     for (const char* family : {"lambda-stack-22-04", "lambda-stack-24-04"}) {
       images.push_back({{"id", absl::StrCat(family, "-", region.first)},
                         {"created_time", "2026-01-01T00:00:00Z"},
@@ -119,7 +123,7 @@ Json LambdaImages(const World& world) {
 }
 
 Json& LambdaTable(World& world, const Account& account, const char* name) {
-  Json& own = world.lambda[account.name];
+  Json& own = LambdaStockOf(world).tables[account.name];
   if (!own.contains(name)) own[name] = Json::object();
   return own[name];
 }
@@ -158,6 +162,16 @@ bool HasImage(const World& world, const Json& image, const std::string& region) 
 }
 
 }  // namespace
+
+void MeasureFileSystems(World& world) {
+  for (const auto& volume : world.volumes) {
+    if (volume->gone || volume->service != "lambda") continue;
+    volume->used_bytes = BytesBelow(volume->dir);
+    world.SetVolumeRate(volume.get(),
+                        static_cast<double>(volume->used_bytes) / 1e9 * kFileSystemUsd / 720,
+                        kFileSystemQuantumMs);
+  }
+}
 
 Json LambdaMounts(World& world, const Account& account, const Json& launch) {
   Json mounts = launch.value("file_system_mounts", Json::array());
@@ -211,7 +225,7 @@ std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& acco
   if (call.Is("DELETE", "/api/v1/ssh-keys/{}")) return DropKey(call.parts[3], account);
   if (call.Is("GET", "/api/v1/file-systems")) {
     Json all = Values(LambdaTable(world, account, "file_systems"));
-    world.MeasureFileSystems();
+    MeasureFileSystems(world);
     for (Json& one : all) {
       const StoredVolume* stored = world.FindVolume("lambda", StringAt(one, "id"));
       one["is_in_use"] = InUse(world, StringAt(one, "id"));
@@ -236,7 +250,7 @@ std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& acco
   if (call.Is("GET", "/api/v1/images")) return LambdaData(LambdaImages(world));
   if (call.Is("GET", "/api/v1/regions")) {
     Json regions = Json::array();
-    for (const auto& region : world.stock.lambda_regions) {
+    for (const auto& region : LambdaStockOf(world).regions) {
       regions.push_back(LambdaRegion(world, region.first));
     }
     return LambdaData(regions);

@@ -1,4 +1,4 @@
-// gpuctl-cloudsim: three rental markets on one loopback port. See README.md.
+// gpuctl-cloudsim: rental markets on one loopback port. See README.md.
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +19,7 @@
 #include "common/files/files.h"
 #include "tests/cloudsim/children.h"
 #include "tests/cloudsim/server.h"
+#include "tests/cloudsim/service.h"
 #include "tests/cloudsim/world.h"
 
 namespace gpuctl::cloudsim {
@@ -74,16 +75,23 @@ bool Parse(int argc, char** argv, Settings* settings) {
   return true;
 }
 
-void AddAccounts(World& world, const Settings& settings) {
-  for (const char* service : {"runpod", "lambda", "vast"}) {
-    world.AddAccount(service, absl::StrCat("sim-", service, "-key"), 100);
+// Returns false, with a message, when there is no such service.
+bool AddAccounts(World& world, const Settings& settings) {
+  for (const auto& service : world.services) {
+    world.AddAccount(service->name(), absl::StrCat("sim-", service->name(), "-key"), 100);
   }
   for (const std::string& text : settings.accounts) {
     const std::vector<std::string> parts = absl::StrSplit(text, ':');
     double balance = 100;
     if (parts.size() > 2) (void)absl::SimpleAtod(parts[2], &balance);
-    if (parts.size() > 1) world.AddAccount(parts[0], parts[1], balance);
+    if (parts.size() < 2) continue;
+    if (world.FindService(parts[0]) == nullptr) {
+      fprintf(stderr, "--account %s: no such service\n", text.c_str());
+      return false;
+    }
+    world.AddAccount(parts[0], parts[1], balance);
   }
+  return true;
 }
 
 // Advances the world also while no request comes. Returns when a signal comes or the parent is
@@ -134,7 +142,7 @@ int Main(int argc, char** argv) {
   const int signals = signalfd(-1, &ends, SFD_CLOEXEC);
   Children::Get();
   World world(settings.world);
-  AddAccounts(world, settings);
+  if (!AddAccounts(world, settings)) return 2;
   auto server = Server::Start(world, settings.port);
   if (!server.ok()) {
     fprintf(stderr, "%s\n", std::string(server.status().message()).c_str());

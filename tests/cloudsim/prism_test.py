@@ -215,6 +215,11 @@ class PrismTest(unittest.TestCase):
             "POST /api/v0/bundles/", "PUT /api/v0/asks/{id}/", "GET /api/v1/instances/",
             "GET /api/v0/instances/{id}/", "DELETE /api/v0/instances/{id}/"})
 
+    def test_digitalocean(self):
+        self.rent_and_release("digitalocean", {
+            "GET /v2/sizes", "POST /v2/droplets", "GET /v2/droplets",
+            "GET /v2/droplets/{droplet_id}", "DELETE /v2/droplets/{droplet_id}"})
+
     def ask(self, service, method, path, body):
         connection = http.client.HTTPConnection(*self.recorder.server_address, timeout=60)
         try:

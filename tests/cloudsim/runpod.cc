@@ -122,6 +122,8 @@ std::optional<Reply> RunpodBadBody(const Call& call, const Json& schema) {
   return RunpodError(422, "Request validation failed.", wrong);
 }
 
+namespace {
+
 std::string RunpodRoute(const Call& call) {
   if (call.Is("POST", "/v2/pods")) return "create";
   if (call.Is("GET", "/v2/pods")) return "list";
@@ -167,5 +169,37 @@ Reply HandleRunpod(World& world, const Call& call) {
   }
   return reply;
 }
+
+class RunpodService : public Service {
+ public:
+  const char* name() const override { return "runpod"; }
+  std::string Route(const Call& call) const override { return RunpodRoute(call); }
+  Reply Handle(World& world, const Call& call) override { return HandleRunpod(world, call); }
+  Reply Error(int status, const std::string& message) const override {
+    return RunpodError(status, message);
+  }
+  // As GraphQL does; the REST API has no such answers.
+  std::string ErrorInSuccess(const std::string& message) const override {
+    return Json({{"errors", Json::array({{{"message", message}}})}, {"data", nullptr}}).dump();
+  }
+  std::string NewKey() const override { return absl::StrCat("rpa_", RandomHex(20)); }
+  std::string SetStock(const Json& change) override { return stock.Set(change); }
+  std::string AddStock(const Json& item) override { return stock.Add(item); }
+  std::string SetPrice(const Json& change) override { return stock.SetPrice(change); }
+  Json StockJson() const override { return stock.ToJson(); }
+  void ReturnStock(const Instance& instance) override { stock.Return(instance); }
+  void Stopped(Instance* instance, int64_t now_ms) override { RunpodKeepDisk(instance, now_ms); }
+  void AddToBooks(Json& books) const override { books["registries"] = RunpodRegistryBooks(stock); }
+
+  RunpodStock stock;
+};
+
+}  // namespace
+
+RunpodStock& RunpodStockOf(const World& world) {
+  return static_cast<RunpodService&>(world.ServiceOf("runpod")).stock;
+}
+
+std::unique_ptr<Service> MakeRunpodService() { return std::make_unique<RunpodService>(); }
 
 }  // namespace gpuctl::cloudsim

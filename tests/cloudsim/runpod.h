@@ -4,9 +4,13 @@
 
 #include <optional>
 
+#include "tests/cloudsim/registries.h"
+#include "tests/cloudsim/runpod_stock.h"
 #include "tests/cloudsim/service.h"
 
 namespace gpuctl::cloudsim {
+
+Reply RunpodError(int status, const std::string& detail, const Json& errors = nullptr);
 
 // Answers requests; absent for other paths.
 std::optional<Reply> RunpodPods(World& world, const Call& call, const Caller& caller);
@@ -43,6 +47,17 @@ std::optional<Reply> RunpodBadBody(const Call& call, const Json& schema);
 
 // Returns the caller's pod in any state; null also for pods of others.
 Instance* RunpodPod(World& world, const Caller& caller, const std::string& id);
+
+// Answers Runpod's /v2/registries; absent for other paths.
+std::optional<Reply> RunpodRegistries(World& world, const Call& call, const Caller& caller);
+// Returns the account's entries, each with id and name.
+Json RunpodRegistriesOf(const World& world, const Account& account);
+// Returns the login of a pod's "registry"; absent when the account has no such entry.
+std::optional<ImageLogin> RunpodLoginOf(const World& world, const Account& account,
+                                        const std::string& id);
+
+// Returns the entries of all accounts for the books, without their logins.
+Json RunpodRegistryBooks(const RunpodStock& stock);
 
 inline constexpr char kRunpodNoCapacity[] =
     "There are no longer any instances available with the requested specifications. Please refresh "

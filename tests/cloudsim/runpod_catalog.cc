@@ -33,7 +33,7 @@ double Version(const std::string& text) {
 }
 
 const RunpodDataCenter* FindCenter(const World& world, const std::string& id) {
-  for (const RunpodDataCenter& center : world.stock.data_centers) {
+  for (const RunpodDataCenter& center : RunpodStockOf(world).centers) {
     if (center.id == id) return &center;
   }
   return nullptr;
@@ -99,7 +99,7 @@ Json CenterJson(const World& world, const RunpodDataCenter& center, const Call& 
                {"compliance", Json::array()}};
   if (ListOf(call, "include").count("GPU_AVAILABILITY") > 0) {
     json["gpuAvailability"] = Json::array();
-    for (const RunpodGpu& gpu : world.stock.runpod) {
+    for (const RunpodGpu& gpu : RunpodStockOf(world).gpus) {
       const auto found = gpu.secure.find(center.id);
       if (found == gpu.secure.end() || found->second <= 0) continue;
       json["gpuAvailability"].push_back(
@@ -147,11 +147,12 @@ std::optional<Reply> RunpodCatalog(World& world, const Call& call) {
   }
   if (call.Is("GET", "/v2/catalog/gpus")) {
     Json gpus = Json::array();
-    for (const RunpodGpu& gpu : world.stock.runpod) gpus.push_back(GpuJson(world, gpu, call));
+    for (const RunpodGpu& gpu : RunpodStockOf(world).gpus)
+      gpus.push_back(GpuJson(world, gpu, call));
     return JsonReply(200, {{"gpus", gpus}});
   }
   if (call.Is("GET", "/v2/catalog/gpus/{}")) {
-    const RunpodGpu* gpu = world.stock.FindRunpod(call.parts[3]);
+    const RunpodGpu* gpu = RunpodStockOf(world).Find(call.parts[3]);
     if (gpu == nullptr) return RunpodError(404, "GPU type not found");
     return JsonReply(200, GpuJson(world, *gpu, call));
   }
@@ -165,7 +166,7 @@ std::optional<Reply> RunpodCatalog(World& world, const Call& call) {
   if (call.Is("GET", "/v2/catalog/datacenters")) {
     const std::set<std::string> regions = ListOf(call, "regions");
     Json centers = Json::array();
-    for (const RunpodDataCenter& center : world.stock.data_centers) {
+    for (const RunpodDataCenter& center : RunpodStockOf(world).centers) {
       if (!regions.empty() && regions.count(center.region) == 0) continue;
       centers.push_back(CenterJson(world, center, call));
     }

@@ -51,7 +51,7 @@ Json GpuTypes(const World& world, const QueryField& field) {
   const QueryField* lowest = field.Find("lowestPrice");
   const Json input = lowest != nullptr ? lowest->arguments.value("input", Json()) : Json();
   Json types = Json::array();
-  for (const RunpodGpu& gpu : world.stock.runpod) {
+  for (const RunpodGpu& gpu : RunpodStockOf(world).gpus) {
     if (!only.empty() && only != gpu.id) continue;
     types.push_back({{"id", gpu.id},
                      {"displayName", gpu.name},
@@ -100,7 +100,7 @@ Json GraphqlPod(World& world, const Instance& pod) {
   }
   const std::string status = StringAt(shown, "status");
   const bool runs = status == "PROVISIONING" || status == "RUNNING";
-  const RunpodGpu* gpu = world.stock.FindRunpod(pod.product);
+  const RunpodGpu* gpu = RunpodStockOf(world).Find(pod.product);
   const std::string host_id = StringAt(pod.extra, "host_id");
   return {{"id", pod.id},
           {"name", pod.label},
@@ -225,7 +225,7 @@ Json PodBody(const World& world, const Json& input, const std::string& cloud) {
     body["dataCenterIds"] = std::vector<std::string>(absl::StrSplit(centers, ','));
   } else if (!country.empty()) {
     body["dataCenterIds"] = {""};  // no other place will do
-    for (const RunpodDataCenter& center : world.stock.data_centers) {
+    for (const RunpodDataCenter& center : RunpodStockOf(world).centers) {
       if (center.country == country) body["dataCenterIds"].push_back(center.id);
     }
   }
@@ -251,7 +251,7 @@ Reply Deploy(World& world, Account& account, const QueryField& field) {
     return GraphqlError(400, absl::StrCat("Argument \"input\" has invalid value: ", wrong[0]),
                         "GRAPHQL_VALIDATION_FAILED");
   }
-  const RunpodGpu* gpu = world.stock.FindRunpod(StringAt(input, "gpuTypeId"));
+  const RunpodGpu* gpu = RunpodStockOf(world).Find(StringAt(input, "gpuTypeId"));
   const double bid = NumberAt(input, "bidPerGpu");
   const int64_t count = IntegerAt(input, "gpuCount", 1);
   if (gpu != nullptr && (IntegerAt(input, "minVcpuCount") > count * kRunpodVcpusPerGpu ||

@@ -73,7 +73,7 @@ Json UpdateSchema() {
   return schema;
 }
 
-const char* StatusOf(const Instance& pod) {
+const char* PodStatus(const Instance& pod) {
   switch (pod.phase) {
     case Phase::kBooting:
       return "PROVISIONING";
@@ -161,7 +161,7 @@ Json RunpodPodJson(World& world, const Instance& pod) {
   }
   Json json = {{"id", pod.id},
                {"name", pod.label},
-               {"status", StatusOf(pod)},
+               {"status", PodStatus(pod)},
                {"actions", ActionsOf(pod)},
                {"image", StringAt(request, "image")},
                {"args", StringAt(request, "args")},
@@ -189,7 +189,7 @@ Json RunpodPodJson(World& world, const Instance& pod) {
                {"startedAt", pod.started_ms > 0 ? Json(Rfc3339(pod.started_ms)) : Json()}};
   if (pod.gpu_count > 0) {
     json["gpu"] = {{"id", pod.product}, {"count", pod.gpu_count}};
-    if (const RunpodGpu* gpu = world.stock.FindRunpod(pod.product)) {
+    if (const RunpodGpu* gpu = RunpodStockOf(world).Find(pod.product)) {
       json["gpu"]["vcpuCount"] = kRunpodVcpusPerGpu * pod.gpu_count;
       json["gpu"]["memory"] = RunpodRamPerGpu(*gpu) * pod.gpu_count;
     }
@@ -317,7 +317,7 @@ Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_us
   pod->extra = {{"cloud", StringAt(body, "cloud", "SECURE")}, {"host_id", RandomHex(4)}};
   double rate = 0;
   if (body.contains("gpu")) {
-    RunpodGpu* gpu = world.stock.FindRunpod(StringAt(body["gpu"], "id"));
+    RunpodGpu* gpu = RunpodStockOf(world).Find(StringAt(body["gpu"], "id"));
     const int count = static_cast<int>(IntegerAt(body["gpu"], "count", 0));
     if (gpu == nullptr) {
       return RunpodError(400, absl::StrCat("unknown GPU type ", StringAt(body["gpu"], "id")));
@@ -357,13 +357,13 @@ Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_us
     return RunpodError(400, kRunpodNoCapacity);
   }
   if (pod->gpu_count > 0) {
-    RunpodGpu* gpu = world.stock.FindRunpod(pod->product);
+    RunpodGpu* gpu = RunpodStockOf(world).Find(pod->product);
     auto& places = StringAt(pod->extra, "cloud") == "COMMUNITY" ? gpu->community : gpu->secure;
     places[pod->region] -= pod->gpu_count;
     pod->holds_stock = true;
   }
   pod->usd_per_hour = rate;
-  pod->key = world.NewKey("runpod");
+  pod->key = world.ServiceOf("runpod").NewKey();
   pod->request = std::move(body);
   SetEnvironment(world, pod.get(), account);
   Mount(world, pod.get());
@@ -423,7 +423,7 @@ Reply RunpodAct(World& world, const Caller& caller, Instance* pod, const std::st
   const Json actions = ActionsOf(*pod);
   if (std::find(actions.begin(), actions.end(), action) == actions.end()) {
     return RunpodError(409,
-                       absl::StrCat("action ", action, " is not valid in state ", StatusOf(*pod)));
+                       absl::StrCat("action ", action, " is not valid in state ", PodStatus(*pod)));
   }
   if (action == "terminate") {
     if (world.faults.Take("runpod", "terminate", "terminate_ignored")) {
@@ -441,7 +441,7 @@ Reply RunpodAct(World& world, const Caller& caller, Instance* pod, const std::st
     if (pod->node != nullptr) pod->node->Stop();
     world.Start(pod, caller.name);
   } else {
-    RunpodGpu* gpu = world.stock.FindRunpod(pod->product);
+    RunpodGpu* gpu = RunpodStockOf(world).Find(pod->product);
     if (gpu != nullptr) {
       auto& places = StringAt(pod->extra, "cloud") == "COMMUNITY" ? gpu->community : gpu->secure;
       if (places[pod->region] < pod->gpu_count) return RunpodError(400, kRunpodNoCapacity);

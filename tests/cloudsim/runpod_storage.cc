@@ -41,7 +41,7 @@ const Json& Schema(const char* which) {
   return (*schemas)[which];
 }
 
-Json Values(const Json& table) {
+Json Entries(const Json& table) {
   Json values = Json::array();
   for (const auto& entry : table.items()) values.push_back(entry.value());
   return values;
@@ -66,7 +66,7 @@ Reply MakeVolume(World& world, const Call& call, const Account& account) {
   const std::string place = StringAt(call.json, "dataCenter");
   const std::string type = StringAt(call.json, "type", "STANDARD");
   bool offered = false;
-  for (const RunpodDataCenter& center : world.stock.data_centers) {
+  for (const RunpodDataCenter& center : RunpodStockOf(world).centers) {
     if (center.id != place) continue;
     const auto& types = center.volume_types;
     offered = std::find(types.begin(), types.end(), type) != types.end();
@@ -214,7 +214,7 @@ Reply PodBills(World& world, const Call& call, const Caller& caller) {
 }  // namespace
 
 Json& RunpodTable(World& world, const Account& account, const char* name) {
-  Json& own = world.runpod[account.name];
+  Json& own = RunpodStockOf(world).tables[account.name];
   if (!own.contains(name)) own[name] = Json::object();
   return own[name];
 }
@@ -228,11 +228,11 @@ std::optional<Reply> RunpodStorage(World& world, const Call& call, const Caller&
     return JsonReply(200, {{"keys", account.ssh_keys}});
   }
   if (call.Is("GET", "/v2/network-volumes")) {
-    return JsonReply(200, {{"networkVolumes", Values(RunpodTable(world, account, "volumes"))}});
+    return JsonReply(200, {{"networkVolumes", Entries(RunpodTable(world, account, "volumes"))}});
   }
   if (call.Is("POST", "/v2/network-volumes")) return MakeVolume(world, call, account);
   if (call.Is("GET", "/v2/templates")) {
-    return JsonReply(200, {{"templates", Values(RunpodTable(world, account, "templates"))}});
+    return JsonReply(200, {{"templates", Entries(RunpodTable(world, account, "templates"))}});
   }
   if (call.Is("POST", "/v2/templates")) return MakeTemplate(world, call, account);
   if (call.Is("GET", "/v2/billing/pods")) return PodBills(world, call, caller);

@@ -20,7 +20,8 @@ from simulator import KEYS, Simulator, eventually, runpod_body  # noqa: E402
 
 PROGRAM, SHARED = "", ""
 FILES = {"runpod": "runpod/rest-v2.openapi.json", "lambda": "lambda/cloud-api-1.10.0.openapi.json",
-         "vast": "vast/openapi.yaml"}
+         "vast": "vast/openapi.yaml",
+         "digitalocean": "digitalocean/droplets-2026-08.openapi.json"}
 
 
 def load(service):
@@ -46,9 +47,28 @@ def patch_vast(spec):
     errors["enum"].append("insufficient_credit")
 
 
+def with_null(node):
+    """Returns a description of OpenAPI 3.0 with null where it says nullable, as newer ones do."""
+    if isinstance(node, list):
+        return [with_null(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    node = {name: with_null(value) for name, value in node.items()}
+    parts = node.get("allOf", [])
+    if node.pop("nullable", False) or any("null" in part.get("type", []) for part in parts
+                                          if isinstance(part.get("type"), list)):
+        if "type" in node:
+            node["type"] = [node["type"], "null"]
+        elif parts:
+            return {"anyOf": [node, {"type": "null"}]}
+    return node
+
+
 class Spec:
     def __init__(self, service):
         self.spec = load(service)
+        if service == "digitalocean":
+            self.spec = with_null(self.spec)
         if service == "vast":
             patch_vast(self.spec)
         self.covered = set()
@@ -68,7 +88,7 @@ class Spec:
 
     def schema(self, value):
         root = copy.copy(value)
-        root["components"] = self.spec["components"]
+        root["components"] = self.spec.get("components", {})
         return root
 
     def check(self, method, path, answer):
@@ -300,6 +320,49 @@ class SchemasTest(unittest.TestCase):
         go("DELETE", "/api/v1/firewall-rulesets/" + rules["id"], 200)
         go("DELETE", "/api/v1/ssh-keys/" + key["data"]["id"], 200)
         go("GET", "/api/v1/instances", 401, key="wrong")
+
+    def test_digitalocean(self):
+        def go(*arguments, **more):
+            return self.go("digitalocean", *arguments, **more)
+        sizes = go("GET", "/v2/sizes?per_page=200", 200)["sizes"]
+        self.assertIn("nvidia_h100", [size.get("gpu_info", {}).get("model") for size in sizes])
+        page = go("GET", "/v2/sizes?per_page=2", 200)
+        self.assertEqual(page["meta"]["total"], len(sizes))
+        slugs = [size["slug"] for size in page["sizes"]]
+        while "next" in page["links"].get("pages", {}):
+            path = page["links"]["pages"]["next"].split("/digitalocean", 1)[1]
+            page = go("GET", path, 200)
+            slugs += [size["slug"] for size in page["sizes"]]
+        self.assertEqual(slugs, [size["slug"] for size in sizes])
+        go("GET", "/v2/account", 200)
+        key = go("POST", "/v2/account/keys", 201,
+                 {"name": "k", "public_key": "ssh-ed25519 AAAA me"})["ssh_key"]
+        go("POST", "/v2/account/keys", 422, {"name": "l", "public_key": "ssh-ed25519 AAAA me"})
+        self.assertEqual(len(go("GET", "/v2/account/keys", 200)["ssh_keys"]), 1)
+        body = {"name": "gpuctl-x", "region": "nyc2", "size": "gpu-h100x1-80gb",
+                "image": "gpu-h100x1-base", "ssh_keys": [key["id"]], "tags": ["gpuctl"]}
+        made = go("POST", "/v2/droplets", 202, body)["droplet"]["id"]
+        for wrong in ({"region": "tor1"}, {"size": "none"}, {"ssh_keys": [1]}, {"name": "a b"},
+                      {"image": "gpu-h100x8-base"}, {"tags": ["a=b"]}):
+            go("POST", "/v2/droplets", 422, {**body, **wrong})
+        plain = go("POST", "/v2/droplets", 202, {**body, "size": "s-1vcpu-1gb", "region": "nyc1",
+                                                 "image": "ubuntu"})["droplet"]["id"]
+        # Each list leaves out what the other one has.
+        def listed(query):
+            return [row["id"] for row in go("GET", "/v2/droplets" + query, 200)["droplets"]]
+        self.assertEqual((listed(""), listed("?type=gpus")), ([plain], [made]))
+        eventually(lambda: go("GET", f"/v2/droplets/{made}", 200)["droplet"]["status"] == "active",
+                   "the droplet is active")
+        # One that is off bills on.
+        self.sim.change("digitalocean", made, "stop")
+        self.assertEqual(go("GET", f"/v2/droplets/{made}", 200)["droplet"]["status"], "off")
+        before = self.sim.book(made)["billed_usd"]
+        self.sim.advance(7200)
+        self.assertAlmostEqual(self.sim.book(made)["billed_usd"] - before, 2 * 3.39, places=6)
+        go("DELETE", f"/v2/droplets/{made}", 204)
+        go("DELETE", f"/v2/droplets/{made}", 404)
+        go("GET", f"/v2/droplets/{made}", 404)
+        go("GET", "/v2/droplets", 401, key="wrong")
 
     def test_vast(self):
         def go(*arguments, **more):

@@ -19,6 +19,7 @@ namespace gpuctl::cloudsim {
 namespace {
 
 constexpr int kThreads = 96;
+constexpr char kErrorMessage[] = "Something went wrong. Please try again later.";
 
 // Returns our descriptor of the client's connection, which the library does not give; -1 when there
 // is none.
@@ -92,19 +93,7 @@ Call MakeCall(const httplib::Request& request) {
   return call;
 }
 
-std::string RouteOf(const Call& call) {
-  if (call.service == "runpod") return RunpodRoute(call);
-  if (call.service == "lambda") return LambdaRoute(call);
-  return VastRoute(call);
-}
-
-Reply Answer(World& world, const Call& call) {
-  if (call.service == "runpod") return HandleRunpod(world, call);
-  if (call.service == "lambda") return HandleLambda(world, call);
-  return HandleVast(world, call);
-}
-
-Reply ErrorOf(const Call& call, int status) {
+Reply ErrorOf(const Service& service, int status) {
   if (status == 502 || status == 504) {
     Reply reply;
     reply.status = status;
@@ -114,29 +103,14 @@ Reply ErrorOf(const Call& call, int status) {
                      " upstream error</h1></center></body>\n</html>\n");
     return reply;
   }
-  const std::string message = "Something went wrong. Please try again later.";
-  if (call.service == "runpod") return RunpodError(status, message);
-  if (call.service == "lambda") {
-    const char* code = status == 401   ? "global/invalid-api-key"
-                       : status == 403 ? "global/forbidden"
-                       : status == 404 ? "global/not-found"
-                       : status == 409 ? "global/conflict"
-                       : status == 429 ? "global/rate-limited"
-                       : status == 503 ? "provider/unavailable"
-                                       : "global/internal-error";
-    return LambdaError(status, code, message);
-  }
-  if (status == 429) {
-    return JsonReply(429, {{"detail", "API requests too frequent endpoint threshold=1.0"}});
-  }
-  return VastError(status, status == 410 ? "deprecated_endpoint" : "error", message);
+  return service.Error(status, kErrorMessage);
 }
 
 // Returns `reply` changed by the fault. A torn reply is cut later, when it is written.
-Reply Spoil(const Call& call, const Fault& fault, const WireFault& wire, Reply reply) {
+Reply Spoil(const Service& service, const Fault& fault, const WireFault& wire, Reply reply) {
   int status = 0;
   if (absl::SimpleAtoi(wire.name, &status)) {
-    Reply error = ErrorOf(call, status);
+    Reply error = ErrorOf(service, status);
     if (fault.arguments.contains("retry_after")) {
       error.headers.emplace_back("Retry-After", fault.arguments["retry_after"].dump());
     }
@@ -155,12 +129,7 @@ Reply Spoil(const Call& call, const Fault& fault, const WireFault& wire, Reply r
   if (wire.name == "wrong_shape") reply.body = "[{\"items\": {}}]";
   if (wire.name == "error_200") {
     reply.status = 200;
-    reply.body = ErrorOf(call, 500).body;
-    if (call.service == "runpod") {
-      reply.body =
-          "{\"errors\":[{\"message\":\"Something went wrong. Please try again later.\"}],"
-          "\"data\":null}";
-    }
+    reply.body = service.ErrorInSuccess(kErrorMessage);
   }
   return reply;
 }
@@ -174,7 +143,7 @@ class HttpServer : public Server {
 
  private:
   void Serve(const httplib::Request& request, httplib::Response& response);
-  void ServeService(const Call& call, int fd, httplib::Response& response);
+  void ServeService(Service& service, const Call& call, int fd, httplib::Response& response);
   void WaitForHold(const Call& call, httplib::Response& response);
   // Holds the request when a hold matches it. Returns false when the request must be dropped.
   bool PassHolds(const Call& call, const std::string& phase, int fd);
@@ -251,8 +220,9 @@ void HttpServer::Serve(const httplib::Request& request, httplib::Response& respo
   const Call call = MakeCall(request);
   const int fd = FindConnection(request.remote_port, port_);
   if (fd >= 0) fcntl(fd, F_SETFD, FD_CLOEXEC);
-  if (call.service == "runpod" || call.service == "lambda" || call.service == "vast") {
-    ServeService(call, fd, response);
+  // The services themselves never change.
+  if (Service* service = world_.FindService(call.service)) {
+    ServeService(*service, call, fd, response);
     return;
   }
   if (call.Is("GET", "/_sim/hold/{}")) {
@@ -323,9 +293,10 @@ void HttpServer::Hang(int fd) {
   ResetConnection(fd);
 }
 
-void HttpServer::ServeService(const Call& received, int fd, httplib::Response& response) {
+void HttpServer::ServeService(Service& service, const Call& received, int fd,
+                              httplib::Response& response) {
   Call call = received;
-  call.route = RouteOf(call);
+  call.route = service.Route(call);
   size_t entry = 0;
   {
     MutexLock lock(world_.mutex);
@@ -353,10 +324,10 @@ void HttpServer::ServeService(const Call& received, int fd, httplib::Response& r
       world_.requests[entry].fault = fault->name;
     }
     if (!fault.has_value() || wire.executed) {
-      reply = Answer(world_, call);
+      reply = service.Handle(world_, call);
       world_.Tick();
     }
-    if (fault.has_value()) reply = Spoil(call, *fault, wire, std::move(reply));
+    if (fault.has_value()) reply = Spoil(service, *fault, wire, std::move(reply));
     LoggedRequest& logged = world_.requests[entry];
     logged.account = reply.account;
     logged.instance = reply.instance;

@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/ids.h"
 
 namespace gpuctl::cloudsim {
 
@@ -43,6 +44,8 @@ bool Call::Is(const char* wanted_method, const char* pattern) const {
   }
   return true;
 }
+
+std::string Service::NewKey() const { return RandomHex(32); }
 
 Reply JsonReply(int status, const Json& json) {
   Reply reply;

@@ -1,8 +1,10 @@
-// A request to one of the services, and its answer.
+// A simulated market, a request to it, and its answer.
 #ifndef GPUCTL_TESTS_CLOUDSIM_SERVICE_H_
 #define GPUCTL_TESTS_CLOUDSIM_SERVICE_H_
 
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +15,7 @@
 namespace gpuctl::cloudsim {
 
 struct Call {
-  std::string service;  // runpod, lambda, vast
+  std::string service;  // the first part of the path
   std::string method;
   std::string path;                // without the service, with its slashes
   std::vector<std::string> parts;  // of the path
@@ -45,18 +47,61 @@ struct Reply {
 
 Reply JsonReply(int status, const Json& json);
 
-// The handlers are called with the world's lock held.
-std::string RunpodRoute(const Call& call);
-Reply HandleRunpod(World& world, const Call& call);
-Reply RunpodError(int status, const std::string& detail, const Json& errors = nullptr);
+// One market: its routes, its stock, and what differs in its bills. All other files know a market
+// only by this class, so a new one needs its own files and a line in services.cc. Everything is
+// called with the world's lock held.
+class Service {
+ public:
+  virtual ~Service() = default;
+  // The name in accounts, books and faults, and the first part of its paths.
+  virtual const char* name() const = 0;
 
-std::string LambdaRoute(const Call& call);
-Reply HandleLambda(World& world, const Call& call);
-Reply LambdaError(int status, const std::string& code, const std::string& message);
+  // Returns the route of a request, by which faults and holds find it: create, list, describe, …
+  virtual std::string Route(const Call& call) const = 0;
+  virtual Reply Handle(World& world, const Call& call) = 0;
+  // Returns an error as this service words it.
+  virtual Reply Error(int status, const std::string& message) const = 0;
+  // Returns the body of an error that comes with the status of a success.
+  virtual std::string ErrorInSuccess(const std::string& message) const {
+    return Error(500, message).body;
+  }
+  // Returns a new key of an account or instance.
+  virtual std::string NewKey() const;
 
-std::string VastRoute(const Call& call);
-Reply HandleVast(World& world, const Call& call);
-Reply VastError(int status, const std::string& code, const std::string& message);
+  // Sets the available number: {"service", "item", "region"?, "count"}; an absent region means all.
+  // Returns "", or the error; AddStock and SetPrice, too.
+  virtual std::string SetStock(const Json& change) = 0;
+  // Adds an item that is like another one: {"service", "like", "item"[, "gpu"][, "driver_gpu"]
+  // [, "memory_mib"][, "usd_per_hour"]}. `gpu` is the market's name of the model and `driver_gpu`
+  // that of its driver.
+  virtual std::string AddStock(const Json& item) = 0;
+  // Sets a price: {"service", "item", "usd_per_hour"}.
+  virtual std::string SetPrice(const Json& change) = 0;
+  virtual Json StockJson() const = 0;
+  // Puts back what `instance` held.
+  virtual void ReturnStock(const Instance& instance) = 0;
+
+  // True when a machine that is taken away keeps its disk, and bills for it.
+  virtual bool keeps_preempted() const { return false; }
+  // True when instances stop at the end of the account's money.
+  virtual bool prepaid() const { return true; }
+  // The charges of `instance` ended because it was stopped; a service may begin others.
+  virtual void Stopped(Instance* /*instance*/, int64_t /*now_ms*/) {}
+  // Does what is due for a live instance by now.
+  virtual void Due(World& /*world*/, Instance* /*instance*/, int64_t /*now_ms*/) {}
+  // Sets the rates of stored volumes that are billed by their content.
+  virtual void MeasureVolumes(World& /*world*/) {}
+  // Does the change `what` that only this service has. False when it has none of that name.
+  virtual bool Change(World& /*world*/, Instance* /*instance*/, const std::string& /*what*/,
+                      const Json& /*request*/) {
+    return false;
+  }
+  // Adds entries to the books that only this service has.
+  virtual void AddToBooks(Json& /*books*/) const {}
+};
+
+// Returns all services, each with its initial stock.
+std::vector<std::unique_ptr<Service>> MakeServices();
 
 // Handles /_sim/…, except the requests that wait.
 Reply HandleControl(World& world, const Call& call);

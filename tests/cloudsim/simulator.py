@@ -8,7 +8,8 @@ import tempfile
 import time
 import urllib.parse
 
-KEYS = {"runpod": "sim-runpod-key", "lambda": "sim-lambda-key", "vast": "sim-vast-key"}
+# The key of each service's first account.
+KEYS = {name: f"sim-{name}-key" for name in ("runpod", "lambda", "vast", "digitalocean")}
 
 
 class Answer:

@@ -90,7 +90,7 @@ std::optional<Caller> FindCaller(World& world, const Call& call) {
     caller.permissions = OwnPermissions(*instance);
     return caller;
   }
-  const Json keys = world.vast.value("keys", Json::object());
+  const Json keys = VastStockOf(world).tables.value("keys", Json::object());
   for (const auto& entry : keys.items()) {
     if (key.empty() || StringAt(entry.value(), "key") != key) continue;
     caller.account = world.AccountNamed("vast", StringAt(entry.value(), "account"));
@@ -252,7 +252,7 @@ Reply VastSearch(World& world, const Call& call) {
   }
   const double allocated = NumberAt(query, "allocated_storage", 5);
   std::vector<Json> offers;
-  for (const VastOffer& offer : world.stock.vast) {
+  for (const VastOffer& offer : VastStockOf(world).offers) {
     if (offer.gone) continue;
     Json row = OfferJson(offer, allocated, world.Now());
     row["is_bid"] = type == "bid";
@@ -273,6 +273,8 @@ Reply VastSearch(World& world, const Call& call) {
   if (offers.size() > limit) offers.resize(limit);
   return JsonReply(200, {{"offers", offers}});
 }
+
+namespace {
 
 std::string VastRoute(const Call& call) {
   if (call.parts.size() < 3) return "other";
@@ -329,5 +331,48 @@ Reply HandleVast(World& world, const Call& call) {
   reply.account = caller->name;
   return reply;
 }
+
+class VastService : public Service {
+ public:
+  const char* name() const override { return "vast"; }
+  std::string Route(const Call& call) const override { return VastRoute(call); }
+  Reply Handle(World& world, const Call& call) override { return HandleVast(world, call); }
+  Reply Error(int status, const std::string& message) const override {
+    if (status == 429) {
+      return JsonReply(429, {{"detail", "API requests too frequent endpoint threshold=1.0"}});
+    }
+    return VastError(status, status == 410 ? "deprecated_endpoint" : "error", message);
+  }
+  std::string SetStock(const Json& change) override { return stock.Set(change); }
+  std::string AddStock(const Json& item) override { return stock.Add(item); }
+  std::string SetPrice(const Json& change) override { return stock.SetPrice(change); }
+  Json StockJson() const override { return stock.ToJson(); }
+  void ReturnStock(const Instance& instance) override { stock.Return(instance); }
+  bool keeps_preempted() const override { return true; }
+  void Due(World& world, Instance* instance, int64_t now_ms) override {
+    VastContractDue(world, instance, now_ms);
+  }
+  bool Change(World& world, Instance* instance, const std::string& what,
+              const Json& request) override {
+    if (what == "announce_price") {
+      AnnounceVastPrice(world, instance, request);
+      return true;
+    }
+    if (what != "contract") return false;
+    instance->extra["end_ms"] =
+        world.Now() + static_cast<int64_t>(NumberAt(request, "in_s") * 1000);
+    return true;
+  }
+
+  VastStock stock;
+};
+
+}  // namespace
+
+VastStock& VastStockOf(const World& world) {
+  return static_cast<VastService&>(world.ServiceOf("vast")).stock;
+}
+
+std::unique_ptr<Service> MakeVastService() { return std::make_unique<VastService>(); }
 
 }  // namespace gpuctl::cloudsim

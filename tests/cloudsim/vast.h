@@ -5,7 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "tests/cloudsim/registries.h"
 #include "tests/cloudsim/service.h"
+#include "tests/cloudsim/vast_stock.h"
 
 namespace gpuctl::cloudsim {
 
@@ -16,6 +18,7 @@ std::optional<Reply> VastAccount(World& world, const Call& call, const Caller& c
 std::optional<Reply> VastPrices(World& world, const Call& call, const Caller& caller);
 std::optional<Reply> VastBilling(World& world, const Call& call, const Caller& caller);
 std::optional<Reply> VastCommands(World& world, const Call& call, const Caller& caller);
+Reply VastError(int status, const std::string& code, const std::string& message);
 Reply VastSearch(World& world, const Call& call);
 
 // Makes the host of `instance` announce a higher price: {"factor", "disk_factor", "traffic_factor",
@@ -24,6 +27,9 @@ void AnnounceVastPrice(World& world, Instance* instance, const Json& request);
 // Settles a contract that is due: applies the accepted price, or stops the instance for good. Its
 // disk bills on.
 void VastContractDue(World& world, Instance* instance, int64_t now_ms);
+
+// Parses Vast's image_login, the arguments of `docker login`. Absent for any other text.
+std::optional<ImageLogin> ParseVastLogin(const std::string& text);
 
 // Returns the account's environment variables, which each of its instances has.
 const Json& VastSecrets(World& world, const Account& account);

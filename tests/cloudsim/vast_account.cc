@@ -44,8 +44,9 @@ Reply SshKeys(World& world, const Call& call, Account& account) {
 }
 
 Reply ApiKeys(World& world, const Call& call, const Caller& caller) {
-  if (!world.vast.contains("keys")) world.vast["keys"] = Json::object();
-  Json& keys = world.vast["keys"];
+  if (!VastStockOf(world).tables.contains("keys"))
+    VastStockOf(world).tables["keys"] = Json::object();
+  Json& keys = VastStockOf(world).tables["keys"];
   const Account& account = *caller.account;
   if (call.Is("GET", "/api/v0/auth/apikeys")) {
     Json list = Json::array();
@@ -65,7 +66,7 @@ Reply ApiKeys(World& world, const Call& call, const Caller& caller) {
       return VastError(400, "invalid_permissions", "permissions.api is required");
     }
     const int64_t id = world.NextNumber();
-    const std::string key = world.NewKey("vast");
+    const std::string key = world.ServiceOf("vast").NewKey();
     keys[absl::StrCat(id)] = {{"id", id},
                               {"key", key},
                               {"account", account.name},
@@ -90,7 +91,7 @@ Reply ApiKeys(World& world, const Call& call, const Caller& caller) {
 // Returns the offers for volumes: the disk of each machine.
 Json VolumeOffers(const World& world) {
   Json offers = Json::array();
-  for (const VastOffer& machine : world.stock.vast) {
+  for (const VastOffer& machine : VastStockOf(world).offers) {
     if (machine.gone) continue;
     offers.push_back({{"id", machine.machine_id},
                       {"ask_contract_id", machine.machine_id},
@@ -106,7 +107,7 @@ Json VolumeOffers(const World& world) {
 // Returns the volumes of `account`, each with the instances that have it.
 Json VolumeList(const World& world, const Account& account) {
   Json list = Json::array();
-  for (const auto& entry : world.vast["volumes"].items()) {
+  for (const auto& entry : VastStockOf(world).tables["volumes"].items()) {
     Json volume = entry.value();
     if (StringAt(volume, "account") != account.name) continue;
     volume.erase("account");
@@ -126,7 +127,7 @@ Json VolumeList(const World& world, const Account& account) {
 Reply RentVolume(World& world, const Call& call, const Account& account) {
   const int64_t ask = IntegerAt(call.json, "id");
   const VastOffer* machine = nullptr;
-  for (const VastOffer& offer : world.stock.vast) {
+  for (const VastOffer& offer : VastStockOf(world).offers) {
     if (offer.machine_id == ask && !offer.gone) machine = &offer;
   }
   if (machine == nullptr) return VastError(404, "no_such_ask", "no such ask");
@@ -134,7 +135,7 @@ Reply RentVolume(World& world, const Call& call, const Account& account) {
   if (size < 1 || size > machine->disk_gb) return VastError(400, "invalid_args", "size");
   const int64_t made = world.NextNumber();
   const double rate = size * VastDiskRate(machine->storage_cost);
-  world.vast["volumes"][absl::StrCat(made)] = {
+  VastStockOf(world).tables["volumes"][absl::StrCat(made)] = {
       {"id", made},
       {"account", account.name},
       {"machine_id", machine->machine_id},
@@ -155,8 +156,9 @@ Reply RentVolume(World& world, const Call& call, const Account& account) {
 }
 
 Reply Volumes(World& world, const Call& call, const Account& account) {
-  if (!world.vast.contains("volumes")) world.vast["volumes"] = Json::object();
-  Json& volumes = world.vast["volumes"];
+  if (!VastStockOf(world).tables.contains("volumes"))
+    VastStockOf(world).tables["volumes"] = Json::object();
+  Json& volumes = VastStockOf(world).tables["volumes"];
   if (call.Is("GET", "/api/v0/volumes")) {
     return JsonReply(200, {{"volumes", VolumeList(world, account)}});
   }
@@ -199,6 +201,26 @@ std::optional<Reply> VastAccount(World& world, const Call& call, const Caller& c
   if (call.parts[2] == "auth") return ApiKeys(world, call, caller);
   if (call.parts[2] == "volumes") return Volumes(world, call, account);
   return std::nullopt;
+}
+
+std::optional<ImageLogin> ParseVastLogin(const std::string& text) {
+  const std::vector<std::string> words = absl::StrSplit(text, ' ', absl::SkipEmpty());
+  ImageLogin login;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const bool user = word == "-u" || word == "--username";
+    if (user || word == "-p" || word == "--password") {
+      if (++i == words.size()) return std::nullopt;
+      (user ? login.username : login.password) = words[i];
+    } else if (absl::StartsWith(word, "-") || !login.server.empty()) {
+      return std::nullopt;
+    } else {
+      login.server = word;
+    }
+  }
+  if (login.username.empty() || login.password.empty()) return std::nullopt;
+  if (login.server.empty()) login.server = "docker.io";
+  return login;
 }
 
 }  // namespace gpuctl::cloudsim

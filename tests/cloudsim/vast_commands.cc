@@ -9,7 +9,7 @@ namespace gpuctl::cloudsim {
 namespace {
 
 Json& SecretsOf(World& world, const Account& account) {
-  return world.vast["secrets"][account.name];
+  return VastStockOf(world).tables["secrets"][account.name];
 }
 
 Reply Secrets(World& world, const Call& call, const Account& account) {

@@ -61,7 +61,7 @@ Json PortsJson(const Instance& instance, const Json& environment) {
   return ports;
 }
 
-Json InstanceJson(World& world, const Instance& instance) {
+Json ContractJson(World& world, const Instance& instance) {
   const Json& offer = instance.extra["offer"];
   const bool stopped = instance.phase == Phase::kStopped;
   const int64_t now = world.Now();
@@ -199,7 +199,7 @@ Instance* Book(World& world, const Call& call, const Caller& caller, VastOffer* 
   instance->spot = call.json.contains("price") && call.json["price"].is_number();
   instance->usd_per_hour = instance->spot ? NumberAt(call.json, "price") : offer->dph_base;
   instance->request = call.json;
-  instance->key = world.NewKey("vast");
+  instance->key = world.ServiceOf("vast").NewKey();
   Call search = call;
   search.method = "GET";
   search.query = {{"q", Json({{"id", {{"eq", offer->id}}},
@@ -264,7 +264,7 @@ Reply Create(World& world, const Call& sent, const Caller& caller) {
   const int64_t ask = Number(call.parts[3]);
   if (const auto wrong = BadCreate(call.json)) return AskError(400, "invalid_args", *wrong, ask);
   Account& account = *caller.account;
-  VastOffer* offer = world.stock.FindVast(ask);
+  VastOffer* offer = VastStockOf(world).Find(ask);
   if (offer == nullptr) return AskError(404, "no_such_ask", "no such ask", ask);
   if (offer->gone || offer->rented || world.faults.Take("vast", "create", "offer_gone") ||
       world.faults.Take("vast", "create", "out_of_stock")) {
@@ -330,7 +330,7 @@ Reply List(World& world, const Call& call, const Caller& caller) {
   size_t total = 0;
   Json next = nullptr;
   for (const Instance* instance : world.Listed("vast", caller.account->name)) {
-    const Json row = InstanceJson(world, *instance);
+    const Json row = ContractJson(world, *instance);
     if (!VastMatches(row, filters, false)) continue;
     ++total;
     labels[instance->label] = IntegerAt(labels, instance->label.c_str()) + 1;
@@ -365,7 +365,7 @@ Reply Manage(World& world, const Call& call, const Caller& caller, Instance* ins
     return VastError(400, "invalid_args", "The contract has ended.");
   }
   if (state == "running" && instance->phase == Phase::kStopped) {
-    VastOffer* offer = world.stock.FindVast(Number(instance->product));
+    VastOffer* offer = VastStockOf(world).Find(Number(instance->product));
     // When the GPU was given to somebody else, the instance waits for ever.
     if (offer != nullptr && !offer->rented) {
       offer->rented = true;
@@ -500,7 +500,7 @@ std::optional<Reply> VastInstances(World& world, const Call& call, const Caller&
     if (!instance->alive()) --instance->trouble.ended_lag;
     // The documentation says that the entries of extra_env are strings here. The service's own
     // command line reads pairs, as in listings.
-    Reply reply = JsonReply(200, {{"instances", InstanceJson(world, *instance)}});
+    Reply reply = JsonReply(200, {{"instances", ContractJson(world, *instance)}});
     reply.instance = id;
     return reply;
   }

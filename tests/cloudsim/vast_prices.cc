@@ -82,7 +82,7 @@ void AnnounceVastPrice(World& world, Instance* instance, const Json& request) {
 }
 
 void VastContractDue(World& world, Instance* instance, int64_t now_ms) {
-  if (instance->service != "vast" || BoolAt(instance->extra, "expired")) return;
+  if (BoolAt(instance->extra, "expired")) return;
   const int64_t end_ms = IntegerAt(instance->extra, "end_ms");
   if (end_ms == 0 || now_ms < end_ms) return;
   const Json rise = instance->extra.value(kRise, Json::object());

@@ -5,15 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files/files.h"
-#include "tests/cloudsim/world.h"
+#include "tests/cloudsim/service.h"
 
 namespace gpuctl::cloudsim {
-namespace {
-
-// Price of data in a file system of Lambda, in USD per GB and month.
-constexpr double kFileSystemUsd = 0.20;
-constexpr int64_t kFileSystemQuantumMs = 60'000;
-
 int64_t BytesBelow(const std::string& dir) {
   std::error_code error;
   int64_t bytes = 0;
@@ -26,8 +20,6 @@ int64_t BytesBelow(const std::string& dir) {
   }
   return bytes;
 }
-
-}  // namespace
 
 StoredVolume* World::AddVolume(const StoredVolume& volume) {
   auto made = std::make_unique<StoredVolume>(volume);
@@ -68,18 +60,8 @@ void World::EndVolume(const std::string& service, const std::string& id) {
   std::filesystem::remove_all(volume->dir, error);
 }
 
-void World::MeasureFileSystems() {
-  for (const auto& volume : volumes) {
-    if (volume->gone || volume->service != "lambda") continue;
-    volume->used_bytes = BytesBelow(volume->dir);
-    SetVolumeRate(volume.get(),
-                  static_cast<double>(volume->used_bytes) / 1e9 * kFileSystemUsd / 720,
-                  kFileSystemQuantumMs);
-  }
-}
-
 Json World::VolumeBooks() {
-  MeasureFileSystems();
+  for (const auto& service : services) service->MeasureVolumes(*this);
   Json books = Json::array();
   for (const auto& volume : volumes) {
     double billed = 0;

@@ -6,18 +6,29 @@
 #include "common/base/ids.h"
 #include "common/files/files.h"
 #include "tests/cloudsim/children.h"
-#include "tests/cloudsim/registries.h"
-#include "tests/cloudsim/runpod.h"
-#include "tests/cloudsim/vast.h"
+#include "tests/cloudsim/service.h"
 
 namespace gpuctl::cloudsim {
 
 World::World(const WorldOptions& world_options)
-    : options(world_options), clock(world_options.speed), stock(DefaultStock()) {}
+    : options(world_options), clock(world_options.speed), services(MakeServices()) {}
 
-std::string World::NewKey(const std::string& service) {
-  if (service == "runpod") return absl::StrCat("rpa_", RandomHex(20));
-  return RandomHex(32);
+World::~World() = default;
+
+Service* World::FindService(const std::string& name) const {
+  for (const auto& service : services) {
+    if (name == service->name()) return service.get();
+  }
+  return nullptr;
+}
+
+Service& World::ServiceOf(const std::string& name) const { return *FindService(name); }
+
+// Returns a separate loopback address for an instance, because the service gives no port.
+std::string World::NewAddress() {
+  const int64_t number = NextNumber() + static_cast<int64_t>(getpid()) * 61;
+  return absl::StrCat("127.", 64 + number / 62'500 % 60, ".", 1 + number / 250 % 250, ".",
+                      1 + number % 250);
 }
 
 Account* World::AddAccount(const std::string& service, const std::string& key, double balance_usd) {
@@ -131,17 +142,7 @@ Instance* World::Add(std::unique_ptr<Instance> instance) {
 void World::ReleaseStock(Instance* instance) {
   if (!instance->holds_stock) return;
   instance->holds_stock = false;
-  if (instance->service == "runpod") {
-    if (RunpodGpu* gpu = stock.FindRunpod(instance->product)) {
-      auto& places =
-          StringAt(instance->extra, "cloud") == "COMMUNITY" ? gpu->community : gpu->secure;
-      places[instance->region] += instance->gpu_count;
-    }
-  } else if (instance->service == "lambda") {
-    if (LambdaType* type = stock.FindLambda(instance->product)) ++type->regions[instance->region];
-  } else if (VastOffer* offer = stock.FindVast(std::atoll(instance->product.c_str()))) {
-    offer->rented = false;
-  }
+  ServiceOf(instance->service).ReturnStock(*instance);
 }
 
 void World::Stop(Instance* instance, const std::string& by, const std::string& message,
@@ -154,7 +155,7 @@ void World::Stop(Instance* instance, const std::string& by, const std::string& m
   instance->Enter(Phase::kStopped, now, by);
   if (instance->node != nullptr) instance->node->Stop();
   ReleaseStock(instance);
-  if (instance->service == "runpod") RunpodKeepDisk(instance, now);
+  ServiceOf(instance->service).Stopped(instance, now);
 }
 
 void World::Start(Instance* instance, const std::string& by) {
@@ -187,8 +188,7 @@ void World::Preempt(Instance* instance, int64_t now_ms) {
   if (instance->node != nullptr) instance->node->Stop();
   ReleaseStock(instance);
   instance->message = "preempted";
-  // Vast keeps the disk and bills for it; the other services keep nothing.
-  if (instance->service == "vast") {
+  if (ServiceOf(instance->service).keeps_preempted()) {
     instance->Enter(Phase::kStopped, now_ms, "simulator: preempted");
     return;
   }
@@ -248,7 +248,7 @@ void World::PriceDue(Instance* instance, int64_t now_ms) {
 
 void World::FundsDue(int64_t now_ms) {
   for (const auto& account : accounts) {
-    if (account->service == "lambda" || Balance(*account) > 0) continue;
+    if (!ServiceOf(account->service).prepaid() || Balance(*account) > 0) continue;
     for (const auto& instance : instances) {
       if (instance->service != account->service || instance->account != account->name) continue;
       if (instance->phase == Phase::kRunning || instance->phase == Phase::kBooting) {
@@ -265,7 +265,7 @@ void World::Tick() {
     Instance* instance = instances[i].get();
     if (!instance->alive()) continue;
     PriceDue(instance, now);
-    VastContractDue(*this, instance, now);
+    ServiceOf(instance->service).Due(*this, instance, now);
     if (instance->phase == Phase::kBooting) BootDue(instance, now);
     if (instance->phase == Phase::kRunning) {
       const double preempt_s = instance->trouble.preempt_after_s;
@@ -349,11 +349,16 @@ Json World::Books() {
                       {"balance_usd", Balance(*account)},
                       {"usd_per_hour", SpendRate(*account)}});
   }
-  return {{"now_ms", now},
-          {"instances", books},
-          {"volumes", VolumeBooks()},
-          {"registries", RegistryBooks(*this)},
-          {"accounts", owners}};
+  Json all = {
+      {"now_ms", now}, {"instances", books}, {"volumes", VolumeBooks()}, {"accounts", owners}};
+  for (const auto& service : services) service->AddToBooks(all);
+  return all;
+}
+
+Json World::Stock() {
+  Json stock = Json::object();
+  for (const auto& service : services) stock[service->name()] = service->StockJson();
+  return stock;
 }
 
 Json World::State() {
@@ -376,7 +381,7 @@ Json World::State() {
     }
     all.push_back(one);
   }
-  return {{"instances", all}, {"stock", StockJson(stock)}};
+  return {{"instances", all}, {"stock", Stock()}};
 }
 
 }  // namespace gpuctl::cloudsim

@@ -1,4 +1,4 @@
-// The state of the three services: accounts, stock, instances with their nodes and bills.
+// The state of all services: accounts, instances with their nodes and bills.
 #ifndef GPUCTL_TESTS_CLOUDSIM_WORLD_H_
 #define GPUCTL_TESTS_CLOUDSIM_WORLD_H_
 
@@ -13,9 +13,10 @@
 #include "tests/cloudsim/faults.h"
 #include "tests/cloudsim/json_check.h"
 #include "tests/cloudsim/sim_clock.h"
-#include "tests/cloudsim/stock.h"
 
 namespace gpuctl::cloudsim {
+
+class Service;
 
 struct WorldOptions {
   std::string dir;
@@ -25,6 +26,9 @@ struct WorldOptions {
   bool real_rate_clock = false;  // limits count real time
   bool nodes = true;             // false: instances are only entries in the books
 };
+
+// Returns the sum of the sizes of all files below `dir`.
+int64_t BytesBelow(const std::string& dir);
 
 // The caller: an account, one of its instances with that instance's key, or a key with permissions.
 struct Caller {
@@ -38,28 +42,29 @@ struct Caller {
 class World {
  public:
   explicit World(const WorldOptions& options);
+  ~World();
 
   Mutex mutex;
   CondVar changed;  // holds, faults, the end of the program
   WorldOptions options;
   SimClock clock;
-  Stock stock;
+  std::vector<std::unique_ptr<Service>> services;  // with their stock
   Faults faults;
   std::vector<Hold> holds;
   std::vector<LoggedRequest> requests;
   std::vector<std::unique_ptr<Account>> accounts;
   std::vector<std::unique_ptr<Instance>> instances;
   std::vector<std::unique_ptr<StoredVolume>> volumes;
-  Json runpod = Json::object();      // volumes, templates, registries
-  Json lambda = Json::object();      // file systems, firewall
-  Json vast = Json::object();        // API keys, volumes, price increases, commands
   Json registries = Json::object();  // server -> user -> password, for private images
   std::string url;                   // of this simulator
   bool ending = false;
 
   int64_t Now() const { return clock.NowMs(); }
-  // Returns a new key: "rp_" or similar, and random hex digits.
-  std::string NewKey(const std::string& service);
+  // Returns the service of that name, or nullptr; the other function requires that there is one.
+  Service* FindService(const std::string& name) const;
+  Service& ServiceOf(const std::string& name) const;
+  // Returns a loopback address that no machine of this or another simulator has.
+  std::string NewAddress();
   int64_t NextNumber() { return ++last_number_; }
 
   Account* AddAccount(const std::string& service, const std::string& key, double balance_usd);
@@ -100,8 +105,6 @@ class World {
   void SetVolumeRate(StoredVolume* volume, double usd_per_hour, int64_t quantum_ms = 1000);
   // Ends a volume and removes its files.
   void EndVolume(const std::string& service, const std::string& id);
-  // Measures Lambda's file systems, which are billed by their content.
-  void MeasureFileSystems();
 
   // Does everything that is due by now.
   void Tick();
@@ -114,6 +117,7 @@ class World {
              double* left);
 
   Json Books();
+  Json Stock();
   Json State();
 
  private:

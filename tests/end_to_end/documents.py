@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 from fine_tune import write_model, write_rows
-from rent_world import RentWorld, run_tests, write
+from rent_world import SERVICES, RentWorld, run_tests, write
 from runs import Terminal, ssh_server
 from simulator import KEYS
 
@@ -117,7 +117,7 @@ def is_elsewhere(line):
 
 def laptop_of_a_newcomer(w):
     """Takes away what the tests' laptops have and a newcomer's has not, and makes the project."""
-    for service in KEYS:
+    for service in SERVICES:
         del w.env["GPUCTL_%s_API_KEY" % service.upper()]
     for name in ("train.py", "train.sh"):
         write(os.path.join(w.work, name), TRAIN_PY if name == "train.py" else "echo trained\n", 0o755)
@@ -178,8 +178,8 @@ def tell(page):
         for pid in w.node_pids():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        for service, key in KEYS.items():
-            w.env["GPUCTL_%s_API_KEY" % service.upper()] = key
+        for service in SERVICES:
+            w.env["GPUCTL_%s_API_KEY" % service.upper()] = KEYS[service]
     return test
 
 

@@ -48,6 +48,7 @@ def test_what_a_market_says(w, words, sheet):
     with HostileMarket(w.sim, words) as market:
         for service in SERVICES:
             w.env["GPUCTL_%s_URL" % service.upper()] = market.url + "/" + service
+        w.add_services(market.url)
         # Machines that fail, and some that run.
         one_line = [part for part in TEXT if b"\n" not in part]  # nvidia-smi prints one a GPU
         launch = ["launch", "-y", "-d", "--fresh", *GPU, "--no-workdir", "--name", "rented-1", "--",
@@ -86,6 +87,7 @@ def test_what_a_market_says(w, words, sheet):
         show(w, sheet, "down", "--all", "-y", modes=["terminal"])
         for service in SERVICES:
             w.env["GPUCTL_%s_URL" % service.upper()] = w.sim.url + "/" + service
+        w.add_services()
     w.check_nothing_left()
     assert SHOWN <= set(words.marks), SHOWN - set(words.marks)
     # Most texts of a market are shown to nobody.

@@ -144,7 +144,9 @@ def test_of_keep(w):
     has(w, "keep", "status", args=["--status"], code=None)
     # A scheduler would not see these keys.
     keys = {name: w.env.pop(name) for name in list(w.env) if name.endswith("_API_KEY")}
+    has(w, "keep", "schedule_dry_run", args=["--install", "--dry-run"])
     has(w, "keep", "schedule", args=["--install"])
+    has(w, "keep", "wish", args=["--wish", "w-none"])
     has(w, "reap", "schedule", args=["--uninstall"])
     w.env.update(keys)
     lock = w.env["GPUCTL_STATE_DIR"] + "/locks/keep"

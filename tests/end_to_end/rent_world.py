@@ -18,6 +18,8 @@ from runs import (  # noqa: E402
 from simulator import KEYS, Simulator, eventually  # noqa: E402
 
 SERVICES = ("runpod", "lambda", "vast")
+# Markets that only the tests of every market use: the others count on the offers of those above.
+MORE_SERVICES = ("digitalocean",)
 # The simulator's available machines at Vast.ai with this GPU.
 VAST_OFFERS = {"RTX 4090": (9100001, 9100002, 9100003)}
 # A job as users write them: metrics, checkpoints that grow, an artifact; it needs its data.
@@ -135,6 +137,12 @@ class RentWorld(Laptop):
             child.kill()
             raise AssertionError("does not end: %s\n%s" % (
                 child.communicate()[1].decode(), self.sim.requests()[-6:])) from None
+
+    def add_services(self, url=None):
+        """Gives gpuctl the keys of MORE_SERVICES, too."""
+        for service in MORE_SERVICES:
+            self.env["GPUCTL_%s_URL" % service.upper()] = (url or self.sim.url) + "/" + service
+            self.env["GPUCTL_%s_API_KEY" % service.upper()] = KEYS[service]
 
     def rent(self, *args, code=0, **env):
         return self.run("launch", "-y", "--no-workdir", *args, code=code, **env)

@@ -11,7 +11,7 @@ finish in spite of the fault. Without --all a part of the wire cells is left out
 import functools
 import sys
 
-from rent_cells import PROVIDERS, Cell, check, run_cells
+from rent_cells import PROVIDERS, QUANTUM_S, Cell, check, run_cells
 
 ANSWERS = ("hang", "timeout", "torn", "empty", "html", "wrong_types", "wrong_shape", "error_200",
            "500", "502", "504", "500_after", "502_after", "reset", "reset_after", "429", "410")
@@ -26,7 +26,7 @@ ENDED = (0, 1, 117, 120, 121, 122, 124)
 
 
 def asks_keys(provider):
-    return provider in ("lambda", "vast")
+    return provider != "runpod"
 
 
 def wire_faults(provider):
@@ -128,7 +128,7 @@ def check_invoice(cell, down):
 
 
 def book_quantum(provider):
-    return 60 if provider == "lambda" else 1
+    return QUANTUM_S.get(provider, 1)
 
 
 def run_cell(gpuctl, program, provider, launch_fault, lag, down_fault):
@@ -183,7 +183,7 @@ def main():
         for number in range(max(len(launches), len(RUN_DOWN))):
             launch, lag = launches[number % len(launches)]
             down = RUN_DOWN[number % len(RUN_DOWN)]
-            if everything or number % STRIDE == offset:
+            if everything or number % STRIDE == offset % STRIDE:
                 run[f"run {provider} {' '.join(launch)}{' list_lag' if lag else ''}, "
                     f"{' '.join(down)}"] = functools.partial(
                         run_cell, gpuctl, program, provider, launch, lag, down)

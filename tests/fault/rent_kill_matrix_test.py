@@ -42,6 +42,12 @@ def rent_foreign(cell):
                 "ssh_key_names": ["k"], "name": name}).json
             check("data" in made, f"{made}")
             ids.append(made["data"]["instance_ids"][0])
+        elif cell.provider == "digitalocean":
+            made = sim.call("digitalocean", "POST", "/v2/droplets", {
+                "region": "nyc2", "size": "gpu-h100x1-80gb", "image": "gpu-h100x1-base",
+                "name": name}).json
+            check("droplet" in made, f"{made}")
+            ids.append(str(made["droplet"]["id"]))
         else:
             made = sim.call("vast", "PUT", f"/api/v0/asks/{9100004 + number}/", {
                 "image": "i", "disk": 20, "label": name}).json

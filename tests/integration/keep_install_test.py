@@ -125,10 +125,17 @@ class CronTest(unittest.TestCase):
         self.assertIn("HINT: GPUCTL_KEY_STORE=file gpuctl login vast", refused.stderr)
         self.assertIsNone(self.cron.table())
         self.gpuctl("login", "vast", text=KEYS["vast"] + "\n")
+        told = self.gpuctl("keep", "--install", "--every", "30m", "--dry-run").stdout
+        self.assertIn("would put this line into your crontab", told)
+        self.assertIsNone(self.cron.table())
         installed = self.gpuctl("keep", "--install", "--every", "30m")
         self.assertIn("runs every 30m", installed.stderr)
         (line,) = self.cron.table().splitlines()
         self.assertTrue(line.startswith("*/30 * * * * "), line)
+        self.assertIn("  " + line, told.splitlines())
+        told = self.gpuctl("keep", "--uninstall", "--dry-run").stdout
+        self.assertIn("would remove what calls gpuctl keep every 30m", told)
+        self.assertEqual(self.cron.table().splitlines(), [line])
         self.assertNotIn(KEYS["vast"], line)
 
         done = self.run_as_cron(line)

@@ -51,6 +51,14 @@ EXPECTED = {
     ("vast", "GET", "/api/v0/instances/pending-price-increases/"),
     ("vast", "PUT", "/api/v0/instances/accept-price-increase/"),
     ("vast", "PUT", "/api/v0/instances/reject-price-increase/"),
+    ("digitalocean", "GET", "/v2/sizes"),
+    ("digitalocean", "GET", "/v2/account"),
+    ("digitalocean", "GET", "/v2/account/keys"),
+    ("digitalocean", "POST", "/v2/account/keys"),
+    ("digitalocean", "POST", "/v2/droplets"),
+    ("digitalocean", "GET", "/v2/droplets"),
+    ("digitalocean", "GET", "/v2/droplets/{droplet_id}"),
+    ("digitalocean", "DELETE", "/v2/droplets/{droplet_id}"),
 }
 
 
@@ -138,7 +146,8 @@ def load(shared):
     """Returns market -> description; None when one is missing."""
     names = {"runpod": "runpod/rest-v2.openapi.json",
              "lambda": "lambda/cloud-api-1.10.0.openapi.json",
-             "vast": "vast/openapi.yaml"}
+             "vast": "vast/openapi.yaml",
+             "digitalocean": "digitalocean/droplets-2026-08.openapi.json"}
     documents = {}
     for market, name in names.items():
         path = os.path.join(shared, "providers", name)
@@ -212,6 +221,8 @@ def self_check(documents):
         ("lambda", "POST", "/api/v1/instance-operations/launch", {"region_name": "r"}),
         ("vast", "PUT", "/api/v0/asks/1/", {"image": "i", "env": "-e A=1"}),
         ("vast", "PUT", "/api/v0/asks/1/", {"image": "i", "imageName": "i"}),
+        ("digitalocean", "POST", "/v2/droplets", {"name": "a b", "size": "s", "image": "i"}),
+        ("digitalocean", "POST", "/v2/droplets", {"name": "a", "image": "i"}),
         ("vast", "POST", "/api/v0/bundles/", {"num_gpus": 1}),
         ("vast", "POST", "/api/v0/bundles", {}),
     ]

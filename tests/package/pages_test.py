@@ -71,8 +71,8 @@ class PagesTest(unittest.TestCase):
 
     def test_a_flag_that_goes_on_in_the_next_line_keeps_all_its_words(self):
         self.assertRegex(read("man1/gpuctl-launch.1"),
-                         r"\\-\\-pull=N keeps the newest N\. Only while this gpuctl lives; "
-                         r"with \\-d, gpuctl keep brings them")
+                         r"\\-\\-pull=N keeps the newest N\. gpuctl keep goes on with "
+                         r"it when this gpuctl is gone, and after \\-d")
 
     def test_every_help_has_examples_above_its_flags(self):
         for verb in verbs():
