@@ -227,6 +227,11 @@ def test_none_is_lost_or_doubled_when_all_is_killed_at_any_moment(l):
 
 def test_two_passes_at_once_start_each_entry_once(l):
     values = [str(i) for i in range(8)]
+    # What killed starters of an earlier test left.
+    wait_until(lambda: starters(l) == [], "no starters")
+    left = l.env["GPUCTL_STATE_DIR"] + "/batches"
+    for name in os.listdir(left) if os.path.isdir(left) else []:
+        os.unlink(os.path.join(left, name))
     l.run("submit", "--name", "twice", "--host", "local", "--sweep", "v=" + ",".join(values),
           *job(l, "twice.ran", "0.01"))
     for _ in range(30):
@@ -449,13 +454,15 @@ def test_stop_without_a_wait_of_what_is_being_started(l):
 
 
 def test_a_higher_priority_goes_first(l):
-    l.run("submit", "--name", "hold", "--host", "local", *job(l, "hold.ran", "1"))
+    l.run("submit", "--name", "hold", "--host", "local",
+          *gated_job(l, "hold.ran", "hold.go"))
     l.run("submit", "--name", "low", "--host", "local", *job(l, "order.ran", "0"))
     l.run("submit", "--name", "high", "--priority", "5", "--host", "local",
           *job(l, "order2.ran", "0"))
     for name in ("low", "high"):
         (entry,) = batch(l, name, "--offline")["entries"]
         assert entry["state"] == "waiting" and entry["why"] == "local has hold-1", entry
+    open(os.path.join(l.dir, "hold.go"), "w", encoding="utf-8").close()
     l.run("wait", "--batch", "low")
     runs = {run["name"]: run for run in l.json("ps", "-a")["runs"]}
     assert runs["high-1"]["created"] < runs["low-1"]["created"], runs

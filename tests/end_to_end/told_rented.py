@@ -100,9 +100,9 @@ def test_an_idle_machine_that_is_not_used_is_told(w):
     w.rent("--name", "small", *GPU, "--", "true")
     h100 = ["--gpu", "H100", "--time", "1h", "--no-workdir", "--", "true"]
     text = b" ".join(w.run("launch", "--dry-run", *h100).stdout.split())
-    assert b"(RTX-4090) is rented and idle, and not used: it has other GPUs" in text, text
+    assert b"(RTX-4090) is idle and bills, and is not used: it has other GPUs" in text, text
     done = w.run("launch", "-y", *h100)
-    assert b"is rented and idle, and not used: it has other GPUs" in b" ".join(done.stderr.split()), done
+    assert b"is idle and bills, and is not used: it has other GPUs" in b" ".join(done.stderr.split()), done
     # Both bill on now. What they have in common is said once.
     said = w.run("ps").stderr.decode()
     assert "2 machines bill on, and their runs are over, $" in said, said
