@@ -16,6 +16,7 @@
 #include "client/base/other_tools.h"
 #include "client/base/suggest.h"
 #include "common/base/status_macros.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {
@@ -94,7 +95,10 @@ absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::Pa
       if (absl::StartsWith(flag, extra ? "-" : "--") &&
           std::find(names.begin(), names.end(), flag) == names.end()) {
         if (app.get_option_no_throw(flag) != nullptr) continue;
-        const std::string ours = OursForOthers(flag);
+        // A short flag may have its value at once: -N1.
+        const bool is_short = flag.size() > 2 && flag[1] != '-';
+        std::string ours = OursForOthers(flag);
+        if (ours.empty() && is_short) ours = OursForOthers(flag.substr(0, 2));
         return UsageError(
             absl::StrCat(verb, ": unknown flag ", flag,
                          ours.empty() ? DidYouMean(flag, Harmless(flag, names)) : ours),
@@ -104,6 +108,14 @@ absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::Pa
   }
   if (extra) {
     message = absl::StrCat("too many arguments: ", absl::StrJoin(app.remaining(), " "));
+    const std::vector<std::string> left = app.remaining();
+    const bool are_files = std::all_of(left.begin(), left.end(),
+                                       [](const std::string& name) { return PathExists(name); });
+    if (verb == "launch" && are_files) {
+      return UsageError(absl::StrCat(verb, ": ", message),
+                        "a pattern needs quotes, as in --checkpoints '*.pt': else the shell puts "
+                        "the names of files in its place; a command goes behind --");
+    }
     if (verb == "launch" || verb == "exec") {
       return UsageError(absl::StrCat(verb, ": ", message),
                         absl::StrCat("a command goes behind --: gpuctl ", verb,

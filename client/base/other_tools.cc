@@ -1,6 +1,12 @@
 #include "client/base/other_tools.h"
 
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace gpuctl {
 namespace {
@@ -57,6 +63,27 @@ constexpr OtherWord kOtherWords[] = {
     {"--mem", "part of the machine that --gpu names"},
     {"--cpus-per-task", "part of the machine that --gpu names"},
     {"--partition", "--provider, and --region"},
+    {"-t", "--time, with a unit, like 1h30m"},
+    {"-J", "--name"},
+    {"-a", "submit --sweep i=0..5 --max-parallel 2"},
+    {"-G", "--gpu MODEL:8"},
+    {"--gpus-per-socket", "--gpu MODEL:8"},
+    {"-w", "--host"},
+    {"--nodelist", "--host"},
+    {"-C", "--gpu MODEL"},
+    {"--constraint", "--gpu MODEL"},
+    {"-c", "part of the machine that --gpu names"},
+    {"--mem-per-cpu", "part of the machine that --gpu names"},
+    {"--mem-per-gpu", "part of the machine that --gpu names, also --gpu 24GB..80GB"},
+    {"--exclusive", "what each run has without --gpus: a machine for itself"},
+    {"--signal", "--grace, the time between SIGTERM and SIGKILL"},
+    {"--export", "--env NAME=VALUE, and --secret NAME"},
+    {"--nice", "submit --priority"},
+    {"--mail-type", "notify: in the run file"},
+    {"--mail-user", "notify: in the run file"},
+    {"-N", "one machine for a run"},
+    {"-n", "one command for a run, such as torchrun"},
+    {"--ntasks-per-node", "one command for a run, such as torchrun"},
     {"--nodes", "one machine for a run"},
     {"--ntasks", "one command for a run, such as torchrun"}};
 
@@ -67,6 +94,40 @@ std::string OursForOthers(absl::string_view word) {
     if (word == one.word) return absl::StrCat("; it is ", one.ours, " here");
   }
   return "";
+}
+
+std::string DurationOfSlurm(absl::string_view text) {
+  const std::vector<absl::string_view> days_and_rest = absl::StrSplit(text, '-');
+  if (text.empty() || days_and_rest.size() > 2) return "";
+  const bool has_days = days_and_rest.size() == 2;
+  std::vector<int64_t> numbers;
+  for (const absl::string_view part : absl::StrSplit(days_and_rest.back(), ':')) {
+    int64_t number = 0;
+    const bool digits = part.find_first_not_of("0123456789") == part.npos;
+    if (!digits || !absl::SimpleAtoi(part, &number) || number > 1'000'000) return "";
+    numbers.push_back(number);
+  }
+  if (numbers.size() > 3) return "";
+  int64_t seconds = 0;
+  if (has_days) {
+    int64_t days = 0;
+    if (!absl::SimpleAtoi(days_and_rest.front(), &days) || days < 0 || days > 10'000) return "";
+    numbers.resize(3);  // behind days come hours first
+    seconds = days * 86'400 + numbers[0] * 3600 + numbers[1] * 60 + numbers[2];
+  } else if (numbers.size() == 3) {
+    seconds = numbers[0] * 3600 + numbers[1] * 60 + numbers[2];
+  } else {
+    seconds = numbers[0] * 60 + (numbers.size() == 2 ? numbers[1] : 0);
+  }
+  std::string ours;
+  for (const auto& [unit, of_unit] : {std::pair("d", int64_t{86'400}),
+                                      {"h", int64_t{3600}},
+                                      {"m", int64_t{60}},
+                                      {"s", int64_t{1}}}) {
+    if (seconds >= of_unit) absl::StrAppend(&ours, seconds / of_unit, unit);
+    seconds %= of_unit;
+  }
+  return ours;
 }
 
 }  // namespace gpuctl

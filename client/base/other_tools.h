@@ -12,6 +12,10 @@ namespace gpuctl {
 // is gpuctl pull here"; "" for any other word.
 std::string OursForOthers(absl::string_view word);
 
+// Returns a duration of Slurm's ("60" minutes, "MM:SS", "HH:MM:SS", "D-HH", "D-HH:MM",
+// "D-HH:MM:SS") as ParseDuration takes it: "1h30m"; "" for any other text.
+std::string DurationOfSlurm(absl::string_view text);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_BASE_OTHER_TOOLS_H_

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/base/other_tools.h"
 
 namespace gpuctl {
 namespace {
@@ -60,6 +61,15 @@ double BytesPerUnit(absl::string_view unit) {
 absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text) {
   const std::string original(text);
   const auto wrong = [&original] {
+    const std::string ours = DurationOfSlurm(original);
+    const bool is_number = original.find_first_of(":-") == original.npos;
+    if (!ours.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", original, "\" has no unit; ",
+          is_number ? absl::StrCat("write ", original, "s, ", original, "m or ", original, "h")
+                    : "",
+          is_number ? "; " : "", "Slurm means ", ours, " by it"));
+    }
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", original, "\" is no duration; write a number with a unit, like 90s, 10m, 6h or 2d"));
   };

@@ -1,5 +1,6 @@
 #include "client/base/quantity.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace gpuctl {
@@ -19,6 +20,26 @@ TEST(ParseDurationTest, RefusesTheRest) {
   for (const char* text :
        {"", " ", "10", "h", "-5s", "10 parsecs", "1e9h", "5s!", "1..5s", "99999d"}) {
     EXPECT_FALSE(ParseDuration(text).ok()) << text;
+  }
+}
+
+TEST(ParseDurationTest, NamesOursForTheDurationsOfSlurm) {
+  const std::pair<const char*, const char*> kOurs[] = {
+      {"60", "60s, 60m or 60h; Slurm means 1h by it"},
+      {"90:00", "Slurm means 1h30m by it"},
+      {"01:00:00", "Slurm means 1h by it"},
+      {"0:00:30", "Slurm means 30s by it"},
+      {"1-12", "Slurm means 1d12h by it"},
+      {"2-00:30", "Slurm means 2d30m by it"},
+      {"1-02:03:04", "Slurm means 1d2h3m4s by it"}};
+  for (const auto& [text, ours] : kOurs) {
+    const absl::Status status = ParseDuration(text).status();
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(ours)) << text;
+  }
+  for (const char* text : {"1:2:3:4", "-5", "1-2-3", "a:b", "::", "0"}) {
+    EXPECT_THAT(std::string(ParseDuration(text).status().message()),
+                ::testing::Not(::testing::HasSubstr("Slurm")))
+        << text;
   }
 }
 

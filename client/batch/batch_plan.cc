@@ -49,6 +49,9 @@ class Planner {
         if (view.entry.machine.empty()) continue;
         in_.busy.emplace(view.entry.machine, view.entry.name);
         load_[view.entry.machine] += LoadOf(view.entry);
+        if (view.phase == EntryPhase::kStarting && view.entry.gpus >= 0) {
+          last_[view.entry.machine] = view.entry.entry_id;
+        }
       }
     }
   }
@@ -62,14 +65,14 @@ class Planner {
     if (!MayStart(entry)) return;
     const Batch& batch = candidate.batch->batch;
     if (live_[batch.batch_id] >= batch.max_parallel) {
-      Wait(entry, batch.max_parallel == 1
-                      ? "one runs at a time (--max-parallel)"
-                      : absl::StrCat(batch.max_parallel, " run at once (--max-parallel)"));
+      Wait(entry, batch.max_parallel == 1 ? "one runs at a time (--max-parallel)"
+                                          : absl::StrCat("at most ", batch.max_parallel,
+                                                         " run at once (--max-parallel)"));
       return;
     }
     const BatchHost* const host = FreeHost(entry, batch);
     const bool rents = host != nullptr && host->target_name.empty();
-    StartPick pick{entry.entry_id, batch.batch_id, host == nullptr ? "" : host->host, ""};
+    StartPick pick{entry.entry_id, batch.batch_id, host == nullptr ? "" : host->host, "", ""};
     if (entry.gpus >= 0 && batch.rents && (host == nullptr || rents)) {
       // A machine that is rented already serves also while the markets have nothing.
       const SharedMachine* const machine = FindShared(entry, batch);
@@ -86,6 +89,10 @@ class Planner {
     } else if (!rents) {
       in_.busy.emplace(host->target_name, entry.name);
       load_[host->target_name] += LoadOf(entry);
+    }
+    const std::string& machine = rents || host == nullptr ? pick.join : host->target_name;
+    if (entry.gpus >= 0 && !machine.empty()) {
+      pick.behind = std::exchange(last_[machine], entry.entry_id);
     }
     plan_.waits.erase(entry.entry_id);
     ++live_[batch.batch_id];
@@ -147,6 +154,17 @@ class Planner {
 
   void Wait(const Entry& entry, std::string why) { plan_.waits[entry.entry_id] = std::move(why); }
 
+  // Names the whole batch where the entry comes after all of it, as it was typed.
+  std::string DescribeAfter(const Entry& entry, const Dependency& open) const {
+    size_t of_same = 0;
+    for (const std::string& reference : entry.after) {
+      const auto found = in_.dependencies.find(reference);
+      of_same += found != in_.dependencies.end() && found->second.batch == open.batch ? 1 : 0;
+    }
+    if (open.batch.empty() || of_same < open.of_batch) return absl::StrCat("after ", open.name);
+    return absl::StrCat("after ", open.batch, ": ", open.name, " is not over");
+  }
+
   // True when nothing of the entry's own keeps it from starting.
   bool MayStart(const Entry& entry) {
     for (const std::string& reference : entry.after) {
@@ -159,7 +177,7 @@ class Planner {
         return false;
       }
       if (found->second.outcome == EntryOutcome::kOpen) {
-        Wait(entry, absl::StrCat("after ", found->second.name));
+        Wait(entry, DescribeAfter(entry, found->second));
         return false;
       }
     }
@@ -191,9 +209,10 @@ class Planner {
 
   StartInputs in_;
   static constexpr int kWholeMachine = 1000;
-  std::map<std::string, int> load_;   // GPUs that are asked for, by machine
-  std::map<std::string, int> taken_;  // GPUs of rented machines, by machine, else by run
-  std::map<std::string, int> live_;   // by batch id
+  std::map<std::string, int> load_;          // GPUs that are asked for, by machine
+  std::map<std::string, int> taken_;         // GPUs of rented machines, by machine, else by run
+  std::map<std::string, int> live_;          // by batch id
+  std::map<std::string, std::string> last_;  // the last entry on its way to a machine's queue
   StartPlan plan_;
 };
 

@@ -69,6 +69,9 @@ enum class EntryOutcome { kOpen, kSucceeded, kFailed };
 struct Dependency {
   EntryOutcome outcome = EntryOutcome::kOpen;
   std::string name;  // for people
+  // Of an entry: its batch, and how many entries that has.
+  std::string batch{};
+  size_t of_batch = 0;
 };
 
 // A rented machine that runs of its batch share by GPUs.
@@ -84,6 +87,9 @@ struct StartPick {
   std::string batch_id;
   std::string host;  // BatchHost::host; "" for a rented machine
   std::string join;  // the rented machine that it shares; "" for one of its own
+  // The entry that goes to the same machine's queue just before it; "" for none. The machine gets
+  // them in this order, which is the order in which its queue starts them.
+  std::string behind;
 };
 
 struct StartPlan {

@@ -74,7 +74,7 @@ TEST(BatchPlan, OneRunForEachFreeMachineAndNoMoreAtOnceThanAllowed) {
       View("b", 2, {Host("a"), Host("b"), Host("c")}, {Waiting("1"), Waiting("2"), Waiting("3")});
   const StartPlan plan = PlanStarts({three}, Busy({{"a", "other-1"}}));
   EXPECT_THAT(Starts(plan), ElementsAre("1@b", "2@c"));
-  EXPECT_THAT(plan.waits.at("3"), HasSubstr("--max-parallel"));
+  EXPECT_EQ(plan.waits.at("3"), "at most 2 run at once (--max-parallel)");
 }
 
 EntryView Failed(const std::string& id) {
@@ -242,6 +242,43 @@ TEST(BatchPlan, WhatComesAfterAnotherWaitsForItsSuccess) {
   EXPECT_EQ(after(EntryOutcome::kSucceeded).starts.size(), 2u);
   EXPECT_THAT(after(EntryOutcome::kFailed).cancels.at("2"), HasSubstr("after name-1, which did"));
   EXPECT_THAT(PlanStarts({view}, {}).cancels.at("2"), HasSubstr("removed"));
+}
+
+TEST(BatchPlan, WhatComesAfterAWholeBatchNamesIt) {
+  Entry last = Waiting("3");
+  last.after = {"entry:1", "entry:2"};
+  const auto why = [&](size_t of_batch) {
+    StartInputs inputs;
+    inputs.dependencies = {{"entry:1", {EntryOutcome::kSucceeded, "sw-1", "sw", of_batch}},
+                           {"entry:2", {EntryOutcome::kOpen, "sw-2", "sw", of_batch}}};
+    return PlanStarts({View("b", 9, {Host("a")}, {last})}, std::move(inputs)).waits.at("3");
+  };
+  EXPECT_EQ(why(2), "after sw: sw-2 is not over");
+  EXPECT_EQ(why(3), "after sw-2") << "it does not come after all of it";
+}
+
+TEST(BatchPlan, AMachineGetsItsRunsInTheirOrder) {
+  std::vector<Entry> entries;
+  for (const char* id : {"1", "2", "3", "4"}) {
+    entries.push_back(Waiting(id));
+    entries.back().gpus = 1;
+  }
+  BatchView view = View("b", 9, {Host("a"), Host("b")}, entries);
+  const auto behind = [&] {
+    std::vector<std::string> texts;
+    for (const StartPick& pick : PlanStarts({view}, {}).starts) {
+      texts.push_back(absl::StrCat(pick.entry_id, "@", pick.host, " behind ", pick.behind));
+    }
+    return texts;
+  };
+  EXPECT_THAT(behind(), ElementsAre("1@a behind ", "2@b behind ", "3@a behind 1", "4@b behind 2"));
+  // One that another pass is starting is the last one before them.
+  Entry first = Waiting("0");
+  first.gpus = 1;
+  first.state = EntryState::kStarting;
+  first.machine = "b";
+  view.entries.insert(view.entries.begin(), ViewOf(first, std::nullopt));
+  EXPECT_THAT(behind(), ElementsAre("1@a behind ", "2@a behind 1", "3@b behind 0", "4@a behind 2"));
 }
 
 RunRow Ended(gpuctl::v1::JobState state, int code, EndCause cause) {

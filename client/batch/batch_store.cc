@@ -45,6 +45,10 @@ CREATE TABLE IF NOT EXISTS batch_attempts (
   reserved_usd REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS batch_attempts_batch ON batch_attempts (batch_id);
+CREATE TABLE IF NOT EXISTS batch_entry_files (
+  entry_id TEXT PRIMARY KEY, file TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS batch_stop_wishes (run_id TEXT PRIMARY KEY) WITHOUT ROWID;
 )sql";
 
 constexpr char kScheduleTable[] = R"sql(
@@ -63,7 +67,8 @@ constexpr char kFailuresColumn[] =
 #define GPUCTL_ENTRY_COLUMNS                                                                  \
   "e.entry_id, e.batch_id, e.number, e.name, e.parameters, e.launch, e.priority, e.after, "   \
   "e.state, e.why, e.run_id, e.machine, e.not_before_ms, e.failures, e.resumes, e.followed, " \
-  "e.outcome, e.gpus"
+  "e.outcome, e.gpus, "                                                                       \
+  "(SELECT f.file FROM batch_entry_files f WHERE f.entry_id = e.entry_id)"
 
 EntryState StateOf(absl::string_view word) {
   for (const EntryState state :
@@ -120,6 +125,7 @@ Entry ReadEntry(SqliteStatement& row) {
   entry.followed = static_cast<int>(row.Int(column++));
   entry.outcome = row.Text(column++);
   entry.gpus = static_cast<int>(row.Int(column++));
+  entry.file = row.Text(column++);
   return entry;
 }
 
@@ -268,6 +274,10 @@ absl::Status BatchStore::InsertEntries(const std::string& batch_id,
     one.Bind(ToText(parameters)).Bind(entry.launch_json).Bind(int64_t{entry.priority});
     one.Bind(ToText(entry.after)).Bind(int64_t{entry.resumes}).Bind(int64_t{entry.gpus});
     RETURN_IF_ERROR(one.Run());
+    if (entry.file.empty()) continue;
+    SqliteStatement file(database_, "INSERT INTO batch_entry_files (entry_id, file) VALUES (?, ?)",
+                         absl::StrCat("record the file of entry ", entry.name));
+    RETURN_IF_ERROR(file.Bind(entry.entry_id).Bind(entry.file).Run());
   }
   return absl::OkStatus();
 }
@@ -465,6 +475,23 @@ absl::Status BatchStore::Claim(const ClaimRequest& request) {
   return InTransaction([&] { return ClaimLocked(request); });
 }
 
+absl::StatusOr<bool> BatchStore::WishStop(absl::string_view entry_id) {
+  RETURN_IF_ERROR(SqliteStatement(database_,
+                                  "INSERT OR REPLACE INTO batch_stop_wishes (run_id) "
+                                  "SELECT run_id FROM batch_entries "
+                                  "WHERE entry_id = ? AND state = 'starting'",
+                                  "note that the run is to be stopped")
+                      .Bind(entry_id)
+                      .Run());
+  return sqlite3_changes(database_) == 1;
+}
+
+absl::StatusOr<bool> BatchStore::IsStopWished(absl::string_view run_id) {
+  SqliteStatement select(database_, "SELECT 1 FROM batch_stop_wishes WHERE run_id = ?",
+                         "look whether the run is to be stopped");
+  return select.Bind(run_id).Step();
+}
+
 absl::Status BatchStore::MarkStarted(absl::string_view entry_id, absl::string_view run_id) {
   return SqliteStatement(database_,
                          "UPDATE batch_entries SET state = 'started', failures = 0, why = '' "
@@ -511,10 +538,15 @@ absl::Status BatchStore::SetOutcomes(const std::vector<Entry>& entries) {
 absl::Status BatchStore::Release(absl::string_view entry_id, absl::string_view run_id,
                                  absl::string_view why, int64_t not_before_ms, bool failed) {
   return SqliteStatement(database_,
-                         "UPDATE batch_entries SET state = 'waiting', machine = '', why = ?, "
+                         "UPDATE batch_entries SET "
+                         "state = CASE WHEN run_id IN (SELECT run_id FROM batch_stop_wishes) "
+                         "THEN 'cancelled' ELSE 'waiting' END, "
+                         "why = CASE WHEN run_id IN (SELECT run_id FROM batch_stop_wishes) "
+                         "THEN ? ELSE ? END, machine = '', "
                          "not_before_ms = ?, failures = failures + ? "
                          "WHERE entry_id = ? AND run_id = ? AND state IN ('starting', 'started')",
                          "let the entry wait again")
+      .Bind(kCancelledByUser)
       .Bind(why)
       .Bind(not_before_ms)
       .Bind(int64_t{failed})

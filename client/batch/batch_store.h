@@ -35,6 +35,8 @@ struct BatchHost {
 };
 
 inline constexpr char kOnMachine[] = "on:";
+// Why an entry that the user took out of its batch did not start.
+inline constexpr char kCancelledByUser[] = "cancelled by you";
 
 struct Batch {
   std::string batch_id;
@@ -79,6 +81,7 @@ struct Entry {
   int number = 0;    // from 1, in the order of the batch
   std::string name;  // BATCH-NUMBER, unique; the name that its run asks for
   Parameters parameters;
+  std::string file;         // the run file that it is from, as typed; "" for none
   std::string launch_json;  // a LaunchRecord
   int priority = 0;         // higher ones start first
   int gpus = -1;            // GPUs of a machine for its run alone; -1: it takes the whole machine
@@ -163,6 +166,10 @@ class BatchStore {
   // has as many live entries as it may have, or when the machine has another live run;
   // RESOURCE_EXHAUSTED when the batch's cost limit does not allow it.
   absl::Status Claim(const ClaimRequest& request);
+  // Notes that the run of an entry that is being started is to be stopped: whoever settles its
+  // claim (client/dispatch/settle_claims.h) does that. Returns false when it is not being started.
+  absl::StatusOr<bool> WishStop(absl::string_view entry_id);
+  absl::StatusOr<bool> IsStopWished(absl::string_view run_id);
   // Records that a node has the entry's run.
   absl::Status MarkStarted(absl::string_view entry_id, absl::string_view run_id);
   // Records that another run goes on from the entry's run `before`.
@@ -172,7 +179,7 @@ class BatchStore {
   absl::Status SetOutcomes(const std::vector<Entry>& entries);
   // Lets a claimed or started entry wait again, not before `not_before_ms`: nothing of it runs.
   // `failed`: the start failed in a way that may be the entry's own fault. Does nothing when the
-  // entry has another run by now.
+  // entry has another run by now. One whose stop was wished is cancelled instead.
   absl::Status Release(absl::string_view entry_id, absl::string_view run_id, absl::string_view why,
                        int64_t not_before_ms, bool failed);
   // Ends a waiting entry with kFailed or kCancelled. Returns false when it does not wait any more.

@@ -50,6 +50,7 @@ class BatchStoreTest : public ::testing::Test {
       entry.name = absl::StrCat(name, "-", i);
       entry.parameters = {{"lr", absl::StrCat(i)}, {"text", "a, \"b\""}};
       entry.after = {"run:r-1"};
+      if (i == 1) entry.file = "first.yaml";
       entries.push_back(entry);
     }
     EXPECT_TRUE(store_->Insert(batch, entries).ok());
@@ -102,6 +103,8 @@ TEST_F(BatchStoreTest, KeepsWhatWasSubmitted) {
   ASSERT_TRUE(entries.ok() && entries->size() == 2);
   EXPECT_EQ(DescribeParameters((*entries)[1].parameters), "lr=2 text=a, \"b\"");
   EXPECT_THAT((*entries)[1].after, ElementsAre("run:r-1"));
+  EXPECT_EQ((*entries)[0].file, "first.yaml");
+  EXPECT_EQ((*entries)[1].file, "");
   EXPECT_EQ((*store_->FindEntry("sweep-2"))->entry_id, "e-sweep-2");
   EXPECT_THAT(std::string(store_->Get("swep").status().message()), HasSubstr("sweep"));
 }
@@ -159,6 +162,28 @@ TEST_F(BatchStoreTest, OnlyWhatWaitsIsCancelled) {
   EXPECT_EQ(*cancelled, 2);
   EXPECT_EQ(StateOf("sweep-2"), EntryState::kStarting);
   EXPECT_EQ((*store_->FindEntry("sweep-3"))->why, "by you");
+}
+
+TEST_F(BatchStoreTest, AStopIsWishedOnlyOfWhatIsBeingStarted) {
+  ABatch("sweep", 3, 9);
+  EXPECT_FALSE(*store_->WishStop("e-sweep-1")) << "it waits";
+  ASSERT_TRUE(Claim(*store_, "e-sweep-1", "r-1").ok());
+  EXPECT_FALSE(*store_->IsStopWished("r-1"));
+  EXPECT_TRUE(*store_->WishStop("e-sweep-1"));
+  EXPECT_TRUE(*store_->WishStop("e-sweep-1"));
+  EXPECT_TRUE(*store_->IsStopWished("r-1"));
+  // Its start comes to nothing.
+  ASSERT_TRUE(store_->Release("e-sweep-1", "r-1", "no room", 0, true).ok());
+  EXPECT_EQ(StateOf("sweep-1"), EntryState::kCancelled);
+  EXPECT_EQ((*store_->FindEntry("sweep-1"))->why, kCancelledByUser);
+  // A start of another entry is not meant.
+  ASSERT_TRUE(Claim(*store_, "e-sweep-2", "r-2").ok());
+  ASSERT_TRUE(store_->Release("e-sweep-2", "r-2", "no room", 0, true).ok());
+  EXPECT_EQ(StateOf("sweep-2"), EntryState::kWaiting);
+  EXPECT_EQ((*store_->FindEntry("sweep-2"))->why, "no room");
+  ASSERT_TRUE(Claim(*store_, "e-sweep-3", "r-3").ok());
+  ASSERT_TRUE(store_->MarkStarted("e-sweep-3", "r-3").ok());
+  EXPECT_FALSE(*store_->WishStop("e-sweep-3")) << "it has started";
 }
 
 TEST_F(BatchStoreTest, AMachineHasOneRun) {

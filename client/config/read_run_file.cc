@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kMaxRunFileBytes = 1 << 20;
 
 // Refuses what has no end or would wait for a writer. A shell's <(...) is a pipe below /dev/fd.
-absl::Status CheckRunFileKind(const std::string& path) {
+absl::Status CheckRunFileKind(const std::string& path, const std::string& verb) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return absl::OkStatus();
   if (!S_ISDIR(info.st_mode) &&
@@ -32,18 +32,31 @@ absl::Status CheckRunFileKind(const std::string& path) {
                                  : S_ISSOCK(info.st_mode) ? "a socket"
                                                           : "a device",
                                  ", no file"),
-                    "name a YAML file, or give a command: gpuctl launch -- CMD");
+                    absl::StrCat("name a YAML file, or give a command: gpuctl ", verb, " -- CMD"));
+}
+
+bool IsNamedAsRunFile(const std::string& path) {
+  return absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml");
+}
+
+// Returns how to correct a file that was taken for a run file and is none.
+std::string HowToCorrect(const std::string& path) {
+  if (IsNamedAsRunFile(path)) return absl::StrCat("correct ", path, " there");
+  return absl::StrCat("was ", path,
+                      " meant to be a run file? A pattern needs quotes, as in --checkpoints "
+                      "'*.pt': else the shell puts the names of files in its place");
 }
 
 // Refuses what is to be run itself.
-absl::Status CheckNoScript(const std::string& path, absl::string_view text) {
+absl::Status CheckNoScript(const std::string& path, const std::string& verb,
+                           absl::string_view text) {
   const bool python = absl::EndsWith(path, ".py"), shell = absl::EndsWith(path, ".sh");
   const bool notebook = absl::EndsWith(path, ".ipynb");
   if (!python && !shell && !notebook && !absl::StartsWith(text, "#!")) return absl::OkStatus();
   const std::string name = TypedName(path, "FILE");
   return UsageError(
       absl::StrCat(path, notebook ? " is a notebook" : " is a script", ", no run file"),
-      absl::StrCat("to run it write: gpuctl launch -- ",
+      absl::StrCat("to run it write: gpuctl ", verb, " -- ",
                    python     ? "python3 "
                    : notebook ? "jupyter execute "
                               : "bash ",
@@ -52,20 +65,25 @@ absl::Status CheckNoScript(const std::string& path, absl::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<RunSpec> ReadRunFile(const std::string& path) {
-  RETURN_IF_ERROR(CheckRunFileKind(path));
+absl::StatusOr<RunSpec> ReadRunFile(const std::string& path, const std::string& verb) {
+  RETURN_IF_ERROR(CheckRunFileKind(path, verb));
   absl::StatusOr<std::string> text = ReadFileToString(path, kMaxRunFileBytes);
   if (absl::IsNotFound(text.status())) {
-    const bool file_like = absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml");
-    return UsageError(absl::StrCat("read the run file ", path, ": no such file"),
-                      file_like ? "name an existing file, or give a command: gpuctl launch -- CMD"
-                                : absl::StrCat("to run a command write: gpuctl launch -- ",
-                                               TypedName(path, "CMD")));
+    return UsageError(
+        absl::StrCat("read the run file ", path, ": no such file"),
+        IsNamedAsRunFile(path)
+            ? absl::StrCat("name an existing file, or give a command: gpuctl ", verb, " -- CMD")
+            : absl::StrCat("to run a command write: gpuctl ", verb, " -- ",
+                           TypedName(path, "CMD")));
   }
-  if (!text.ok()) return WithExitCode(Annotate(text.status(), "read the run file"), kExitUsage);
-  RETURN_IF_ERROR(CheckNoScript(path, *text));
+  if (!text.ok()) {
+    const absl::Status status =
+        WithExitCode(Annotate(text.status(), "read the run file"), kExitUsage);
+    return IsNamedAsRunFile(path) ? status : WithHint(status, HowToCorrect(path));
+  }
+  RETURN_IF_ERROR(CheckNoScript(path, verb, *text));
   absl::StatusOr<RunSpec> spec = ParseRunSpec(*text, path);
-  if (!spec.ok()) return WithHint(spec.status(), absl::StrCat("correct ", path, " there"));
+  if (!spec.ok()) return WithHint(spec.status(), HowToCorrect(path));
   if (!absl::StartsWith(spec->workdir, "/")) spec->workdir = JoinPath(DirName(path), spec->workdir);
   return spec;
 }

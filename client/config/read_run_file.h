@@ -12,8 +12,8 @@
 namespace gpuctl {
 
 // Reads the run file `path`; its work directory becomes relative to the current one. Errors are for
-// the user and have hints.
-absl::StatusOr<RunSpec> ReadRunFile(const std::string& path);
+// the user and have hints, which name the verb that takes a command: launch or submit.
+absl::StatusOr<RunSpec> ReadRunFile(const std::string& path, const std::string& verb = "launch");
 
 // Reads the settings for the work directory `work`, and says which of the project's do not count.
 absl::StatusOr<Settings> ReadSettings(CommandContext& context, const std::string& work);

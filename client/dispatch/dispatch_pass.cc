@@ -29,6 +29,7 @@
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
+#include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
 #include "provisioning/ledger/ledger.h"
@@ -108,7 +109,9 @@ absl::StatusOr<std::map<std::string, Dependency>> Dependencies(const std::vector
   std::set<std::string> wanted;
   for (const BatchView& batch : open) {
     for (const EntryView& view : batch.entries) {
-      found[absl::StrCat("entry:", view.entry.entry_id)] = {OutcomeOf(view), view.entry.name};
+      // An entry does not come after all of its own batch, so only others are named as a whole.
+      found[absl::StrCat("entry:", view.entry.entry_id)] = {OutcomeOf(view), view.entry.name,
+                                                            batch.batch.name, batch.entries.size()};
       wanted.insert(view.entry.after.begin(), view.entry.after.end());
     }
   }
@@ -117,7 +120,7 @@ absl::StatusOr<std::map<std::string, Dependency>> Dependencies(const std::vector
     const std::string id = reference.substr(reference.find(':') + 1);
     if (absl::StartsWith(reference, "run:")) {
       const absl::StatusOr<RunRow> row = runs.Get(id);
-      if (row.ok()) found[reference] = {OutcomeOf(*row), row->name};
+      if (row.ok()) found[reference] = {OutcomeOf(*row), row->name, "", 0};
       continue;
     }
     ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(id));
@@ -125,7 +128,7 @@ absl::StatusOr<std::map<std::string, Dependency>> Dependencies(const std::vector
     const absl::StatusOr<RunRow> row = runs.Get(entry->run_id);
     const EntryView view =
         ViewOf(*std::move(entry), row.ok() ? std::optional<RunRow>(*row) : std::nullopt);
-    found[reference] = {OutcomeOf(view), view.entry.name};
+    found[reference] = {OutcomeOf(view), view.entry.name, "", 0};
   }
   return found;
 }
@@ -258,6 +261,12 @@ class Starts {
     SpawnOptions options;
     options.argv = {ExecutablePath(), "queue",   "--start-entry", pick.entry_id,
                     "--on",           pick.host, "--join",        pick.join};
+    if (!pick.behind.empty()) {
+      options.argv.insert(options.argv.end(), {"--behind", pick.behind});
+    }
+    // A process that is left over has it still; then the new one does nothing either.
+    absl::StatusOr<UniqueFd> turn = TryRemovableLock(TurnLockPath(state_dir_, pick.entry_id));
+    if (turn.ok()) options.stdin_fd = turn->get();
     options.new_session = true;
     // What becomes of the entry is in the list of batches. The log is for errors of the process,
     // which removes it when it had none.
@@ -294,14 +303,14 @@ class Starts {
   std::set<std::string> begun_;           // each entry once in a pass
 };
 
-// Says on stderr which machines a pass rents, and for how much.
+// Says on stderr which machines a pass rents, and for how much, and whose limits it raises.
 class Rentals {
  public:
   Rentals(CommandContext& context, Holdings& holdings, BatchStore& batches)
       : context_(context), holdings_(holdings), batches_(batches) {}
 
   void Begin(const StartPick& pick) {
-    if (pick.host.empty() && pick.join.empty()) untold_.push_back(pick.entry_id);
+    if (pick.host.empty()) untold_.push_back(pick.entry_id);
   }
 
   // Tells of those that have begun since the last call. What cannot be read is not told.
@@ -322,7 +331,12 @@ class Rentals {
     const absl::StatusOr<std::optional<Lease>> lease = holdings_.LeaseOf((*entry)->run_id);
     if (!lease.ok() || !lease->has_value()) return false;
     const Lease& of = **lease;
-    if (of.uses.size() > 1) return true;  // it was rented before, and bills anyway
+    if (of.uses.size() > 1) {  // it was rented before, and bills anyway
+      if (const std::string raise = DescribeRaiseBy(of, (*entry)->run_id); !raise.empty()) {
+        context_.Say(absl::StrCat((*entry)->name, " ", raise));
+      }
+      return true;
+    }
     context_.Say(absl::StrCat("renting ", FormatGpus(of.gpu_name, of.gpu_count), " at ",
                               of.provider, " for ", (*entry)->name, ", ",
                               FormatUsd(of.usd_per_hour()), "/h"));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/batch/batch_plan.h"
+#include "client/follow/stop_run.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/runs/run_end.h"
@@ -114,6 +115,31 @@ void RemoveLeftLogs(const std::string& state_dir, BatchStore& batches, int64_t n
 
 }  // namespace
 
+namespace {
+
+// Records that a node has the entry's run, and stops it if somebody wished that meanwhile. After an
+// error the claim is settled again.
+absl::Status MarkStarted(CommandContext& context, RunStore& runs, BatchStore& batches,
+                         const Entry& entry) {
+  const auto stop = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(RunRow row, runs.Get(entry.run_id));
+    return StopRun(context, runs, row, /*wait=*/false);
+  };
+  ASSIGN_OR_RETURN(const bool wished, batches.IsStopWished(entry.run_id));
+  if (wished) RETURN_IF_ERROR(stop());
+  RETURN_IF_ERROR(batches.MarkStarted(entry.entry_id, entry.run_id));
+  if (wished) return absl::OkStatus();
+  // From here on nobody can wish it any more.
+  ASSIGN_OR_RETURN(const bool wished_meanwhile, batches.IsStopWished(entry.run_id));
+  return wished_meanwhile ? stop() : absl::OkStatus();
+}
+
+}  // namespace
+
+std::string TurnLockPath(absl::string_view state_dir, absl::string_view entry_id) {
+  return EntryLockPath(state_dir, absl::StrCat(entry_id, ".turn"));
+}
+
 absl::Status SettleClaim(CommandContext& context, RunStore& runs, BatchStore& batches,
                          const Entry& entry) {
   const auto wait_again = [&] {
@@ -123,13 +149,13 @@ absl::Status SettleClaim(CommandContext& context, RunStore& runs, BatchStore& ba
   if (absl::IsNotFound(row.status())) return wait_again();
   RETURN_IF_ERROR(row.status());
   if (row->accepted_ms > 0 || (row->end.has_value() && !NeverStarted(*row))) {
-    return batches.MarkStarted(entry.entry_id, entry.run_id);
+    return MarkStarted(context, runs, batches, entry);
   }
   bool has_run = false;
   if (!row->node_id.empty()) {
     ASSIGN_OR_RETURN(has_run, NodeHasRun(context, runs, *row));
   }
-  if (has_run) return batches.MarkStarted(entry.entry_id, entry.run_id);
+  if (has_run) return MarkStarted(context, runs, batches, entry);
   RETURN_IF_ERROR(EndRun(context, runs, *row));
   return wait_again();
 }
@@ -143,6 +169,10 @@ absl::Status SettleClaims(CommandContext& context, RunStore& runs, BatchStore& b
     if (absl::IsUnavailable(lock.status())) continue;  // it is being started
     RETURN_IF_ERROR(lock.status());
     const absl::Cleanup done = [&] { RemoveLock(*std::move(lock), path); };
+    // The process that started it was killed, and left this, too.
+    const std::string turn_path = TurnLockPath(paths.state_dir, listed.entry_id);
+    absl::StatusOr<UniqueFd> turn = TryRemovableLock(turn_path);
+    if (turn.ok()) RemoveLock(*std::move(turn), turn_path);
     ASSIGN_OR_RETURN(const std::optional<Entry> entry, batches.FindEntry(listed.entry_id));
     if (!entry.has_value() || entry->state != EntryState::kStarting) continue;
     const absl::Status settled = SettleClaim(context, runs, batches, *entry);

@@ -9,6 +9,11 @@
 
 namespace gpuctl {
 
+// Returns the lock file that shows that a process is there, or is about to be, that starts the
+// entry, and that no machine has its job yet: the pass takes the lock and gives it to the process
+// as its stdin.
+std::string TurnLockPath(absl::string_view state_dir, absl::string_view entry_id);
+
 // Settles a claimed entry. The caller holds its lock, so that nobody starts it. When a node has its
 // run the entry is started. When none has, and none will, it waits again; a node that was asked to
 // start it is told not to first. Returns the error of a node that could not be asked: then the

@@ -1,8 +1,11 @@
 #include "client/dispatch/start_entry.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,8 +19,8 @@
 #include "client/batch/batch_plan.h"
 #include "client/dispatch/join_cost.h"
 #include "client/dispatch/settle_claims.h"
-#include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
+#include "client/plan/launch_plan.h"
 #include "client/rent/join_machine.h"
 #include "client/rent/lease_limits.h"
 #include "client/spec/launch_record.h"
@@ -87,10 +90,61 @@ Fault FaultOfStart(const absl::Status& status) {
   }
 }
 
+// Removes the turn's lock file if it is the one that this process got as its stdin.
+void RemoveOwnTurn(const std::string& path) {
+  struct stat mine {};
+  struct stat there {};
+  if (fstat(STDIN_FILENO, &mine) == 0 && lstat(path.c_str(), &there) == 0 &&
+      mine.st_dev == there.st_dev && mine.st_ino == there.st_ino) {
+    (void)file_ops::Unlink(path);
+  }
+}
+
+// Waits for the entry whose start comes just before, and lets the next one wait.
+class Turn {
+ public:
+  Turn(CommandContext& context, BatchStore& batches, const std::string& state_dir,
+       const std::string& entry_id, const std::string& behind)
+      : context_(context),
+        batches_(batches),
+        own_path_(TurnLockPath(state_dir, entry_id)),
+        behind_(behind),
+        lock_path_(TurnLockPath(state_dir, behind)) {}
+
+  // Returns once that entry is claimed, so that it gets its money and its place first.
+  void WaitForClaim() {
+    while (Holds() && Waits()) context_.clock.SleepFor(kLookEvery);
+  }
+  // Returns once the machine has that entry's job, or never gets it. Any thread may call it.
+  void WaitForJob(const std::function<bool()>& stopped) const {
+    while (Holds() && !stopped()) context_.clock.SleepFor(kLookEvery);
+  }
+  // Lets the next one go on: gives up the lock that this process got as its stdin.
+  void Done() const {
+    RemoveOwnTurn(own_path_);
+    const UniqueFd nothing(file_ops::Open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (nothing.get() >= 0) (void)dup2(nothing.get(), STDIN_FILENO);
+  }
+
+ private:
+  static constexpr absl::Duration kLookEvery = absl::Milliseconds(10);
+
+  // True while the process is there that starts it, or is about to be, and the job is not.
+  bool Holds() const { return !behind_.empty() && IsLocked(lock_path_).value_or(false); }
+  bool Waits() const {
+    const absl::StatusOr<std::optional<Entry>> entry = batches_.FindEntry(behind_);
+    return entry.ok() && entry->has_value() && (*entry)->state == EntryState::kWaiting;
+  }
+
+  CommandContext& context_;
+  BatchStore& batches_;
+  const std::string own_path_, behind_, lock_path_;
+};
+
 class Starter {
  public:
   Starter(CommandContext& context, Holdings& holdings, RunStore& runs, BatchStore& batches,
-          Batch batch, const BatchHost& host, std::string join, Entry entry)
+          Batch batch, const BatchHost& host, std::string join, Entry entry, Turn& turn)
       : context_(context),
         holdings_(holdings),
         runs_(runs),
@@ -98,19 +152,23 @@ class Starter {
         batch_(std::move(batch)),
         host_(host),
         join_(std::move(join)),
-        entry_(std::move(entry)) {}
+        entry_(std::move(entry)),
+        turn_(turn) {}
 
   absl::Status Start() {
     LaunchFlags flags;
     absl::StatusOr<LaunchPlan> plan = Plan(flags);
     if (!plan.ok()) return Failed(plan.status());
+    turn_.WaitForClaim();
     const absl::Status claimed = Claim(*plan);
     if (absl::IsFailedPrecondition(claimed)) return absl::OkStatus();
     if (absl::IsResourceExhausted(claimed)) return WaitForMoney(claimed);
     RETURN_IF_ERROR(claimed);
     const std::string run_id = plan->row.run_id;
     const absl::StatusOr<int> code =
-        LaunchRun(context_, holdings_, runs_, std::move(flags), *std::move(plan));
+        LaunchRun(context_, holdings_, runs_, std::move(flags), *std::move(plan), UniqueFd(),
+                  {[this](const std::function<bool()>& stopped) { turn_.WaitForJob(stopped); },
+                   [this] { turn_.Done(); }});
     return Conclude(run_id, code);
   }
 
@@ -295,6 +353,7 @@ class Starter {
   const BatchHost host_;
   const std::string join_;  // the rented machine that it shares; "" for none
   Entry entry_;
+  Turn& turn_;
   JoinCost join_cost_;          // on that one
   bool own_max_price_ = false;  // of its run file, which a submit does not change
   bool others_refuse_ = false;  // other batches on it cannot pay for that
@@ -312,7 +371,7 @@ absl::StatusOr<Batch> BatchOf(BatchStore& batches, const Entry& entry) {
 // Does what StartEntry says. The caller holds the entry's lock.
 absl::Status StartLocked(CommandContext& context, Holdings& holdings, RunStore& runs,
                          BatchStore& batches, const std::string& entry_id, const std::string& host,
-                         const std::string& join) {
+                         const std::string& join, Turn& turn) {
   ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(entry_id));
   if (!entry.has_value()) return absl::NotFoundError(absl::StrCat("no entry ", entry_id));
   if (entry->state != EntryState::kWaiting) return absl::OkStatus();
@@ -324,7 +383,7 @@ absl::Status StartLocked(CommandContext& context, Holdings& holdings, RunStore& 
   }
   const BatchHost chosen = *found;
   return Starter(context, holdings, runs, batches, std::move(batch), chosen, join,
-                 *std::move(entry))
+                 *std::move(entry), turn)
       .Start();
 }
 
@@ -332,23 +391,30 @@ absl::Status StartLocked(CommandContext& context, Holdings& holdings, RunStore& 
 
 absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& runs,
                         BatchStore& batches, const std::string& entry_id, const std::string& host,
-                        const std::string& join) {
+                        const std::string& join, const std::string& behind) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::string lock_path = EntryLockPath(paths.state_dir, entry_id);
   RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
   absl::StatusOr<UniqueFd> lock = TryRemovableLock(lock_path);
+  const std::string turn_path = TurnLockPath(paths.state_dir, entry_id);
   const std::string log_path = EntryLogPath(paths.state_dir, entry_id);
   if (absl::IsUnavailable(lock.status())) {
     // The other process may be about to end, and has then removed its log before this one's was
     // made.
     struct stat log {};
     if (lstat(log_path.c_str(), &log) == 0 && log.st_size == 0) (void)file_ops::Unlink(log_path);
+    RemoveOwnTurn(turn_path);
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(lock.status());
   // What is not settled here, because this process died, SettleClaims settles.
-  const absl::Cleanup done = [&] { RemoveLock(*std::move(lock), lock_path); };
-  const absl::Status started = StartLocked(context, holdings, runs, batches, entry_id, host, join);
+  const absl::Cleanup done = [&] {
+    RemoveOwnTurn(turn_path);
+    RemoveLock(*std::move(lock), lock_path);
+  };
+  Turn turn(context, batches, paths.state_dir, entry_id, behind);
+  const absl::Status started =
+      StartLocked(context, holdings, runs, batches, entry_id, host, join, turn);
   // Under the lock, so that it is no other process's log.
   if (started.ok()) (void)file_ops::Unlink(log_path);
   return started;

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "client/base/node_target.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/launch_plan.h"
 #include "client/market/holdings.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 #include "provisioning/ledger/lease_lock.h"

@@ -11,8 +11,8 @@
 
 #include "absl/time/time.h"
 #include "client/base/exit_codes.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/launch_plan.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
 #include "client/spec/gpu_names.h"
 #include "provisioning/rental/rental.h"
 #include "tests/support/billing_market.h"

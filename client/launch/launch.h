@@ -3,7 +3,7 @@
 #define GPUCTL_CLIENT_LAUNCH_LAUNCH_H_
 
 #include "client/base/node_target.h"
-#include "client/launch/launch_plan.h"
+#include "client/plan/launch_plan.h"
 #include "client/runs/run_store.h"
 #include "gpuctl/v1/agent.pb.h"
 

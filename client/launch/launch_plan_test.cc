@@ -1,5 +1,5 @@
 // What a launch will do: where its run goes, what it rents, and the job and the row that it makes.
-#include "client/launch/launch_plan.h"
+#include "client/plan/launch_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/launch/launch.h"
-#include "client/launch/plan_text.h"
+#include "client/plan/plan_text.h"
 #include "client/spec/gpu_names.h"
 #include "client/spec/launch_record.h"
 #include "common/files/files.h"

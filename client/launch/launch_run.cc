@@ -19,12 +19,12 @@
 #include "client/launch/after_run.h"
 #include "client/launch/find_machine.h"
 #include "client/launch/launch.h"
-#include "client/launch/plan_text.h"
 #include "client/launch/push_plan.h"
-#include "client/launch/resume_plan.h"
 #include "client/market/secret_values.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/plan/plan_text.h"
+#include "client/plan/resume_plan.h"
 #include "client/rent/lease_limits.h"
 #include "client/results/pull_files.h"
 #include "client/runs/run_end.h"
@@ -47,7 +47,11 @@ namespace {
 
 absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
                             const LaunchPlan& plan) {
-  if (flags.yes) return true;
+  if (flags.yes) {
+    // Who is asked sees it in the plan.
+    for (const std::string& line : plan.rental.unused_idle) context.Say(line);
+    return true;
+  }
   constexpr absl::string_view kNobody = "launch asks before it rents, and there is nobody to ask";
   constexpr absl::string_view kHint = "add -y to accept the price, or --dry-run to see it";
   if (!context.CanAsk()) return UsageError(kNobody, kHint);
@@ -87,8 +91,13 @@ absl::StatusOr<std::optional<ChosenTrainer>> CheckMachine(CommandContext& contex
 // Carries out one plan after another for one `launch` or `resume`.
 class Launcher {
  public:
-  Launcher(CommandContext& context, Holdings& holdings, RunStore& store, LaunchFlags flags)
-      : context_(context), holdings_(holdings), store_(store), flags_(std::move(flags)) {}
+  Launcher(CommandContext& context, Holdings& holdings, RunStore& store, LaunchFlags flags,
+           StartTurn turn)
+      : context_(context),
+        holdings_(holdings),
+        store_(store),
+        flags_(std::move(flags)),
+        turn_(std::move(turn)) {}
 
   absl::StatusOr<int> Run(LaunchPlan plan, UniqueFd resuming);
 
@@ -102,6 +111,8 @@ class Launcher {
   absl::StatusOr<int> LaunchOnce(const LaunchPlan& plan, UniqueFd& resuming);
   absl::StatusOr<int> Start(const LaunchPlan& plan, const NodeTarget& target, GiveBack* give_back,
                             UniqueFd& resuming);
+  // Tells the ledger the run's name, which has its number only once it is in the list of runs.
+  void NoteName(const LaunchPlan& plan, const RunRow& row);
   // Prints the run's name after -d.
   absl::Status PrintLaunched(const std::string& run_id);
   // Does the work of --down once the run is no longer shown. The exit code of a failed job wins
@@ -116,6 +127,7 @@ class Launcher {
   LaunchFlags flags_;
   std::vector<HeldWish> wishes_;  // of the newest run
   bool all_came_ = false;         // all that --pull brings is at home
+  StartTurn turn_;
 };
 
 absl::StatusOr<std::vector<HeldWish>> Launcher::MakeWishes(const RunRow& row) {
@@ -169,7 +181,9 @@ absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& ta
   all_came_ = false;
   options.all_came = &all_came_;
   resuming.reset();
+  NoteName(plan, launch.row);
   request.start = std::move(launch.start);
+  request.turn = turn_;
   ASSIGN_OR_RETURN(request.node_id, store_.LastNodeOf(target.name));
   const bool sends_trainer = trainer.has_value() && trainer->tree.has_value();
   if (plan.workdir.has_value() || !plan.data.empty() || sends_trainer) {
@@ -192,6 +206,13 @@ absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& ta
                    ShowRun(context_, store_, launch.row, links.get(), std::move(options)));
   if (flags_.detach) RETURN_IF_ERROR(PrintLaunched(launch.row.run_id));
   return code;
+}
+
+void Launcher::NoteName(const LaunchPlan& plan, const RunRow& row) {
+  if (!plan.rents && !plan.joined.has_value()) return;
+  const absl::StatusOr<Ledger*> ledger = holdings_.OpenLedger();
+  // The run's name in the list of runs is the one that counts, so no launch fails for this.
+  if (ledger.ok()) (void)(*ledger)->NameRun(row.run_id, row.name);
 }
 
 absl::Status Launcher::PrintLaunched(const std::string& run_id) {
@@ -338,8 +359,9 @@ absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
 }  // namespace
 
 absl::StatusOr<int> LaunchRun(CommandContext& context, Holdings& holdings, RunStore& store,
-                              LaunchFlags flags, LaunchPlan plan, UniqueFd resuming) {
-  return Launcher(context, holdings, store, std::move(flags))
+                              LaunchFlags flags, LaunchPlan plan, UniqueFd resuming,
+                              StartTurn turn) {
+  return Launcher(context, holdings, store, std::move(flags), std::move(turn))
       .Run(std::move(plan), std::move(resuming));
 }
 

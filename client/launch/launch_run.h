@@ -3,11 +3,12 @@
 #define GPUCTL_CLIENT_LAUNCH_LAUNCH_RUN_H_
 
 #include "absl/status/statusor.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/launch_plan.h"
 #include "client/market/holdings.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
+#include "client/streams/follower.h"
 #include "common/base/unique_fd.h"
 
 namespace gpuctl {
@@ -16,9 +17,10 @@ namespace gpuctl {
 // machine is taken away while the run is shown, another run goes on from its newest checkpoint on
 // this laptop, on another machine and under a new name. The exit code is then that of the last run.
 // `resuming` is the claim of a plan that PlanResume made; it is released once the run is in the
-// list.
+// list. `turn`: its place behind other starts on the machine.
 absl::StatusOr<int> LaunchRun(CommandContext& context, Holdings& holdings, RunStore& store,
-                              LaunchFlags flags, LaunchPlan plan, UniqueFd resuming = UniqueFd());
+                              LaunchFlags flags, LaunchPlan plan, UniqueFd resuming = UniqueFd(),
+                              StartTurn turn = {});
 
 }  // namespace gpuctl
 

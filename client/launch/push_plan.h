@@ -3,8 +3,8 @@
 #define GPUCTL_CLIENT_LAUNCH_PUSH_PLAN_H_
 
 #include "absl/status/status.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/launch_plan.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
 #include "client/runs/context.h"
 
 namespace gpuctl {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/base/quantity.h"
 #include "provisioning/ledger/listing.h"
 
@@ -73,10 +74,58 @@ std::string DescribeEarlyEnd(const Lease& lease, int64_t now_ms) {
                       "; what is not at home by then stays on a disk that bills, or is lost");
 }
 
-std::string FormatSpend(const Spend& spend) {
-  const std::string low = absl::StrFormat("%.2f", spend.low_usd);
-  const std::string high = absl::StrFormat("%.2f", spend.high_usd);
+std::string FormatSpend(const Spend& spend, int digits) {
+  const std::string low = absl::StrFormat("%.*f", digits, spend.low_usd);
+  const std::string high = absl::StrFormat("%.*f", digits, spend.high_usd);
+  const double least = std::pow(10.0, -digits);
+  if (digits > 2 && spend.high_usd > 0 && low == high && spend.high_usd < least / 2) {
+    return absl::StrFormat("<$%.*f", digits, least);
+  }
   return low == high ? absl::StrCat("$", low) : absl::StrCat("$", low, "-", high);
+}
+
+std::string DescribeLeaseLimits(const LeaseLimits& limits) {
+  std::vector<std::string> parts;
+  const auto seconds = [&parts](const char* name, int64_t count) {
+    if (count > 0) parts.push_back(absl::StrCat(name, " ", HumanDuration(absl::Seconds(count))));
+  };
+  seconds("time", limits.time_s);
+  if (limits.cost_usd > 0) parts.push_back(absl::StrCat("cost ", FormatUsd(limits.cost_usd)));
+  seconds("idle", limits.idle_s);
+  seconds("salvage", limits.salvage_s);
+  seconds("lease", limits.contact_s);
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string DescribeRaise(const LeaseLimits& before, const LeaseLimits& after) {
+  std::vector<std::string> parts;
+  const auto add = [&parts](const char* name, const std::string& was, const std::string& is) {
+    if (was != is) parts.push_back(absl::StrCat(name, " ", was, " -> ", is));
+  };
+  const auto seconds = [&add](const char* name, int64_t was, int64_t is) {
+    if (is <= was) return;
+    add(name, HumanDuration(absl::Seconds(was)), HumanDuration(absl::Seconds(is)));
+  };
+  seconds("idle", before.idle_s, after.idle_s);
+  seconds("salvage", before.salvage_s, after.salvage_s);
+  seconds("lease", before.contact_s, after.contact_s);
+  if (after.cost_usd > before.cost_usd) {
+    add("cost", FormatUsd(before.cost_usd), FormatUsd(after.cost_usd));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string DescribeRaiseBy(const Lease& lease, absl::string_view run_id) {
+  for (size_t i = 1; i < lease.uses.size(); ++i) {
+    const std::optional<LeaseLimits>&before = lease.uses[i - 1].limits,
+          &after = lease.uses[i].limits;
+    if (lease.uses[i].run_id != run_id || !before.has_value() || !after.has_value()) continue;
+    const std::string raise = DescribeRaise(*before, *after);
+    if (raise.empty()) return "";
+    return absl::StrCat("raises the limits of its machine ", lease.provider, "/", lease.instance_id,
+                        ": ", raise);
+  }
+  return "";
 }
 
 std::string FormatGpus(const std::string& name, int count) {
@@ -120,7 +169,7 @@ std::string DescribeIdleEnd(const Lease& lease, int64_t since_ms, int64_t now_ms
 }
 
 std::string CostLine(const Lease& lease, const std::string& run_id, int64_t started_ms,
-                     int64_t now_ms) {
+                     int64_t now_ms, const std::string& done) {
   const std::string spent = FormatSpend(SpentByRun(lease, run_id, now_ms));
   if (!lease.open()) return absl::StrCat("given back, ", spent, " spent");
   std::string line = absl::StrCat(FormatUsdPerHour(lease), "/h, ", spent);
@@ -140,8 +189,9 @@ std::string CostLine(const Lease& lease, const std::string& run_id, int64_t star
   } else if (const int64_t stops_ms = JobStopsMs(lease, started_ms, now_ms); stops_ms != 0) {
     absl::StrAppend(&line, ", stops in ", in(stops_ms));
   }
+  if (!done.empty()) absl::StrAppend(&line, ", ", done);
   if (lease.limits.idle_s > 0) {
-    absl::StrAppend(&line, started_ms < 0 ? "" : " and then bills on", " until idle for ",
+    absl::StrAppend(&line, started_ms < 0 ? " until idle for " : ", then idle for ",
                     HumanDuration(absl::Seconds(lease.limits.idle_s)));
   }
   return line;

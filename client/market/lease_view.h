@@ -21,8 +21,17 @@ std::string FormatUsdPerHour(double usd_per_hour);
 // Return its price now; "$0.00" when nothing of it bills.
 std::string FormatUsdPerHour(const Lease& lease);
 std::string FormatUsdPerHour(const Instance& instance);
-// Returns "$1.20" when both bounds look the same, else "$1.20-1.35".
-std::string FormatSpend(const Spend& spend);
+// Returns "$1.20" when both bounds look the same, else "$1.20-1.35". `digits` are those behind the
+// point; with more than two "<$0.0001" stands for what is not nothing and would look like it.
+std::string FormatSpend(const Spend& spend, int digits = 2);
+// Returns "idle 10m 00s -> 1h 00m, cost $2.00 -> $3.00": the limits that rise; "" when none does.
+std::string DescribeRaise(const LeaseLimits& before, const LeaseLimits& after);
+// Returns "raises the limits of its machine vast/i-001: idle 10m 00s -> 1h 00m" for a run that came
+// to a machine after others; "" when it raised none, or that is not known.
+std::string DescribeRaiseBy(const Lease& lease, absl::string_view run_id);
+// Returns "time 6h 00m, cost $4.00, idle 10m 00s, salvage 1d 0h, lease 2h 00m": those limits that
+// there are.
+std::string DescribeLeaseLimits(const LeaseLimits& limits);
 // Returns "8x H100", "H100", "-".
 std::string FormatGpus(const std::string& name, int count);
 // Returns the name of the run that used the lease last; "-" for none.
@@ -34,11 +43,12 @@ std::string RunOf(const std::optional<Lease>& lease);
 // machine back. 0: no limit.
 int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms);
 
-// Returns the cost of a run for its panel: "$2.50/h, $1.20 of $20.00 spent, stops in 4h 05m and
-// then bills on until idle for 10m 00s". `started_ms` is as above; -1: the job is over, and the
-// machine bills on.
+// Returns the cost of a run for its panel: "$2.50/h, $1.20 of $20.00 spent, stops in 4h 05m, then
+// idle for 10m 00s". `started_ms` is as above; -1: the job is over, and the machine bills on.
+// `done` says when the job will be done; "": nobody knows. The parts are between ", ", those that a
+// narrow terminal can do without come last.
 std::string CostLine(const Lease& lease, const std::string& run_id, int64_t started_ms,
-                     int64_t now_ms);
+                     int64_t now_ms, const std::string& done = "");
 
 // Returns when a machine that is idle since `since_ms` ends itself: "in 9m 00s once its results are
 // home, else in 59m 00s"; with `brief`, "in 9m 00s to 59m 00s". "" when its limits are over, or it

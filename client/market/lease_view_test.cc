@@ -23,9 +23,30 @@ Lease Rented() {
 TEST(LeaseView, ASpendIsARangeOnlyWhereItShows) {
   EXPECT_EQ(FormatSpend({1.234, 1.2341}), "$1.23");
   EXPECT_EQ(FormatSpend({1.2, 1.35}), "$1.20-1.35");
+  EXPECT_EQ(FormatSpend({0, 0}), "$0.00");
+  EXPECT_EQ(FormatSpend({0, 0.004}), "$0.00");
+  EXPECT_EQ(FormatSpend({0.001, 0.004}, 4), "$0.0010-0.0040");
+  EXPECT_EQ(FormatSpend({0, 0.00004}, 4), "<$0.0001") << "it is not nothing";
   EXPECT_EQ(FormatUsdPerHour(0), "?");
   EXPECT_EQ(FormatGpus("H100", 8), "8x H100");
   EXPECT_EQ(FormatGpus("", 0), "-");
+}
+
+TEST(LeaseView, ARunThatRaisesLimitsIsNamedWithThem) {
+  Lease lease = Rented();
+  lease.uses = {{"r-1", "first-1", lease.rented_ms}, {"r-2", "second-1", lease.rented_ms + 1}};
+  EXPECT_EQ(DescribeRaiseBy(lease, "r-2"), "") << "an older gpuctl noted none";
+  lease.uses[0].limits = lease.uses[1].limits = LeaseLimits{3600, 600, 7200, 0, 2};
+  EXPECT_EQ(DescribeRaiseBy(lease, "r-2"), "");
+  lease.uses[1].limits->idle_s = 1800;
+  lease.uses[1].limits->salvage_s = 60;
+  lease.uses[1].limits->cost_usd = 3;
+  EXPECT_EQ(DescribeRaiseBy(lease, "r-2"),
+            "raises the limits of its machine fake/i-1: idle 10m 00s -> 30m 00s, cost $2.00 -> "
+            "$3.00");
+  EXPECT_EQ(DescribeRaiseBy(lease, "r-1"), "");
+  EXPECT_EQ(DescribeLeaseLimits(*lease.uses[1].limits),
+            "time 1h 00m, cost $3.00, idle 30m 00s, salvage 1m 00s");
 }
 
 TEST(LeaseView, TheEarliestLimitStopsTheJob) {
@@ -108,9 +129,11 @@ TEST(LeaseView, ThePanelTellsWhatTheRunCosts) {
   lease.limits.cost_usd = 20;
   lease.limits.idle_s = 600;
   const int64_t now_ms = lease.rented_ms + kHour;
-  EXPECT_EQ(
-      CostLine(lease, "r-1", lease.rented_ms, now_ms),
-      "$2.00/h, $2.00 of $20.00 spent, stops in 5h 00m and then bills on until idle for 10m 00s");
+  EXPECT_EQ(CostLine(lease, "r-1", lease.rented_ms, now_ms),
+            "$2.00/h, $2.00 of $20.00 spent, stops in 5h 00m, then idle for 10m 00s");
+  EXPECT_EQ(CostLine(lease, "r-1", lease.rented_ms, now_ms, "done in 1h 00m, $4.00"),
+            "$2.00/h, $2.00 of $20.00 spent, stops in 5h 00m, done in 1h 00m, $4.00, then idle for "
+            "10m 00s");
   EXPECT_EQ(CostLine(lease, "r-1", -1, now_ms),
             "$2.00/h, $2.00 of $20.00 spent, bills on until idle for 10m 00s");
 }

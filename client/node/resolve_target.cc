@@ -1,5 +1,7 @@
 #include "client/node/resolve_target.h"
 
+#include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -109,6 +111,26 @@ std::string ExpandProxyCommand(const std::string& command, const NodeTarget& tar
   return expanded;
 }
 
+namespace {
+
+// Returns the root of this computer's own node where HOME is a directory of the user's that is not
+// the home directory of the account; else "". The node is started over ssh, which knows only the
+// latter.
+std::string RootBelowHome() {
+  const char* const home = std::getenv("HOME");
+  if (home == nullptr || home[0] != '/') return "";
+  struct stat info {};
+  if (stat(home, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid()) return "";
+  const passwd* const account = getpwuid(geteuid());
+  if (account == nullptr || account->pw_dir == nullptr) return "";
+  struct stat of_account {};
+  const bool same = stat(account->pw_dir, &of_account) == 0 && of_account.st_dev == info.st_dev &&
+                    of_account.st_ino == info.st_ino;
+  return same ? "" : JoinPath(home, ".gpuctl");
+}
+
+}  // namespace
+
 absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags) {
   RETURN_IF_ERROR(CheckTargetFlags(flags));
   NodeTarget target;
@@ -116,6 +138,7 @@ absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags) {
   if (flags.host.empty() || (flags.host == kThisComputer && flags.provider != "ssh")) {
     target.provider = "local";
     target.name = "local";
+    if (target.root.empty()) target.root = RootBelowHome();
     return target;
   }
   ASSIGN_OR_RETURN(const SshHost host, ResolveHost(flags));

@@ -132,11 +132,24 @@ absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t accepted_ms, int64_t
 }
 
 CostParts PartsOfCost(const LeaseLimits& limits, double usd_per_hour) {
-  const double salvage_usd = usd_per_hour * absl::ToDoubleHours(absl::Seconds(limits.salvage_s));
+  const auto usd = [usd_per_hour](absl::Duration time) {
+    return usd_per_hour * absl::ToDoubleHours(time);
+  };
   CostParts parts;
-  parts.salvage_usd = std::min(salvage_usd, limits.cost_usd);
-  parts.run_usd = limits.cost_usd - parts.salvage_usd;
+  parts.salvage_usd = std::min(usd(absl::Seconds(limits.salvage_s)), limits.cost_usd);
+  parts.idle_usd = std::min(usd(absl::Seconds(limits.idle_s)), parts.salvage_usd);
+  parts.start_usd = std::min(usd(kStartAllowance), limits.cost_usd - parts.salvage_usd);
+  parts.run_usd = limits.cost_usd - parts.salvage_usd - parts.start_usd;
   return parts;
+}
+
+std::string DescribeCostParts(const LeaseLimits& limits, double usd_per_hour) {
+  const CostParts parts = PartsOfCost(limits, usd_per_hour);
+  return absl::StrCat(FormatUsd(parts.start_usd), " to start (up to ",
+                      HumanDuration(kStartAllowance), "), ", FormatUsd(parts.run_usd), " to run, ",
+                      FormatUsd(parts.salvage_usd), " while results wait for you (",
+                      HumanDuration(absl::Seconds(limits.idle_s)),
+                      " idle once they are home: ", FormatUsd(parts.idle_usd), ")");
 }
 
 std::vector<std::string> DescribeLimits(const RunSpec& spec, const LeaseLimits& limits,
@@ -161,10 +174,8 @@ std::vector<std::string> DescribeLimits(const RunSpec& spec, const LeaseLimits& 
     absl::StrAppend(&results, " (a third of the cost pays for that, not for ",
                     HumanDuration(salvage), ")");
   }
-  const CostParts parts = PartsOfCost(limits, usd_per_hour);
   std::string cost = absl::StrCat("cost      ", FormatUsd(limits.cost_usd),
-                                  " at most: ", FormatUsd(parts.run_usd), " to start and run, ",
-                                  FormatUsd(parts.salvage_usd), " while results wait for you");
+                                  " at most: ", DescribeCostParts(limits, usd_per_hour));
   return {std::move(running), std::move(results), std::move(cost)};
 }
 

@@ -31,9 +31,12 @@ TEST(LeaseLimits, AShortRunIsNotAnsweredForADay) {
       ElementsAre(
           "running   10m 00s, then 1m 00s to save",
           "results   the machine ends 10m 00s after they are home, else 2h 00m after the job",
-          "cost      $0.76 at most: $0.16 to start and run, $0.60 while results wait for you"));
+          "cost      $0.76 at most: $0.10 to start (up to 20m 00s), $0.06 to run, $0.60 while "
+          "results wait for you (10m 00s idle once they are home: $0.05)"));
   EXPECT_NEAR(PartsOfCost(limits, 0.3).salvage_usd, 0.6, 1e-9);
-  EXPECT_NEAR(PartsOfCost(limits, 0.3).run_usd, 0.3 * 31 / 60, 1e-9);
+  EXPECT_NEAR(PartsOfCost(limits, 0.3).start_usd, 0.1, 1e-9);
+  EXPECT_NEAR(PartsOfCost(limits, 0.3).run_usd, 0.3 * 11 / 60, 1e-9);
+  EXPECT_NEAR(PartsOfCost(limits, 0.3).idle_usd, 0.05, 1e-9);
   spec.time_limit = absl::Hours(5);
   EXPECT_EQ(AgreeLimits(spec, 1).salvage_s, 20 * 3600);
   spec.time_limit = absl::Hours(48);
@@ -57,9 +60,11 @@ TEST(LeaseLimits, AnExplicitCostLeavesTwoThirdsToTheJob) {
   const LeaseLimits limits = AgreeLimits(spec, 2);
   EXPECT_DOUBLE_EQ(limits.cost_usd, 30);
   EXPECT_EQ(limits.salvage_s, 5 * 3600);
-  EXPECT_THAT(DescribeLimits(spec, limits, 2),
-              ElementsAre(HasSubstr("ends the job after 9h 59m"), HasSubstr("a third of the cost"),
-                          HasSubstr("$30.00 at most: $20.00 to start and run, $10.00 while")));
+  EXPECT_THAT(
+      DescribeLimits(spec, limits, 2),
+      ElementsAre(HasSubstr("ends the job after 9h 59m"), HasSubstr("a third of the cost"),
+                  HasSubstr("$30.00 at most: $0.67 to start (up to 20m 00s), $19.33 to run, "
+                            "$10.00 while")));
 }
 
 TEST(LeaseLimits, ADearerMachineStaysUnderTheAgreedCost) {

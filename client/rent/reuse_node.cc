@@ -10,6 +10,7 @@
 #include "client/base/node_target.h"
 #include "client/base/quantity.h"
 #include "client/market/instance_target.h"
+#include "client/market/lease_view.h"
 #include "client/node/make_links.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/market_expiry.h"
@@ -119,6 +120,12 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
                               hello->node_id(), others_wait ? &hello->limits().limits() : nullptr));
     context.Say(absl::StrCat("using ", target.name, ", rented and idle, ",
                              FormatUsd(lease.usd_per_hour()), "/h"));
+    // What this run may cost was agreed to; that the machine stays longer was not seen there.
+    LeaseLimits before = lease.limits;
+    before.cost_usd = renewed.limits.cost_usd;
+    if (const std::string raise = DescribeRaise(before, renewed.limits); !raise.empty()) {
+      context.Say(absl::StrCat("its limits rise for this run: ", raise));
+    }
     node.use = *std::move(use);
     ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
     return node;
@@ -129,26 +136,34 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
 }  // namespace
 
 bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour) {
-  if (spec.spot != lease.spot) return false;
-  if (most_usd_per_hour > 0 && lease.usd_per_hour() > most_usd_per_hour) return false;
-  if (spec.max_price_usd_per_hour.has_value() &&
-      lease.usd_per_hour() > *spec.max_price_usd_per_hour) {
-    return false;
+  return WhyUnfit(spec, lease, most_usd_per_hour).empty();
+}
+
+std::string WhyUnfit(const RunSpec& spec, const Lease& lease, double most_usd_per_hour) {
+  if (spec.spot != lease.spot) return lease.spot ? "it can be taken away" : "it is not a spot one";
+  const double limit = spec.max_price_usd_per_hour.value_or(most_usd_per_hour);
+  if ((most_usd_per_hour > 0 && lease.usd_per_hour() > most_usd_per_hour) ||
+      (spec.max_price_usd_per_hour.has_value() && lease.usd_per_hour() > limit)) {
+    return absl::StrCat("it costs more than ", FormatUsd(limit), "/h");
   }
   if (!spec.providers.empty() && std::find(spec.providers.begin(), spec.providers.end(),
                                            lease.provider) == spec.providers.end()) {
-    return false;
+    return "its provider is not one of those that are named";
   }
   if (!spec.image.empty() || !spec.regions.empty() || !spec.volume.name.empty()) {
-    return false;  // not enough is known of what it was rented with
+    return "not enough is known of its image, region and volume";
   }
   // The trainer uses one GPU, and leaves the others of a whole machine idle.
-  if (!spec.trainer_json.empty() && lease.gpu_count > 1 && !spec.gpus.has_value()) return false;
-  return spec.gpu.empty() ||
-         std::any_of(spec.gpu.begin(), spec.gpu.end(), [&lease](const GpuRequirement& gpu) {
-           return lease.gpu_count >= gpu.count &&
-                  (gpu.name.empty() || GpuIsModel(lease.gpu_name, gpu.name));
-         });
+  if (!spec.trainer_json.empty() && lease.gpu_count > 1 && !spec.gpus.has_value()) {
+    return "the trainer uses one GPU, and it has more";
+  }
+  const bool has_gpus =
+      spec.gpu.empty() ||
+      std::any_of(spec.gpu.begin(), spec.gpu.end(), [&lease](const GpuRequirement& gpu) {
+        return lease.gpu_count >= gpu.count &&
+               (gpu.name.empty() || GpuIsModel(lease.gpu_name, gpu.name));
+      });
+  return has_gpus ? "" : "it has other GPUs";
 }
 
 absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Ledger& ledger,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,6 +18,9 @@ namespace gpuctl {
 // True when a machine of ours is what `spec` asks for, as far as the ledger tells, and costs at
 // most `most_usd_per_hour` (0: any price). Does not ask when its host takes it back.
 bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour);
+
+// Returns why such a machine is not one for the run, for people; "" when FitsRun.
+std::string WhyUnfit(const RunSpec& spec, const Lease& lease, double most_usd_per_hour);
 
 // Takes an idle machine of ours that fits, costs no more than was agreed to for the run, and
 // belongs to the account of one of `markets`: no other can be ended from here. Returns nothing when

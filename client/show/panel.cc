@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/base/gpu_memory.h"
 #include "client/base/quantity.h"
 #include "client/terminal/line_assembler.h"
@@ -259,7 +260,9 @@ std::vector<std::string> RenderPanel(const PanelState& state, int columns, int r
     details.insert(details.begin(), parts.begin(), parts.end());
   };
   in_front(state.queue);
-  in_front(state.money);
+  // The money stays on one line: parts for which there is no room are left out.
+  const std::vector<std::string> money = absl::StrSplit(MakeSafe(state.money), ", ");
+  details.insert(details.begin(), JoinFitting(money, ", ", width));
   size_t room = low ? 1 : rows < 20 ? 5 : 7;
   if (!silence.empty()) room -= low ? 1 : 0;
   for (std::string& detail : details) {

@@ -64,9 +64,14 @@ TEST(RenderPanelTest, LeavesOutWhatANarrowTerminalCannotShowWhole) {
             "GPU 97% - 70.1/80.0 GB - 512 W - 61 C");
   state.telemetry->gpus.clear();
   state.money = "$2.00/h, $1.20 of $20.00 spent, stops in 10m 00s";
-  EXPECT_THAT(Joined(state, 40, 24),
-              HasSubstr("\n$2.00/h, $1.20 of $20.00 spent, stops\n  in 10m 00s\n"));
-  EXPECT_THAT(Joined(state, 40, 8), HasSubstr("\n$2.00/h, $1.20 of $20.00 spent, stops >"));
+  EXPECT_THAT(Joined(state, 40, 24), HasSubstr("\n$2.00/h, $1.20 of $20.00 spent\nstep 60/120"));
+  state.money += ", then idle for 10m 00s";
+  EXPECT_THAT(
+      Joined(state, 80, 24),
+      HasSubstr("\n$2.00/h, $1.20 of $20.00 spent, stops in 10m 00s, then idle for 10m 00s\n"));
+  EXPECT_THAT(Joined(state, 60, 24),
+              HasSubstr("\n$2.00/h, $1.20 of $20.00 spent, stops in 10m 00s\nstep 60/120"));
+  EXPECT_THAT(Joined(state, 40, 8), HasSubstr("\n$2.00/h, $1.20 of $20.00 spent"));
   EXPECT_THAT(Joined(state, 40, 24), HasSubstr("\nCPU 85% - 2.1/8.0 GB"));
 }
 

@@ -17,6 +17,7 @@
 #include "client/base/wake_pipe.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/follow_session.h"
+#include "client/follow/output_hint.h"
 #include "client/follow/run_outcome.h"
 #include "client/follow/stop_call.h"
 #include "client/market/forecast.h"
@@ -201,12 +202,14 @@ std::string Show::MoneyText() {
   }
   if (!lease_.has_value()) return "";
   const RunStatus status = DeriveStatus(row_, mirror_->lifecycle());
-  std::string text = CostLine(*lease_, row_.run_id, status.over ? -1 : status.started_ms, now_ms);
+  std::string done;
   const std::optional<absl::Duration> eta = mirror_->progress().Eta();
-  if (status.over || !eta.has_value() || !lease_->open()) return text;
-  const Forecast forecast = ForecastOf(&*lease_, row_.run_id, status.started_ms,
-                                       now_ms + absl::ToInt64Milliseconds(*eta), now_ms);
-  return absl::StrCat(text, "; done ", DescribeForecast(forecast, now_ms));
+  if (!status.over && eta.has_value() && lease_->open()) {
+    const Forecast forecast = ForecastOf(&*lease_, row_.run_id, status.started_ms,
+                                         now_ms + absl::ToInt64Milliseconds(*eta), now_ms);
+    done = absl::StrCat("done ", DescribeForecast(forecast, now_ms));
+  }
+  return CostLine(*lease_, row_.run_id, status.over ? -1 : status.started_ms, now_ms, done);
 }
 
 PanelState Show::LinkState() {
@@ -565,6 +568,9 @@ void Show::PrintEnd() {
   }
   context_.Say(line);
   if (const char* hint = CannotRunHint(row_.end->exit_code); !ran && !in_setup && hint != nullptr) {
+    context_.Hint(hint);
+  }
+  if (const std::string hint = HintOfOutput(*mirror_); row_.end->exit_code != 0 && !hint.empty()) {
     context_.Hint(hint);
   }
   if (mirror_->progress().checkpoint_step() >= 0 && !options_.pull.has_value()) {

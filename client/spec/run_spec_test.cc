@@ -136,7 +136,8 @@ TEST(ParseRunSpecTest, PointsAtWrongTypes) {
   EXPECT_EQ(ErrorOf("name: [a, b]"), "run.yaml:1:7: name must be a single value, not a list");
   EXPECT_EQ(ErrorOf("env: offline"),
             "run.yaml:1:6: env must be a mapping of names to values, not a single value");
-  EXPECT_THAT(ErrorOf("limits: {time: 6}"), HasSubstr("run.yaml:1:16: limits.time: \"6\" is no "));
+  EXPECT_THAT(ErrorOf("limits: {time: 6}"),
+              HasSubstr("run.yaml:1:16: limits.time: \"6\" has no unit"));
   EXPECT_THAT(ErrorOf("retry: {max: many}"), HasSubstr("retry.max must be a whole number"));
   EXPECT_THAT(ErrorOf("retry: {max: -1}"), HasSubstr("retry.max must be 0 to 1000"));
   EXPECT_THAT(ErrorOf("- a\n- b\n"), HasSubstr("the run file must be a mapping"));

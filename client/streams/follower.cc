@@ -173,6 +173,10 @@ absl::StatusOr<Follower::Next> Follower::FollowLink(Link& link,
       const absl::Status chosen = ChooseNode(link);
       if (IsLinkFailure(chosen)) return Next::kRelink;
       if (!chosen.ok()) return chosen;
+      if (options_.start->turn.wait) {
+        options_.start->turn.wait([this] { return live_->stopped(); });
+        options_.start->turn.wait = nullptr;
+      }
     }
     ASSIGN_OR_RETURN(const Next next, WatchOnce(link, until));
     if (next == Next::kAgain) continue;
@@ -189,6 +193,7 @@ absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start, Link& link) {
     accepted_ = true;
     asked_ = false;
     start_answer_ = StartAnswer::kAccepted;
+    if (options_.start->turn.done) options_.start->turn.done();
     RETURN_IF_ERROR(observer_.OnAccepted(start.job(), node_id_));
     return Next::kDone;
   }

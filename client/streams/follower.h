@@ -66,12 +66,23 @@ class FollowObserver {
   virtual void OnNotice(absl::string_view text) { (void)text; }
 };
 
+// The place of a start behind others. Both are called on the thread of Follow, and may be empty.
+struct StartTurn {
+  // Returns when the node may be asked to start the job; called once a link is there. `stopped`
+  // returns true when there is nothing to wait for any more.
+  std::function<void(const std::function<bool()>& stopped)> wait;
+  // Called once the node has accepted the job.
+  std::function<void()> done;
+};
+
 // How a launch starts its job: one value that goes from launch through show to here.
 struct StartRequest {
   gpuctl::v1::StartJobRequest start;
   // Pushes the content of start.spec().manifest_digest() when the node lacks it. Empty when the job
   // has none.
   std::function<absl::Status()> push_content;
+  // Its place behind other starts on the same node.
+  StartTurn turn;
   // The node that last answered for the job's machine. Empty: the first that answers. If the
   // machine was rebuilt meanwhile, the new node takes its place, as long as none was asked to start
   // the job.

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <csignal>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -55,6 +56,14 @@ TerminalSize GetTerminalSize(int fd) {
   winsize size = {};
   if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0) return {};
   return {size.ws_col, size.ws_row};
+}
+
+void PrintTableFor(const Console& console, std::vector<TableRow> rows,
+                   const std::vector<std::string>& least) {
+  if (!console.terminal.stdout_tty || console.format == OutputFormat::kWide) {
+    return console.PrintTable(rows);
+  }
+  console.PrintTableWrapped(std::move(rows), GetTerminalSize(STDOUT_FILENO).columns, least);
 }
 
 bool PanelIsShown() { return g_panel_is_shown; }

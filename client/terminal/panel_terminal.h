@@ -17,6 +17,11 @@ struct TerminalSize {
 // Returns the size of the terminal on `fd`; 80x24 when it does not tell.
 TerminalSize GetTerminalSize(int fd);
 
+// Prints a table as Console::PrintTableWrapped does on a terminal, as wide as that is; whole
+// elsewhere, and in the wide format.
+void PrintTableFor(const Console& console, std::vector<TableRow> rows,
+                   const std::vector<std::string>& least);
+
 // True while a panel is on stdout, so that nothing else may write to the terminal. Safe from any
 // thread.
 bool PanelIsShown();

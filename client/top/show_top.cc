@@ -132,6 +132,16 @@ class Top {
       usd_per_hour += lease.usd_per_hour();
     }
     if (!counted.empty()) parts.push_back(absl::StrFormat("$%.2f/h", usd_per_hour));
+    if (!leases_.empty()) {
+      // A narrow screen has no room for the column.
+      Spend spent;
+      for (const auto& [run_id, lease] : leases_) {
+        const Spend one = SpentByRun(lease, run_id, context_.NowMs());
+        spent.low_usd += one.low_usd;
+        spent.high_usd += one.high_usd;
+      }
+      parts.push_back(absl::StrCat(FormatSpend(spent), " spent"));
+    }
     return absl::StrCat("gpuctl top: ", absl::StrJoin(parts, ", "), "; q leaves, the runs go on");
   }
 

@@ -260,6 +260,7 @@ Json EntryToJson(const EntryView& view) {
   json["why"] = TextOrNull(view.why);
   json["priority"] = entry.priority;
   json["after"] = entry.after;
+  json["file"] = TextOrNull(entry.file);
   json["parameters"] = ParametersToJson(entry.parameters);
   const bool has_run = view.run.has_value() && entry.state == EntryState::kStarted;
   json["run"] = has_run ? Json(view.run->name) : Json();
@@ -317,6 +318,11 @@ std::string DescribeSchedule(const Schedule& schedule) {
 
 std::vector<TableRow> EntryTable(const BatchView& view) {
   std::vector<TableRow> table = {{"ENTRY", "STATE", "ON", "STEP", "LOSS", "PARAMETERS", "WHY"}};
+  // One file for all says nothing.
+  const bool files = std::any_of(
+      view.entries.begin(), view.entries.end(),
+      [&view](const auto& one) { return one.entry.file != view.entries.front().entry.file; });
+  if (files) table[0].insert(table[0].begin() + 1, "FILE");
   for (const EntryView& one : view.entries) {
     const bool has_run = one.run.has_value() && one.entry.state == EntryState::kStarted;
     const bool renamed = has_run && one.run->name != one.entry.name;
@@ -333,6 +339,8 @@ std::vector<TableRow> EntryTable(const BatchView& view) {
          has_run && one.run->step >= 0 ? absl::StrCat(one.run->step) : "-", loss,
          one.entry.parameters.empty() ? "-" : DescribeParameters(one.entry.parameters),
          one.why.empty() ? "-" : one.why});
+    if (!files) continue;
+    table.back().insert(table.back().begin() + 1, one.entry.file.empty() ? "-" : one.entry.file);
   }
   return table;
 }

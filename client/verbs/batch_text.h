@@ -130,10 +130,12 @@ struct CancelledEntries {
 };
 
 // Cancels what waits of these batches and entries. With `running`, also stops what runs, with time
-// to save. An error when a name is neither of a batch nor of an entry.
+// to save; without `wait` it returns once that is sure to happen. An error when a name is neither
+// of a batch nor of an entry.
 absl::StatusOr<CancelledEntries> CancelEntries(CommandContext& context, RunStore& runs,
                                                BatchStore& batches,
-                                               const std::vector<std::string>& names, bool running);
+                                               const std::vector<std::string>& names, bool running,
+                                               bool wait = true);
 
 }  // namespace gpuctl
 

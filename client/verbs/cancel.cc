@@ -18,15 +18,14 @@
 namespace gpuctl {
 namespace {
 
-constexpr char kByUser[] = "cancelled by you";
 // A start that takes longer, such as that of a rented machine, is left alone.
 constexpr absl::Duration kStartPatience = absl::Minutes(2);
 constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
 
 class Canceller {
  public:
-  Canceller(CommandContext& context, RunStore& runs, BatchStore& batches, bool running)
-      : context_(context), runs_(runs), batches_(batches), running_(running) {}
+  Canceller(CommandContext& context, RunStore& runs, BatchStore& batches, bool running, bool wait)
+      : context_(context), runs_(runs), batches_(batches), running_(running), wait_(wait) {}
 
   // Finds the entries that a name means: those of a batch, or one.
   absl::Status Find(const std::string& name) {
@@ -56,7 +55,7 @@ class Canceller {
         }
       }
     }
-    ASSIGN_OR_RETURN(cancelled_, batches_.CancelWaiting(ids_, kByUser));
+    ASSIGN_OR_RETURN(cancelled_, batches_.CancelWaiting(ids_, kCancelledByUser));
     absl::Status error;
     for (const std::string& id : ids_) error.Update(End(id));
     return error;
@@ -84,7 +83,7 @@ class Canceller {
       if (entry->state == EntryState::kWaiting) {
         // Its start failed meanwhile.
         ASSIGN_OR_RETURN(const bool waited,
-                         batches_.EndWaiting(id, EntryState::kCancelled, kByUser));
+                         batches_.EndWaiting(id, EntryState::kCancelled, kCancelledByUser));
         cancelled_ += waited ? 1 : 0;
         if (waited) return absl::OkStatus();
         continue;
@@ -95,11 +94,25 @@ class Canceller {
         ++left_;
         return absl::OkStatus();
       }
+      // Whoever starts it stops it then, also when this process does not live so long.
+      RETURN_IF_ERROR(batches_.WishStop(id).status());
+      // Its job may have begun, and be in its setup.
+      const absl::StatusOr<RunRow> row = runs_.Get(entry->run_id);
+      if (row.ok() && row->accepted_ms > 0 && !row->end.has_value()) {
+        RETURN_IF_ERROR(Stop(*entry));
+        if (!wait_) return absl::OkStatus();
+      }
       RETURN_IF_ERROR(SettleClaims(context_, runs_, batches_));
+      ASSIGN_OR_RETURN(const std::optional<Entry> now, batches_.FindEntry(id));
+      if (!now.has_value() || now->state != EntryState::kStarting) continue;
+      if (!wait_) {
+        ++left_;
+        return absl::OkStatus();
+      }
       if (context_.clock.SinceBoot() - begin > kStartPatience) {
         ++left_;
-        return absl::UnavailableError(
-            absl::StrCat(entry->name, " is still being started; cancel it again"));
+        return absl::UnavailableError(absl::StrCat(
+            entry->name, " is still being started; it is stopped as soon as it has started"));
       }
       context_.clock.SleepFor(kLookEvery);
     }
@@ -112,7 +125,7 @@ class Canceller {
       ++left_;
       return absl::OkStatus();
     }
-    RETURN_IF_ERROR(StopRun(context_, runs_, *row, /*wait=*/true));
+    RETURN_IF_ERROR(StopRun(context_, runs_, *row, wait_));
     ++stopped_;
     return absl::OkStatus();
   }
@@ -120,7 +133,7 @@ class Canceller {
   CommandContext& context_;
   RunStore& runs_;
   BatchStore& batches_;
-  const bool running_;
+  const bool running_, wait_;
   std::vector<std::string> ids_, batch_ids_;
   int schedules_ = 0, cancelled_ = 0, stopped_ = 0, left_ = 0;
 };
@@ -129,9 +142,9 @@ class Canceller {
 
 absl::StatusOr<CancelledEntries> CancelEntries(CommandContext& context, RunStore& runs,
                                                BatchStore& batches,
-                                               const std::vector<std::string>& names,
-                                               bool running) {
-  Canceller canceller(context, runs, batches, running);
+                                               const std::vector<std::string>& names, bool running,
+                                               bool wait) {
+  Canceller canceller(context, runs, batches, running, wait);
   for (const std::string& name : names) RETURN_IF_ERROR(canceller.Find(name));
   RETURN_IF_ERROR(canceller.Cancel());
   return canceller.Result();

@@ -32,8 +32,19 @@ nlohmann::ordered_json CostRowJson(const CostRow& row) {
           {"machines", row.machines}};
 }
 
-TableRow CostTableRow(const std::string& key, const CostRow& row) {
-  return {key, FormatSpend(row.spend), HumanDuration(absl::Milliseconds(row.billed_ms)),
+// Returns how many digits behind the point the costs of a table need, so that no cost of it is
+// shown as nothing and people can add them.
+int DigitsOf(const CostReport& report) {
+  constexpr double kCent = 0.01;
+  const auto below = [](double usd) { return usd > 0 && usd < kCent; };
+  const bool small = std::any_of(report.rows.begin(), report.rows.end(), [&](const CostRow& row) {
+    return below(row.spend.low_usd) || below(row.spend.high_usd);
+  });
+  return small ? 4 : 2;
+}
+
+TableRow CostTableRow(const std::string& key, const CostRow& row, int digits) {
+  return {key, FormatSpend(row.spend, digits), HumanDuration(absl::Milliseconds(row.billed_ms)),
           absl::StrCat(row.machines)};
 }
 
@@ -52,6 +63,22 @@ void PrintCsv(CommandContext& context, const std::string& by, const CostReport& 
         "%s,%.6f,%.6f,%.6f,%d", CsvField(row.key), row.spend.low_usd, row.spend.high_usd,
         static_cast<double>(row.billed_ms) / kMsPerHour, row.machines));
   }
+}
+
+// Gives each use the name that its run has in the list of runs. Of a run that was removed from
+// there the ledger alone knows a name.
+absl::Status NameUses(CommandContext& context, std::vector<Lease>& leases) {
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store->List());
+  std::map<std::string, std::string> names;
+  for (const RunRow& row : rows) names[row.run_id] = row.name;
+  for (Lease& lease : leases) {
+    for (LeaseUse& use : lease.uses) {
+      const auto found = names.find(use.run_id);
+      if (found != names.end()) use.run_name = found->second;
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Returns the name of the batch of each run that is of one, by run id.
@@ -100,6 +127,7 @@ absl::StatusOr<int> CmdCost(CommandContext& context, std::vector<std::string> ar
   if (ledger != nullptr) {
     ASSIGN_OR_RETURN(leases, ledger->List(/*open_only=*/false));
   }
+  if (by == CostBy::kRun) RETURN_IF_ERROR(NameUses(context, leases));
   std::map<std::string, std::string> batch_of;
   if (by == CostBy::kBatch) {
     ASSIGN_OR_RETURN(batch_of, BatchesOfRuns(context));
@@ -126,8 +154,9 @@ absl::StatusOr<int> CmdCost(CommandContext& context, std::vector<std::string> ar
     return kExitOk;
   }
   std::vector<TableRow> table = {{absl::AsciiStrToUpper(by_text), "COST", "BILLED", "MACHINES"}};
-  for (const CostRow& row : report.rows) table.push_back(CostTableRow(row.key, row));
-  if (report.rows.size() > 1) table.push_back(CostTableRow("total", report.total));
+  const int digits = DigitsOf(report);
+  for (const CostRow& row : report.rows) table.push_back(CostTableRow(row.key, row, digits));
+  if (report.rows.size() > 1) table.push_back(CostTableRow("total", report.total, digits));
   context.PrintTable(table);
   if (report.rows.empty()) context.Say("nothing was rented");
   return kExitOk;

@@ -1,17 +1,25 @@
 // gpuctl doctor: check everything, name the fix.
+#include <poll.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/base/shell_quote.h"
 #include "client/config/settings.h"
 #include "client/keys/market_access.h"
 #include "client/link/local_sshd.h"
@@ -276,6 +284,71 @@ std::string SystemOf(LinkFactory& links) {
   return platform.has_value() ? absl::StrCat(PlatformTitle(*platform), ", ") : "";
 }
 
+// A node with very many files is not counted to the end.
+constexpr absl::Duration kCountFor = absl::Seconds(20);
+constexpr size_t kMostCounted = 4096;
+
+// Returns what the command prints within that time; nothing when it takes longer or fails.
+std::optional<std::string> OutputWithin(CommandContext& context, LinkFactory& links,
+                                        const std::string& command, absl::Duration limit) {
+  const absl::StatusOr<std::unique_ptr<RemoteCommand>> remote = links.Run(command);
+  if (!remote.ok()) return std::nullopt;
+  const absl::Duration end = context.clock.SinceBoot() + limit;
+  std::string output;
+  while (true) {
+    pollfd polled = {(*remote)->fd(), POLLIN, 0};
+    const absl::Duration left = end - context.clock.SinceBoot();
+    if (left <= absl::ZeroDuration()) return std::nullopt;
+    const int ready = poll(&polled, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1);
+    if (ready < 0 && errno != EINTR) return std::nullopt;
+    if (ready <= 0) continue;
+    char bytes[4096];
+    const ssize_t count = read(polled.fd, bytes, sizeof(bytes));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return output;
+    output.append(bytes, static_cast<size_t>(count));
+    if (output.size() > kMostCounted) return std::nullopt;
+  }
+}
+
+// Says what the node keeps on its disk, and how to free it.
+Check CheckKept(CommandContext& context, LinkFactory& links, const std::string& root) {
+  Check check{"kept there", true, "", ""};
+  // Files that several of them share count once, where they come first.
+  const std::optional<std::string> output =
+      OutputWithin(context, links,
+                   absl::StrCat("cd ", ShellQuote(root),
+                                " && type du >/dev/null 2>&1 && { echo counted; "
+                                "LC_ALL=C du -sk envs caches trainer blobs jobs 2>/dev/null; }"),
+                   kCountFor);
+  const std::pair<const char*, const char*> kWords[] = {{"envs", "environments"},
+                                                        {"caches", "caches of packages"},
+                                                        {"trainer", "compiled trainers"},
+                                                        {"blobs", "sent files"},
+                                                        {"jobs", "runs"}};
+  std::vector<std::string> parts;
+  for (const absl::string_view line : absl::StrSplit(output.value_or(""), '\n')) {
+    const std::vector<absl::string_view> words =
+        absl::StrSplit(line, absl::ByAnyChar("\t "), absl::SkipEmpty());
+    int64_t kib = 0;
+    if (words.size() != 2 || !absl::SimpleAtoi(words[0], &kib) || kib < 0) continue;
+    for (const auto& [directory, word] : kWords) {
+      if (words[1] == directory) parts.push_back(absl::StrCat(word, " ", FormatBytes(kib * 1024)));
+    }
+  }
+  if (parts.empty()) {
+    check.found = absl::StrContains(output.value_or(""), "counted")
+                      ? "nothing"
+                      : "not counted: it takes too long, or the program du is not there";
+    return check;
+  }
+  check.found =
+      absl::StrCat(absl::StrJoin(parts, ", "), "; gpuctl prune removes finished runs, rm -rf ",
+                   ShellQuote(JoinPath(root, "envs")), " ", ShellQuote(JoinPath(root, "caches")),
+                   " there frees those while nothing runs");
+  return check;
+}
+
 void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector<Check>& checks) {
   const auto failed = [&checks, &target](const std::string& what, const absl::Status& status) {
     checks.push_back({what, false, std::string(status.message()), FixOfLink(status, target)});
@@ -311,6 +384,7 @@ void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector
                     absl::StrCat(FormatBytes(node->disk_free_bytes()), " of ",
                                  FormatBytes(node->disk_total_bytes()), " free"),
                     "make room there"});
+  checks.push_back(CheckKept(context, **links, node->root()));
   checks.push_back({"GPUs there", true, GpuSummary(*node), ""});
 }
 

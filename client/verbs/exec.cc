@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/wake_pipe.h"
+#include "client/follow/output_hint.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/programs/node_scripts.h"
@@ -22,6 +23,7 @@
 #include "client/terminal/console.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 
@@ -114,6 +116,24 @@ absl::Status Relay(const Console& console, int remote) {
   }
 }
 
+// What the command wrote to stderr last. Any thread may add to it.
+class LastErrors {
+ public:
+  void Add(absl::string_view text) {
+    MutexLock lock(mutex_);
+    absl::StrAppend(&text_, text);
+    if (text_.size() > kHintBytes) text_.erase(0, text_.size() - kHintBytes);
+  }
+  std::string text() {
+    MutexLock lock(mutex_);
+    return text_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::string text_ ABSL_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> args) {
@@ -149,12 +169,18 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
   }
   const std::string line = CommandScript(place, *context.after_dashes, CommandStyle::kPipes);
   RETURN_IF_ERROR(CheckScriptSize("exec", line));
-  absl::StatusOr<std::unique_ptr<RemoteCommand>> command = links->RunStreaming(
-      line, [&context](absl::string_view text) { context.PrintJobErrorBytes(text); });
+  LastErrors last;
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> command =
+      links->RunStreaming(line, [&context, &last](absl::string_view text) {
+        context.PrintJobErrorBytes(text);
+        last.Add(text);
+      });
   if (!command.ok()) return ExplainLinkError(command.status(), row.target);
   RETURN_IF_ERROR(Relay(context, (*command)->fd()));
   const absl::StatusOr<int> code = (*command)->Wait();
   if (!code.ok()) return ExplainLinkError(code.status(), row.target);
+  if (const std::string hint = HintOfOutput(last.text()); *code != 0 && !hint.empty())
+    context.Hint(hint);
   return *code;
 }
 

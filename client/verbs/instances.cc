@@ -12,6 +12,7 @@
 #include "client/rent/due_machines.h"
 #include "client/rent/findings.h"
 #include "client/terminal/console.h"
+#include "client/terminal/panel_terminal.h"
 #include "client/terminal/table.h"
 #include "client/verbs/money_verbs.h"
 #include "client/verbs/verb_parser.h"
@@ -168,7 +169,7 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   for (const SeenInstance& seen : found.instances) {
     table.push_back(Row(context, seen, IdleText(holdings, store, seen, now_ms), now_ms));
   }
-  context.PrintTable(table);
+  PrintTableFor(context, std::move(table), {"STATE", "AGE", "SPENT"});
   if (!volumes.volumes.empty()) {
     context.PrintLine("");
     context.PrintTable(VolumeRows(volumes.volumes));

@@ -3,24 +3,58 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/keep/keep_status.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
-#include "client/launch/like_run.h"
-#include "client/launch/plan_text.h"
 #include "client/market/holdings.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
+#include "client/plan/like_run.h"
+#include "client/plan/plan_text.h"
 #include "client/rent/join_machine.h"
 #include "client/show/show_run.h"
 #include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
+namespace {
+
+// True when the machine of the plan may have GPUs. This computer is not asked about them here, but
+// a driver that it has is seen.
+bool MayHaveGpus(const LaunchPlan& plan, const LaunchFlags& flags) {
+  return plan.own_machine.provider != "local" || !flags.on.empty() || PathExists("/dev/nvidiactl");
+}
+
+// Says that the run shares the GPUs of its machine with runs that are live there. One with --gpus
+// does not, because it gets GPUs of its own.
+absl::Status TellOfOthersThere(CommandContext& context, RunStore& store, const LaunchPlan& plan,
+                               const LaunchFlags& flags) {
+  if (plan.rents || plan.spec.gpus.has_value() || !MayHaveGpus(plan, flags)) {
+    return absl::OkStatus();
+  }
+  std::vector<std::string> others;
+  ASSIGN_OR_RETURN(const std::vector<RunRow> live, store.List(/*live_only=*/true));
+  for (const RunRow& row : live) {
+    if (row.target.name == plan.own_machine.name) others.push_back(row.name);
+  }
+  if (others.empty()) return absl::OkStatus();
+  context.Say(absl::StrCat(FirstFew(others), others.size() == 1 ? " is" : " are", " live on ",
+                           plan.own_machine.name, ", too, and this run shares all GPUs there with ",
+                           others.size() == 1 ? "it" : "them"));
+  context.Hint("with --gpus 1 each run gets a GPU of its own, or waits there until one is free");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> args) {
   LaunchFlags flags;
   VerbParser parser(
@@ -75,6 +109,8 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   AddLastTime(holdings, *store, context.NowMs(), plan);
+  RETURN_IF_ERROR(AddUnusedIdle(holdings, *store, plan));
+  RETURN_IF_ERROR(TellOfOthersThere(context, *store, plan, flags));
   if (flags.dry_run) {
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(plan)}});

@@ -11,7 +11,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/config/settings.h"
-#include "client/launch/launch_flags.h"
+#include "client/plan/launch_flags.h"
 #include "client/runs/context.h"
 #include "client/spec/run_spec.h"
 #include "client/terminal/console.h"

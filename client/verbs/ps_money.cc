@@ -38,9 +38,16 @@ bool EndsItself(Holdings& holdings, const Lease& lease) {
 
 // Tells of a machine whose last job is over. It bills until a limit or somebody ends it, and the
 // list of live runs does not show it.
+// A machine that bills on after its run.
+struct BillsOn {
+  std::string run, machine, price;
+  double usd_per_hour = 0;
+  std::string own_end;  // "it ends itself in 9m 00s"; "" when that is not known
+};
+
 absl::Status TellIfBillsOn(CommandContext& context, Holdings& holdings, const ClientPaths& paths,
                            const Money& money, const Lease& lease, const RunRow& row,
-                           int64_t idle_since_ms) {
+                           int64_t idle_since_ms, std::vector<BillsOn>& bill_on) {
   const std::string machine = absl::StrCat(lease.provider, "/", lease.instance_id);
   const std::string price = absl::StrCat(FormatUsdPerHour(lease), "/h");
   if (lease.state == LeaseState::kReleasing) {
@@ -56,19 +63,42 @@ absl::Status TellIfBillsOn(CommandContext& context, Holdings& holdings, const Cl
   const bool overdue = context.NowMs() >= quiet_ms + lease.limits.idle_s * 1000;
   std::string own_end = DescribeIdleEnd(lease, idle_since_ms, context.NowMs(), /*brief=*/false);
   if (!own_end.empty() && !overdue && EndsItself(holdings, lease)) {
-    own_end = absl::StrCat("it ends itself ", own_end, "; ");
+    own_end = absl::StrCat("it ends itself ", own_end);
   } else {
     own_end.clear();
   }
-  context.Say(overdue ? absl::StrCat(row.name, " is over, and ", machine, " may still bill ", price,
-                                     "; gpuctl reap asks, and ends it when its limits are over")
-                      : absl::StrCat(row.name, " is over, and ", machine, " bills on, ", price,
-                                     "; ", own_end, "gpuctl down ", row.name, " ends it now"));
+  if (!overdue) {
+    bill_on.push_back({row.name, machine, price, lease.usd_per_hour(), own_end});
+    return absl::OkStatus();
+  }
+  context.Say(absl::StrCat(row.name, " is over, and ", machine, " may still bill ", price,
+                           "; gpuctl reap asks, and ends it when its limits are over"));
   return absl::OkStatus();
+}
+
+// Says what all have in common once.
+void TellThatTheyBillOn(CommandContext& context, const std::vector<BillsOn>& bill_on) {
+  if (bill_on.empty()) return;
+  if (bill_on.size() == 1) {
+    const BillsOn& one = bill_on.front();
+    context.Say(absl::StrCat(one.run, " is over, and ", one.machine, " bills on, ", one.price, "; ",
+                             one.own_end, one.own_end.empty() ? "" : "; ", "gpuctl down ", one.run,
+                             " ends it now"));
+    return;
+  }
+  double usd_per_hour = 0;
+  for (const BillsOn& one : bill_on) usd_per_hour += one.usd_per_hour;
+  context.Say(absl::StrCat(bill_on.size(), " machines bill on, and their runs are over, ",
+                           FormatUsdPerHour(usd_per_hour), "/h; gpuctl down RUN ends one now:"));
+  for (const BillsOn& one : bill_on) {
+    context.Note(absl::StrCat("  ", one.run, " on ", one.machine, ", ", one.price,
+                              one.own_end.empty() ? "" : "; ", one.own_end));
+  }
 }
 
 absl::Status TellWhatBillsOn(CommandContext& context, Holdings& holdings, RunStore& store,
                              const ClientPaths& paths, const Money& money) {
+  std::vector<BillsOn> bill_on;
   for (const Lease& lease : money.open) {
     if (lease.uses.empty()) continue;
     const absl::StatusOr<RunRow> row = store.Get(lease.uses.back().run_id);
@@ -80,8 +110,10 @@ absl::Status TellWhatBillsOn(CommandContext& context, Holdings& holdings, RunSto
     ASSIGN_OR_RETURN(const std::optional<Lease> newest, holdings.LeaseOf(row->run_id));
     if (!newest.has_value() || newest->lease_id != lease.lease_id) continue;
     ASSIGN_OR_RETURN(const int64_t idle_since_ms, IdleSinceMs(store, lease));
-    RETURN_IF_ERROR(TellIfBillsOn(context, holdings, paths, money, lease, *row, idle_since_ms));
+    RETURN_IF_ERROR(
+        TellIfBillsOn(context, holdings, paths, money, lease, *row, idle_since_ms, bill_on));
   }
+  TellThatTheyBillOn(context, bill_on);
   return absl::OkStatus();
 }
 

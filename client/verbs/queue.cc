@@ -37,7 +37,7 @@ struct QueueFlags {
   bool all = false, offline = false, results = false, quiet = false;
   ResultFlags result;
   // Of gpuctl's own calls.
-  std::string start_entry, on, join;
+  std::string start_entry, on, join, behind;
   bool pass = false;
   int patience_s = kPatienceS;
 };
@@ -64,6 +64,7 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   parser.Option("--start-entry", flags.start_entry, "").Hidden();
   parser.Option("--on", flags.on, "").Hidden();
   parser.Option("--join", flags.join, "").Hidden();
+  parser.Option("--behind", flags.behind, "").Hidden();
   parser.Switch("--pass", flags.pass, "").Hidden();
   parser.Option("--patience", flags.patience_s, "").Range(0, 86'400).Hidden();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
@@ -119,15 +120,6 @@ absl::StatusOr<std::vector<BatchView>> FindViews(RunStore& runs, BatchStore& bat
   return ReadBatches(runs, batches, flags.batches, flags.batches.empty() && !flags.all);
 }
 
-void PrintEntries(CommandContext& context, const BatchView& view) {
-  if (context.terminal.stdout_tty && context.format != OutputFormat::kWide) {
-    context.PrintTableWrapped(EntryTable(view), GetTerminalSize(STDOUT_FILENO).columns,
-                              {"LOSS", "STEP", "ON"});
-  } else {
-    context.PrintTable(EntryTable(view));
-  }
-}
-
 absl::Status Print(CommandContext& context, Holdings& holdings, BatchStore& batches,
                    const QueueFlags& flags, const std::vector<BatchView>& views) {
   std::vector<BatchMoney> money;
@@ -148,14 +140,15 @@ absl::Status Print(CommandContext& context, Holdings& holdings, BatchStore& batc
   } else if (context.json()) {
     context.PrintJsonList("batches", objects);
   } else if (flags.batches.empty()) {
-    context.PrintTable(BatchTable(context, views, money));
+    PrintTableFor(context, BatchTable(context, views, money),
+                  {"CANCELLED", "AT ONCE", "AGE", "CAP", "FAILED", "DONE"});
     if (views.empty()) {
       context.Hint(flags.all ? "gpuctl submit --sweep lr=1e-4,2e-4 -- COMMAND submits one"
                              : "no batch is open; gpuctl queue -a lists those that are over");
     }
   } else {
     for (const BatchView& view : views) {
-      PrintEntries(context, view);
+      PrintTableFor(context, EntryTable(view), {"LOSS", "STEP", "ON"});
       if (view.schedule.has_value()) {
         context.Say(absl::StrCat(view.batch.name, ": ", DescribeSchedule(*view.schedule)));
       }
@@ -217,8 +210,8 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
   Holdings holdings(context);
   if (!flags.start_entry.empty()) {
-    RETURN_IF_ERROR(
-        StartEntry(context, holdings, *runs, *batches, flags.start_entry, flags.on, flags.join));
+    RETURN_IF_ERROR(StartEntry(context, holdings, *runs, *batches, flags.start_entry, flags.on,
+                               flags.join, flags.behind));
     return kExitOk;
   }
   RETURN_IF_ERROR(FindViews(*runs, *batches, flags).status());

@@ -9,12 +9,12 @@
 #include "client/base/exit_codes.h"
 #include "client/follow/catch_up.h"
 #include "client/keep/keep_status.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
-#include "client/launch/plan_text.h"
-#include "client/launch/resume_plan.h"
 #include "client/market/holdings.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
+#include "client/plan/plan_text.h"
+#include "client/plan/resume_plan.h"
 #include "client/results/checkpoint_watch.h"
 #include "client/runs/context.h"
 #include "client/runs/run_status.h"
@@ -91,6 +91,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(ResumePlan resume,
                    PlanResume(context, holdings, *store, flags, row, /*agreed=*/std::nullopt));
   RETURN_IF_ERROR(CheckIsOfUse(row, flags, from, resume.plan));
+  RETURN_IF_ERROR(AddUnusedIdle(holdings, *store, resume.plan));
   if (flags.dry_run) {
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(resume.plan)}});

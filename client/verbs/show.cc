@@ -114,17 +114,23 @@ void AddLimits(const RunRecord& record, Page& page) {
   const RunSpec& spec = record.launch->spec;
   std::vector<std::string> limits = {absl::StrCat("time ", HumanDuration(spec.time_limit)),
                                      absl::StrCat("grace ", HumanDuration(spec.grace))};
+  LeaseLimits now;
   if (record.lease.has_value()) {
-    const LeaseLimits& lease = record.lease->limits;
-    const auto seconds = [&limits](const char* name, int64_t count) {
-      if (count > 0) limits.push_back(absl::StrCat(name, " ", HumanDuration(absl::Seconds(count))));
-    };
-    if (lease.cost_usd > 0) limits.push_back(absl::StrCat("cost ", FormatUsd(lease.cost_usd)));
-    seconds("idle", lease.idle_s);
-    seconds("salvage", lease.salvage_s);
-    seconds("lease", lease.contact_s);
+    LeaseLimits own = LimitsFor(*record.lease, record.row.run_id);
+    now = record.lease->limits;
+    // The limit on running time is the run's own, whatever the machine's others have.
+    own.time_s = now.time_s = 0;
+    if (own == now) now = LeaseLimits();
+    if (std::string text = DescribeLeaseLimits(own); !text.empty()) {
+      limits.push_back(std::move(text));
+    }
   }
   page.Add("limits", absl::StrJoin(limits, ", "));
+  // Runs that came to the machine later may have changed those.
+  page.Add("machine's", DescribeLeaseLimits(now).empty()
+                            ? ""
+                            : absl::StrCat(record.lease->open() ? "now " : "at last ",
+                                           DescribeLeaseLimits(now), ": later runs changed them"));
   if (spec.max_retries > 0) {
     page.Add("retries", absl::StrCat(spec.max_retries, " on ", absl::StrJoin(spec.retry_on, ", ")));
   }
@@ -259,6 +265,14 @@ Json GpusToJson(const RunRecord& record) {
   return list;
 }
 
+Json LimitsToJson(const LeaseLimits& limits) {
+  const auto seconds = [](int64_t count) { return count > 0 ? Json(count) : Json(); };
+  return {{"idle_s", seconds(limits.idle_s)},
+          {"salvage_s", seconds(limits.salvage_s)},
+          {"lease_s", seconds(limits.contact_s)},
+          {"cost_usd", limits.cost_usd > 0 ? Json(limits.cost_usd) : Json()}};
+}
+
 Json SpecToJson(const RunRecord& record) {
   if (!record.launch.has_value()) return Json();
   Json spec = record.spec;
@@ -284,6 +298,11 @@ Json RecordToJson(CommandContext& context, const RunRecord& record) {
   run["wishes"] = WishesToJson(WishesHere(context, row), row.name);
   run["packages"] = row.packages.empty() ? Json() : Json(PackagesOf(row));
   run["gpus"] = GpusToJson(record);
+  run["limits"] = run["machine_limits"] = nullptr;
+  if (record.lease.has_value()) {
+    run["limits"] = LimitsToJson(LimitsFor(*record.lease, row.run_id));
+    run["machine_limits"] = LimitsToJson(record.lease->limits);
+  }
   run["checkpoint_step"] = record.checkpoint_step < 0 ? Json() : Json(record.checkpoint_step);
   run["checkpoints"] = CheckpointsToJson(record);
   const MirrorPaths mirror(record.mirror);

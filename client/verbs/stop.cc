@@ -25,9 +25,9 @@ namespace gpuctl {
 namespace {
 
 // Cancels what `references` name of batches and has no run, and leaves the other references there.
-// A run that another gpuctl is starting is stopped when it has started. Returns how many there
-// were.
-absl::StatusOr<size_t> StopUnstarted(CommandContext& context, RunStore& store,
+// A run that another gpuctl is starting is stopped when it has started; without `wait` that gpuctl
+// does so. Returns how many there were.
+absl::StatusOr<size_t> StopUnstarted(CommandContext& context, RunStore& store, bool wait,
                                      std::vector<std::string>& references,
                                      std::vector<nlohmann::ordered_json>& objects) {
   std::vector<std::string> others, names;
@@ -43,13 +43,20 @@ absl::StatusOr<size_t> StopUnstarted(CommandContext& context, RunStore& store,
   if (names.empty()) return 0;
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
   ASSIGN_OR_RETURN(const CancelledEntries done,
-                   CancelEntries(context, store, *batches, names, /*running=*/true));
+                   CancelEntries(context, store, *batches, names, /*running=*/true, wait));
   for (const EntryView& view : done.views) {
     objects.push_back(EntryToJson(view));
     if (context.json()) continue;
-    context.Say(view.run.has_value() && view.run->end.has_value()
-                    ? absl::StrCat(view.run->name, " ", DescribeEnd(*view.run->end))
-                    : DescribeUnstarted(view.entry));
+    if (view.run.has_value() && view.run->end.has_value()) {
+      context.Say(absl::StrCat(view.run->name, " ", DescribeEnd(*view.run->end)));
+    } else if (view.run.has_value() && view.run->accepted_ms > 0) {
+      context.Say(absl::StrCat(view.run->name, " was told to stop"));
+    } else if (view.phase == EntryPhase::kStarting) {
+      context.Say(absl::StrCat(view.entry.name,
+                               " is being started, and is stopped as soon as it has started"));
+    } else {
+      context.Say(DescribeUnstarted(view.entry));
+    }
   }
   return names.size();
 }
@@ -67,7 +74,7 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
       "  gpuctl stop amber-fox-3 -o json\n\n"
       "To leave a run without ending it, press Ctrl-C in attach.");
   parser.Option("RUN", references, kRunOrNewestLive);
-  parser.Switch("--no-wait", no_wait, "Return once the job was told");
+  parser.Switch("--no-wait", no_wait, "Return at once; the job is told, or is told as it starts");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
@@ -76,7 +83,8 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
   RETURN_IF_ERROR(CheckNoBatch(
       context, references, "gpuctl cancel --running $ ends all of it, gpuctl stop $-1 one run"));
   std::vector<nlohmann::ordered_json> objects, entries;
-  ASSIGN_OR_RETURN(const size_t unstarted, StopUnstarted(context, *store, references, entries));
+  ASSIGN_OR_RETURN(const size_t unstarted,
+                   StopUnstarted(context, *store, !no_wait, references, entries));
   std::vector<RunRow> rows;
   if (unstarted == 0 || !references.empty()) {
     ASSIGN_OR_RETURN(rows, FindRuns(context, *store, references));

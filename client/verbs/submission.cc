@@ -187,6 +187,7 @@ absl::Status Submission::AddSource(const std::string& file) {
   Settings settings;
   ASSIGN_OR_RETURN(RunSpec spec, BuildRunSpec(context_, flags, /*like=*/nullptr, &settings));
   Source& source = sources_.emplace_back();
+  source.file = file;
   source.name = spec.name;
   if (source.name.empty() && !file.empty()) {
     source.name = BaseName(file);
@@ -349,6 +350,7 @@ absl::Status Submission::MakeEntries(const std::vector<Parameters>& parameters) 
       entry.name = absl::StrCat(batch_.name, "-", entry.number);
       entry.entry_id = absl::StrCat("e-", RandomHex(6));
       entry.parameters = one;
+      entry.file = source.file;
       entry.priority = flags_.priority;
       entry.after = after;
       absl::StatusOr<LaunchRecord> record = WithParameters(source.record, entry.name, one);
@@ -364,6 +366,8 @@ absl::Status Submission::MakeEntries(const std::vector<Parameters>& parameters) 
                                       absl::StrJoin(flags_.after, ",")));
       of_source[source.name].push_back(absl::StrCat("entry:", entry.entry_id));
       entries_.push_back(std::move(entry));
+      std::vector<std::string>& names = after_.emplace_back(source.after);
+      names.insert(names.end(), flags_.after.begin(), flags_.after.end());
     }
   }
   batch_.digest = BatchDigest(launches);
@@ -405,7 +409,7 @@ absl::Status Submission::SetMoney() {
     batch_.agreed_usd_per_hour = std::max(batch_.agreed_usd_per_hour, price);
     const LeaseLimits limits = AgreeLimits(plan.spec, price);
     const double one = limits.cost_usd, salvage = PartsOfCost(limits, price).salvage_usd;
-    if (one > one_usd_) one_usd_ = one, one_salvage_usd_ = salvage;
+    if (one > one_usd_) one_usd_ = one, one_limits_ = limits, one_usd_per_hour_ = price;
     // An idle machine costs what it costs already.
     const bool idle = plan.rental.idle.has_value();
     least_usd = std::max(least_usd, idle ? AgreeLimits(plan.spec, PriceOf(plan)).cost_usd : one);

@@ -14,9 +14,9 @@
 #include "absl/status/statusor.h"
 #include "client/batch/batch_plan.h"
 #include "client/batch/batch_store.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/launch_plan.h"
 #include "client/market/holdings.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
 #include "client/rent/join_machine.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
@@ -36,6 +36,7 @@ struct SubmitFlags {
 
 // A run file, or the command line alone, with the runs that are made of it.
 struct Source {
+  std::string file;  // as typed; "" for none
   std::string name;  // of the run file's name:, or the file's own
   LaunchPlan plan;   // without parameters
   LaunchRecord record;
@@ -98,9 +99,13 @@ class Submission {
   absl::Status MakeEntries(const std::vector<Parameters>& parameters);
   absl::Status CheckShared() const;
   absl::Status SetMoney();
-  void AddMoney(std::vector<std::string>& lines) const;
+  // Without `of_a_run` the plan of each run has the parts of its cost.
+  void AddMoney(bool of_a_run, std::vector<std::string>& lines) const;
+  void AddScarcity(std::vector<std::string>& lines) const;
   // Returns how many runs of the batch fit on one machine that is rented for it.
   int RunsOnOne() const;
+  // Returns the plan of each run file, or of the command alone.
+  void AddPlans(int columns, std::vector<std::string>& lines) const;
   // Returns who shares a machine; "" when each run has one for itself.
   std::string DescribeSharing() const;
   // Returns how many may run at once.
@@ -118,9 +123,12 @@ class Submission {
   Batch batch_;
   std::optional<BatchView> before_;
   std::vector<Entry> entries_;
+  std::vector<std::vector<std::string>> after_;  // of each entry, the names as typed
   std::optional<Schedule> schedule_;
   // In USD: what one run may cost, all together, and the part of each for salvage.
-  double one_usd_ = 0, bound_usd_ = 0, one_salvage_usd_ = 0, bound_salvage_usd_ = 0;
+  double one_usd_ = 0, bound_usd_ = 0, bound_salvage_usd_ = 0;
+  LeaseLimits one_limits_;  // of the run that may cost most, at that price
+  double one_usd_per_hour_ = 0;
 };
 
 }  // namespace gpuctl

@@ -6,7 +6,11 @@
 #include "client/base/quantity.h"
 #include "client/batch/entry_spec.h"
 #include "client/batch/parameters.h"
-#include "client/launch/plan_text.h"
+#include "client/market/price_limit.h"
+#include "client/plan/plan_text.h"
+#include "client/spec/job_spec.h"
+#include "client/spec/launch_record.h"
+#include "client/terminal/safe_text.h"
 #include "client/terminal/word_wrap.h"
 #include "client/verbs/batch_text.h"
 #include "client/verbs/submission.h"
@@ -15,6 +19,7 @@ namespace gpuctl {
 namespace {
 
 constexpr size_t kShownEntries = 8;
+constexpr size_t kShownFiles = 4;
 // The width of a line's first word, as in "machines  ".
 constexpr int kIndent = 10;
 
@@ -39,19 +44,46 @@ std::string Submission::DescribeSharing() const {
                       gpus, " of its own");
 }
 
+// Warns of fewer offers below gpuctl's own price limit than machines that are asked for. An offer
+// may stand for many machines of its kind.
+void Submission::AddScarcity(std::vector<std::string>& lines) const {
+  if (schedule_.has_value()) return;
+  const int runs = std::min(Parallel(), static_cast<int>(entries_.size()));
+  const size_t machines = static_cast<size_t>((runs + RunsOnOne() - 1) / RunsOnOne());
+  for (const Source& source : sources_) {
+    const RentalPlan& rental = source.plan.rental;
+    const size_t offers = rental.in_order.size() + (rental.idle.has_value() ? 1 : 0);
+    if (!source.plan.rents || !rental.own_limit_usd_per_hour.has_value() ||
+        !rental.next_dearer.has_value() || offers >= machines) {
+      continue;
+    }
+    lines.push_back(absl::StrCat(
+        "warning   ", offers, offers == 1 ? " machine fits" : " machines fit",
+        " within that price, and ", machines, " are asked for: runs may wait for a machine; ",
+        MaxPriceFlag(rental.next_dearer->price_usd_per_hour), " allows the next one"));
+    return;
+  }
+}
+
 // Says what part of the money is for runs, and what part only for results that wait.
-void Submission::AddMoney(std::vector<std::string>& lines) const {
+void Submission::AddMoney(bool of_a_run, std::vector<std::string>& lines) const {
   lines.push_back(absl::StrCat("price     ", FormatUsd(batch_.agreed_usd_per_hour),
                                " per hour at most for a machine; idle ones of yours come first"));
+  AddScarcity(lines);
   const bool limited = batch_.max_cost_usd.has_value();
   lines.push_back(absl::StrCat("cost      ", FormatUsd(MostCost()), " at most in all, ",
                                FormatUsd(one_usd_), " at most a run",
                                limited ? "" : "; --max-cost limits it"));
+  if (of_a_run) {
+    lines.push_back(
+        absl::StrCat("          of a run: ", DescribeCostParts(one_limits_, one_usd_per_hour_)));
+  }
   if (bound_salvage_usd_ <= 0) return;
   lines.push_back(absl::StrCat(
-      limited && *batch_.max_cost_usd < bound_usd_ ? "          without --max-cost " : "          ",
-      FormatUsd(bound_usd_ - bound_salvage_usd_), " for the runs' time, ",
-      FormatUsd(bound_salvage_usd_), " only if nobody fetches results; --salvage shortens that"));
+      limited && *batch_.max_cost_usd < bound_usd_ ? "          of all, without --max-cost: "
+                                                   : "          of all: ",
+      FormatUsd(bound_usd_ - bound_salvage_usd_), " to start and run, ",
+      FormatUsd(bound_salvage_usd_), " while results wait for you; --salvage shortens that"));
 }
 
 std::vector<std::string> Submission::Text(int columns) const {
@@ -64,8 +96,11 @@ std::vector<std::string> Submission::Text(int columns) const {
   std::vector<std::string> lines = {absl::StrCat("batch     ", batch_.name, ": ", what)};
   for (size_t i = 0; i < count && i < kShownEntries; ++i) {
     const Parameters& parameters = entries_[i].parameters;
-    lines.push_back(absl::StrCat("          ", entries_[i].name, parameters.empty() ? "" : "  ",
-                                 DescribeParameters(parameters)));
+    std::vector<std::string> parts = {entries_[i].name};
+    if (sources_.size() > 1) parts.push_back(MakeSafe(entries_[i].file));
+    if (!parameters.empty()) parts.push_back(DescribeParameters(parameters));
+    if (!after_[i].empty()) parts.push_back(absl::StrCat("after ", absl::StrJoin(after_[i], ", ")));
+    lines.push_back(absl::StrCat("          ", absl::StrJoin(parts, "  ")));
   }
   if (count > kShownEntries) {
     lines.push_back(absl::StrCat("          and ", count - kShownEntries, " more"));
@@ -82,24 +117,36 @@ std::vector<std::string> Submission::Text(int columns) const {
   if (const std::string sharing = DescribeSharing(); !sharing.empty()) {
     lines.push_back(absl::StrCat("sharing   ", sharing));
   }
-  if (batch_.rents) AddMoney(lines);
+  if (batch_.rents) AddMoney(/*of_a_run=*/false, lines);
   std::vector<std::string> wrapped;
   for (const std::string& line : lines) {
     for (std::string& part : WrapAtWords(line, columns, kIndent)) {
       wrapped.push_back(std::move(part));
     }
   }
-  wrapped.push_back("each run:");
-  const int inner = columns > 2 ? columns - 2 : columns;
-  for (const std::string& line : PlanText(first().plan, inner, PlanOf::kEachOfBatch)) {
-    wrapped.push_back(absl::StrCat("  ", line));
-  }
+  AddPlans(columns, wrapped);
   return wrapped;
+}
+
+void Submission::AddPlans(int columns, std::vector<std::string>& lines) const {
+  const int inner = columns > 2 ? columns - 2 : columns;
+  for (size_t i = 0; i < sources_.size() && i < kShownFiles; ++i) {
+    const Source& source = sources_[i];
+    lines.push_back(sources_.size() == 1
+                        ? "each run:"
+                        : absl::StrCat("each run of ", MakeSafe(source.file), ":"));
+    for (const std::string& line : PlanText(source.plan, inner, PlanOf::kEachOfBatch)) {
+      lines.push_back(absl::StrCat("  ", line));
+    }
+  }
+  if (sources_.size() > kShownFiles) {
+    lines.push_back(absl::StrCat("and the runs of ", sources_.size() - kShownFiles, " more files"));
+  }
 }
 
 std::vector<std::string> Submission::Terms(int columns) const {
   std::vector<std::string> lines;
-  if (batch_.rents) AddMoney(lines);
+  if (batch_.rents) AddMoney(/*of_a_run=*/true, lines);
   for (const Source& source : sources_) {
     std::vector<std::string> more;
     if (source.plan.rents) more = MachineText(source.plan);
@@ -139,9 +186,16 @@ nlohmann::ordered_json Submission::ToJson() const {
   plan["nodes"] = nlohmann::ordered_json::array();
   for (const BatchHost& host : hosts_) plan["nodes"].push_back(host.target_name);
   plan["entries"] = nlohmann::ordered_json::array();
-  for (const Entry& entry : entries_) {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& entry = entries_[i];
+    const absl::StatusOr<LaunchRecord> record = ParseLaunchRecord(entry.launch_json);
     plan["entries"].push_back(
-        {{"entry", entry.name}, {"parameters", ParametersToJson(entry.parameters)}});
+        {{"entry", entry.name},
+         {"parameters", ParametersToJson(entry.parameters)},
+         {"file",
+          entry.file.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(entry.file)},
+         {"after", after_[i]},
+         {"command", record.ok() ? CommandLine(record->spec) : first().plan.row.command}});
   }
   plan["each"] = PlanToJson(first().plan, PlanOf::kEachOfBatch);
   return plan;

@@ -16,15 +16,17 @@
 #include "client/batch/parameters.h"
 #include "client/dispatch/dispatch_pass.h"
 #include "client/dispatch/due_schedules.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/launch_plan.h"
-#include "client/launch/plan_text.h"
 #include "client/market/holdings.h"
+#include "client/market/lease_view.h"
 #include "client/market/secret_values.h"
 #include "client/node/resolve_target.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
+#include "client/plan/plan_text.h"
 #include "client/rent/lease_limits.h"
 #include "client/spec/launch_record.h"
 #include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
 #include "client/verbs/batch_text.h"
 #include "client/verbs/submission.h"
 #include "client/verbs/verb_parser.h"
@@ -97,7 +99,27 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   flags.sampled = sample.given();
   flags.seeded = seed.given();
   launch.detach = true;
+  launch.verb = "submit";
   return go_on;
+}
+
+// Refuses a name behind the first one of --after and the like, which is taken for a run file.
+absl::Status CheckFiles(const SubmitFlags& flags) {
+  const char* flag = !flags.after.empty()         ? "--after"
+                     : !flags.hosts.empty()       ? "--host"
+                     : !flags.launch.tags.empty() ? "--tag"
+                                                  : nullptr;
+  for (const std::string& file : flags.files) {
+    const bool as_file = absl::EndsWith(file, ".yaml") || absl::EndsWith(file, ".yml") ||
+                         absl::StrContains(file, '/') || PathExists(file);
+    if (flag == nullptr || as_file) continue;
+    return UsageError(absl::StrCat("submit: \"", file,
+                                   "\" is taken for a run file, and there is "
+                                   "none of that name"),
+                      absl::StrCat(flag, " takes one name, and may come again: ", flag, " ",
+                                   TypedName(file, "NAME")));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckFlags(SubmitFlags& flags) {
@@ -110,6 +132,7 @@ absl::Status CheckFlags(SubmitFlags& flags) {
     flags.files.push_back(*word);
     word = flags.sweep.erase(word);
   }
+  RETURN_IF_ERROR(CheckFiles(flags));
   if (flags.seeded && !flags.sampled) {
     return UsageError("--seed goes with --sample", "gpuctl submit --help");
   }
@@ -172,9 +195,10 @@ absl::Status ReplaceSchedule(CommandContext& context, BatchStore& batches, Submi
 
 absl::Status PrintSubmitted(CommandContext& context, RunStore& runs, BatchStore& batches,
                             const std::string& name, bool again) {
-  ASSIGN_OR_RETURN(const std::vector<BatchView> views,
+  ASSIGN_OR_RETURN(std::vector<BatchView> views,
                    ReadBatches(runs, batches, {name}, /*open_only=*/false));
   if (views.empty()) return absl::NotFoundError(absl::StrCat("batch ", name, " is gone"));
+  MarkQueued(context, views);
   if (!context.json()) {
     std::vector<std::string> names;
     for (const EntryView& view : views[0].entries) names.push_back(view.entry.name);
@@ -190,9 +214,22 @@ absl::Status PrintSubmitted(CommandContext& context, RunStore& runs, BatchStore&
   return absl::OkStatus();
 }
 
+// Says which limits of machines the runs of a batch raised that others have as well.
+void TellOfRaises(CommandContext& context, Holdings& holdings, const BatchView& view) {
+  if (!view.batch.rents) return;
+  for (const EntryView& one : view.entries) {
+    if (one.over() || !one.run.has_value()) continue;
+    const absl::StatusOr<std::optional<Lease>> lease = holdings.LeaseOf(one.run->run_id);
+    if (!lease.ok() || !lease->has_value()) continue;
+    if (const std::string raise = DescribeRaiseBy(**lease, one.run->run_id); !raise.empty()) {
+      context.Say(absl::StrCat(one.run->name, " ", raise));
+    }
+  }
+}
+
 // Says what became of the batch so far, and how it goes on.
-absl::Status TellOfBatch(CommandContext& context, RunStore& runs, BatchStore& batches,
-                         const std::string& name) {
+absl::Status TellOfBatch(CommandContext& context, Holdings& holdings, RunStore& runs,
+                         BatchStore& batches, const std::string& name) {
   ASSIGN_OR_RETURN(std::vector<BatchView> views,
                    ReadBatches(runs, batches, {name}, /*open_only=*/false));
   if (views.empty()) return absl::OkStatus();
@@ -202,6 +239,7 @@ absl::Status TellOfBatch(CommandContext& context, RunStore& runs, BatchStore& ba
     context.Hint("gpuctl keep --install starts its runs; with --every 1m they begin on time");
     return absl::OkStatus();
   }
+  TellOfRaises(context, holdings, views[0]);
   context.Say(absl::StrCat(name, ": ", DescribeCounts(views[0])));
   if (CountOf(views[0], EntryPhase::kWaiting) > 0) {
     context.Hint(absl::StrCat("gpuctl wait --batch ", name,
@@ -311,14 +349,16 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
                  : TakeOver(context, *batches, submission, before);
   }
   RETURN_IF_ERROR(stored);
-  RETURN_IF_ERROR(PrintSubmitted(context, *runs, *batches, name, again));
+  // People see the names at once; a program gets one document, with what has started by then.
+  if (!context.json()) RETURN_IF_ERROR(PrintSubmitted(context, *runs, *batches, name, again));
   RETURN_IF_ERROR(TellOfSecrets(context, submission.first().plan.spec));
   ASSIGN_OR_RETURN(const Batch batch, batches->Get(name));
   RentalNews rentals(context, holdings, *batches, batch);
   const absl::Status passed = MakePass(kPatience).status();
   rentals.Tell();
   if (!passed.ok()) context.Say(absl::StrCat("nothing could be started: ", passed.message()));
-  if (!context.json()) RETURN_IF_ERROR(TellOfBatch(context, *runs, *batches, name));
+  RETURN_IF_ERROR(context.json() ? PrintSubmitted(context, *runs, *batches, name, again)
+                                 : TellOfBatch(context, holdings, *runs, *batches, name));
   if (again) return kExitOk;
   return TellOfCancelled(context, *runs, *batches, name);
 }

@@ -11,6 +11,7 @@
 #include "client/dispatch/dispatch_pass.h"
 #include "client/follow/ask_again.h"
 #include "client/follow/catch_up.h"
+#include "client/follow/output_hint.h"
 #include "client/follow/run_outcome.h"
 #include "client/launch/after_run.h"
 #include "client/market/holdings.h"
@@ -186,6 +187,14 @@ absl::StatusOr<std::vector<Awaited>> FindAwaited(CommandContext& context, RunSto
   return all;
 }
 
+// Says what to do about an error that the run's output ends with.
+void TellOfOutput(CommandContext& context, const RunRow& row) {
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok() || row.end->exit_code == 0) return;
+  MirrorReader mirror(paths->MirrorDir(row.run_id), row.output_segment_bytes);
+  if (const std::string hint = HintOfOutput(mirror); !hint.empty()) context.Hint(hint);
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> args) {
@@ -246,6 +255,7 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
     objects.push_back(RunToJson(row, status));
     if (!context.json() && row.end.has_value()) {
       context.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
+      TellOfOutput(context, row);
       TellWhatIsLeft(context, holdings, *store, row);
     }
   }

@@ -282,6 +282,13 @@ SpendParts DivideSpend(const Lease& lease, int64_t from_ms, int64_t to_ms, int64
   return parts;
 }
 
+const LeaseLimits& LimitsFor(const Lease& lease, absl::string_view run_id) {
+  for (const LeaseUse& use : lease.uses) {
+    if (use.run_id == run_id && use.limits.has_value()) return *use.limits;
+  }
+  return lease.limits;
+}
+
 Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms) {
   const auto use = std::find_if(lease.uses.begin(), lease.uses.end(),
                                 [&](const LeaseUse& u) { return u.run_id == run_id; });

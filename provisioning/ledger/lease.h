@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ struct LeaseLimits {
   int64_t salvage_s = 0;
   int64_t contact_s = 0;  // time without contact while no job runs: `lease` in the run file
   double cost_usd = 0;
+  bool operator==(const LeaseLimits&) const = default;
 };
 
 // A price and its beginning, which was after `after_ms` and before `noticed_ms`.
@@ -66,6 +68,9 @@ struct LeaseUse {
   int64_t from_ms = 0;
   int gpus = kUnknown;   // how many GPUs it has for itself, at least 1; or one of the above
   int64_t until_ms = 0;  // when it ended, as far as known; 0: it has not
+  // The machine's limits as they were agreed for this run; absent: an older gpuctl noted it. Later
+  // runs may raise those of the machine.
+  std::optional<LeaseLimits> limits = std::nullopt;
 };
 
 // Traffic of the machine that its node reported, while one run used it and up to `noted_ms`.
@@ -187,6 +192,10 @@ Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms);
 // Returns the part of the machine's price that the run pays now: its GPUs of those of all runs that
 // use it; 0 when it does not.
 double ShareNow(const Lease& lease, absl::string_view run_id);
+
+// Returns the machine's limits as they were agreed for the run; those of the lease where nothing
+// else is known.
+const LeaseLimits& LimitsFor(const Lease& lease, absl::string_view run_id);
 
 // Returns the indices of the uses that hold the machine now: those that have not ended; when all
 // have, the one that ended last.

@@ -33,6 +33,21 @@ absl::Status InsertUse(sqlite3* database, absl::string_view lease_id, const Leas
           .Bind(use.run_id)
           .Bind(int64_t{use.gpus})
           .Run());
+  if (use.limits.has_value()) {
+    RETURN_IF_ERROR(SqliteStatement(database,
+                                    "INSERT OR REPLACE INTO use_limits (lease_id, run_id, time_s, "
+                                    "idle_s, salvage_s, contact_s, cost_usd) "
+                                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                                    "note under which limits a run uses a lease")
+                        .Bind(lease_id)
+                        .Bind(use.run_id)
+                        .Bind(use.limits->time_s)
+                        .Bind(use.limits->idle_s)
+                        .Bind(use.limits->salvage_s)
+                        .Bind(use.limits->contact_s)
+                        .BindDouble(use.limits->cost_usd)
+                        .Run());
+  }
   return SqliteStatement(database,
                          "INSERT OR IGNORE INTO uses (lease_id, run_id, run_name, from_ms, number) "
                          "SELECT ?1, ?2, ?3, ?4, (SELECT COUNT(*) FROM uses WHERE lease_id = ?1)",
@@ -188,7 +203,8 @@ absl::StatusOr<Lease> Ledger::Intend(absl::string_view lease_id, const LeaseTerm
   lease.intended_ms = NowMs();
   lease.rates = {{lease.intended_ms, lease.intended_ms, lease.price_usd_per_hour}};
   if (!terms.run_id.empty()) {
-    lease.uses = {{terms.run_id, terms.run_name, lease.intended_ms, terms.run_gpus, 0}};
+    lease.uses = {
+        {terms.run_id, terms.run_name, lease.intended_ms, terms.run_gpus, 0, terms.limits}};
   }
   const absl::Status written = Write("intend", [&]() -> absl::Status {
     RETURN_IF_ERROR(InsertLease(database_, lease));
@@ -380,7 +396,18 @@ absl::Status Ledger::UsedBy(absl::string_view lease_id, absl::string_view run_id
                           .Run());
     }
     return InsertUse(database_, lease_id,
-                     {std::string(run_id), std::string(run_name), now_ms, gpus, 0});
+                     {std::string(run_id), std::string(run_name), now_ms, gpus, 0, limits});
+  });
+}
+
+absl::Status Ledger::NameRun(absl::string_view run_id, absl::string_view run_name) {
+  return Write("name_run", [&] {
+    return SqliteStatement(database_,
+                           "UPDATE uses SET run_name = ?1 WHERE run_id = ?2 AND run_name <> ?1",
+                           "note the name of a run")
+        .Bind(run_name)
+        .Bind(run_id)
+        .Run();
   });
 }
 

@@ -109,6 +109,9 @@ class Ledger {
   absl::Status UsedBy(absl::string_view lease_id, absl::string_view run_id,
                       absl::string_view run_name, const LeaseLimits& limits,
                       int gpus = LeaseUse::kWhole, bool beside = false);
+  // Records the name that the list of runs gave to a run. A machine is rented before the run is in
+  // that list, so what UsedBy and Intend noted may lack the run's number.
+  absl::Status NameRun(absl::string_view run_id, absl::string_view run_name);
   // Records that a run ended at `ended_ms`, by this laptop's clock, and uses no machine any more.
   // Does nothing when it is known, or it used none.
   absl::Status UseEnded(absl::string_view run_id, int64_t ended_ms);

@@ -62,6 +62,10 @@ CREATE TABLE IF NOT EXISTS use_shares (lease_id TEXT NOT NULL, run_id TEXT NOT N
   gpus INTEGER NOT NULL, until_ms INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (lease_id, run_id))
   WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS use_shares_open ON use_shares (run_id) WHERE until_ms = 0;
+CREATE TABLE IF NOT EXISTS use_limits (lease_id TEXT NOT NULL, run_id TEXT NOT NULL,
+  time_s INTEGER NOT NULL, idle_s INTEGER NOT NULL, salvage_s INTEGER NOT NULL,
+  contact_s INTEGER NOT NULL, cost_usd REAL NOT NULL, PRIMARY KEY (lease_id, run_id))
+  WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS traffic_terms (lease_id TEXT PRIMARY KEY,
   upload_usd_per_gb REAL NOT NULL, download_usd_per_gb REAL NOT NULL,
   sent_count INTEGER NOT NULL, received_count INTEGER NOT NULL) WITHOUT ROWID;
@@ -173,13 +177,20 @@ absl::Status ReadMore(sqlite3* database, const std::string& where,
         lease.rates.push_back({row.Int(1), row.Int(2), row.Double(3)});
       }));
   RETURN_IF_ERROR(read(
-      "run_id, run_name, from_ms, gpus, until_ms FROM uses LEFT JOIN use_shares USING (lease_id, "
-      "run_id)",
+      "run_id, run_name, from_ms, gpus, until_ms, time_s, idle_s, salvage_s, contact_s, cost_usd "
+      "FROM uses LEFT JOIN use_shares USING (lease_id, run_id) LEFT JOIN use_limits USING "
+      "(lease_id, run_id)",
       in_order, [](Lease& lease, Row& row) {
-        lease.uses.push_back({row.Text(1), row.Text(2), row.Int(3)});
-        if (row.IsNull(4)) return;
-        lease.uses.back().gpus = static_cast<int>(row.Int(4));
-        lease.uses.back().until_ms = row.Int(5);
+        LeaseUse& use = lease.uses.emplace_back();
+        use.run_id = row.Text(1);
+        use.run_name = row.Text(2);
+        use.from_ms = row.Int(3);
+        if (!row.IsNull(4)) {
+          use.gpus = static_cast<int>(row.Int(4));
+          use.until_ms = row.Int(5);
+        }
+        if (row.IsNull(6)) return;
+        use.limits = LeaseLimits{row.Int(6), row.Int(7), row.Int(8), row.Int(9), row.Double(10)};
       }));
   RETURN_IF_ERROR(read("usd FROM traffic_charges", filter,
                        [](Lease& lease, Row& row) { lease.traffic_charged_usd = row.Double(1); }));

@@ -324,6 +324,34 @@ TEST_F(LedgerTest, UsesBesideEachOtherEndWhenTheirRunsDo) {
   EXPECT_THAT(*ledger_->UsingRuns(), UnorderedElementsAre("r-3"));
 }
 
+TEST_F(LedgerTest, EachUseKeepsTheLimitsThatWereAgreedForIt) {
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, Terms()));
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1")));
+  LeaseLimits more = Terms().limits;
+  more.idle_s = 3600;
+  more.cost_usd = 40;
+  ASSERT_OK(ledger_->UsedBy(id, "r-2", "second", more, 1, /*beside=*/true));
+  Reopen();
+  const Lease lease = Get(id);
+  EXPECT_EQ(lease.limits, more);
+  EXPECT_EQ(LimitsFor(lease, "r-1"), Terms().limits);
+  EXPECT_EQ(LimitsFor(lease, "r-2"), more);
+  EXPECT_EQ(LimitsFor(lease, "r-9"), more) << "what is not known is as the machine has it";
+}
+
+TEST_F(LedgerTest, ARunIsNamedOnceItIsInTheListOfRuns) {
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, Terms()));
+  ASSERT_OK(ledger_->UsedBy(id, "r-2", "second", {}));
+  ASSERT_OK(ledger_->NameRun("r-2", "second-4"));
+  ASSERT_OK(ledger_->NameRun("r-9", "nobody-1"));
+  Reopen();
+  ASSERT_EQ(Get(id).uses.size(), 2u);
+  EXPECT_EQ(Get(id).uses[0].run_name, "amber-fox-1");
+  EXPECT_EQ(Get(id).uses[1].run_name, "second-4");
+}
+
 TEST_F(LedgerTest, WhatWasRentedCostsAUnitThoughTheClockWentBack) {
   const std::string id = Ledger::NewLeaseId();
   LeaseTerms terms = Terms();

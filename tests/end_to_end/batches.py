@@ -18,6 +18,7 @@ import socket
 import subprocess
 import time
 
+from held_proxy import HeldProxy
 from runs import (DEADLINE_S, Laptop, Patience, open_gate, processes_with, run_tests, ssh_server,
                   wait_until)
 from slots import give_gpus
@@ -57,11 +58,11 @@ def job(l, name, seconds="0.2"):
     return ["--no-workdir", "--", "bash", "-c", JOB % (path, seconds, path)]
 
 
-def gated_job(l, name):
-    """A job that waits until the file `go` is there."""
+def gated_job(l, name, gate="go"):
+    """A job that waits until the file `gate` is there."""
     path = os.path.join(l.dir, name)
     script = ('echo "begin {v} $GPUCTL_RUN_ID" >> %s; while [ ! -e %s ]; do sleep 0.05; done; '
-              'echo "end {v} $GPUCTL_RUN_ID" >> %s' % (path, os.path.join(l.dir, "go"), path))
+              'echo "end {v} $GPUCTL_RUN_ID" >> %s' % (path, os.path.join(l.dir, gate), path))
     return ["--no-workdir", "--", "bash", "-c", script]
 
 
@@ -123,15 +124,21 @@ def test_words_of_other_tools_are_named(l):
     for words, ours in ((["sbatch", "job.sh"], b"gpuctl submit"), (["download", "x"], b"gpuctl pull"),
                         (["launch", "--gres=gpu:1", "--", "true"], b"--gpus 1"),
                         (["submit", "--array=0-5", "--", "true"], b"--sweep"),
-                        (["launch", "--resume", "x", "--", "true"], b"gpuctl resume RUN")):
+                        (["launch", "--resume", "x", "--", "true"], b"gpuctl resume RUN"),
+                        (["launch", "-t", "60", "--", "true"], b"it is --time"),
+                        (["launch", "-N1", "--", "true"], b"one machine for a run"),
+                        (["submit", "--exclusive", "--", "true"], b"a machine for itself"),
+                        (["launch", "--mail-type=END", "--", "true"], b"notify: in the run file")):
         done = l.run(*words, code=2)
         assert b"; it is " in done.stderr and ours in done.stderr, done
         assert b"--yes" not in done.stderr and b"\"down\"" not in done.stderr, done
     for name, program in (("train.py", b"python3 train.py"), ("job.sh", b"bash job.sh")):
         with open(os.path.join(l.work, name), "w", encoding="utf-8") as file:
             file.write("#!/bin/sh\n")
-        done = l.run("launch", name, code=2)
-        assert b"is a script, no run file" in done.stderr and b"-- " + program in done.stderr, done
+        for verb in ("launch", "submit"):
+            done = l.run(verb, name, code=2)
+            assert b"is a script, no run file" in done.stderr, done
+            assert ("gpuctl %s -- " % verb).encode() + program in done.stderr, done
 
 
 def test_ranges_and_dependencies_of_slurm_are_named(l):
@@ -145,6 +152,23 @@ def test_ranges_and_dependencies_of_slurm_are_named(l):
                        ("afterany:ranged", b"waits for its success")):
         done = l.run("submit", "--host", "local", "--after", word, "--no-workdir", "--", "true", code=2)
         assert b"is Slurm's" in done.stderr and ours in done.stderr, done
+    for time, ours in (("60", b"write 60s, 60m or 60h; Slurm means 1h by it"),
+                       ("01:30:00", b"Slurm means 1h30m by it"), ("1-12", b"Slurm means 1d12h by it")):
+        done = l.run("launch", "--provider", "local", "--time", time, "--", "true", code=2)
+        assert b"--time: " in done.stderr and ours in done.stderr, done
+    # The second name behind a flag is no run file.
+    done = l.run("submit", "--host", "local", "--after", "ranged", "other", "--", "true", code=2)
+    assert b'"other" is taken for a run file' in done.stderr, done
+    assert b"HINT: --after takes one name, and may come again: --after other" in done.stderr, done
+
+
+def test_a_pattern_without_quotes_is_told(l):
+    for name in ("a.pt", "b.pt", "c.pt"):
+        with open(os.path.join(l.work, name), "w", encoding="utf-8"):
+            pass
+    for files in (["a.pt", "b.pt"], ["a.pt", "b.pt", "c.pt"]):
+        done = l.run("launch", "--provider", "local", "--checkpoints", *files, "--", "true", code=2)
+        assert b"pattern needs quotes, as in --checkpoints '*.pt'" in done.stderr, done
 
 
 def test_a_sweep_goes_on_when_its_client_is_killed(l):
@@ -216,8 +240,8 @@ def test_two_passes_at_once_start_each_entry_once(l):
     assert most_at_once(l, "twice.ran") == 1
     # What is over leaves no locks and no logs. Starters may outlive their pass.
     state = l.env["GPUCTL_STATE_DIR"]
-    wait_until(lambda: not [n for n in os.listdir(state + "/locks") if n.startswith("entry-")],
-               "no locks")
+    locks = lambda: [n for n in os.listdir(state + "/locks") if n.startswith("entry-")]
+    wait_until(lambda: locks() == [], lambda: "no locks: %s" % locks())
     logs = state + "/batches"
     wait_until(lambda: os.listdir(logs) == [],
                lambda: subprocess.run(["tail", "-v", "-n", "+1", *os.listdir(logs)], cwd=logs,
@@ -233,7 +257,7 @@ def test_two_passes_at_once_start_each_entry_once(l):
 
 
 def test_the_same_batch_is_submitted_once(l):
-    args = ["--host", "local", "--sweep", "v=1,2", *job(l, "same.ran", "0")]
+    args = ["--host", "local", "--sweep", "v=1,2", *gated_job(l, "same.ran", "same.go")]
     first = submit_json(l, "--name", "same", *args)["submitted"]
     assert first["submitted_before"] is False and len(first["entries"]) == 2, first
     done = l.run("submit", "--name", "same", *args)
@@ -242,8 +266,9 @@ def test_the_same_batch_is_submitted_once(l):
     assert again["submitted_before"] and again["batch_id"] == first["batch_id"], again
     assert again["digest"] == first["digest"] and batch(l, "same")["max_parallel"] == 7
     done = l.run("submit", "--name", "same", "--host", "local", "--sweep", "v=1,3",
-                 *job(l, "same.ran", "0"), code=2)
+                 *gated_job(l, "same.ran", "same.go"), code=2)
     assert b"HINT: choose another --name" in done.stderr, done
+    open(os.path.join(l.dir, "same.go"), "w", encoding="utf-8").close()
     l.run("wait", "--batch", "same")
     check_ran_once(l, "same.ran", ["1", "2"])
     # Also when it is over, and its runs are not in the list any more.
@@ -353,6 +378,74 @@ def test_shares_of_a_machine_wait_in_its_own_queue(l):
         check_ran_once(other, "shares.ran", [str(i) for i in range(6)])
     finally:
         other.close()
+
+
+def test_the_order_of_a_batch_is_the_order_of_its_starts(l):
+    other = Laptop(l.gpuctl, l.fake_job)  # its agent finds a GPU
+    try:
+        give_gpus(other, 1)
+        values = [str(i) for i in range(12)]
+        other.run("submit", "--name", "line", "--host", "local", "--gpus", "1", "--sweep",
+                  "v=" + ",".join(values), *job(other, "line.ran", "0"))
+        other.run("wait", "--batch", "line")
+        begun = [value for what, value, _ in notes(other, "line.ran") if what == "begin"]
+        assert begun == values, begun
+    finally:
+        other.close()
+
+
+def test_what_is_submitted_shows_what_has_started(l):
+    found = submit_json(l, "--name", "now", "--host", "local", *gated_job(l, "now.ran", "now.go"))["submitted"]
+    assert (found["waiting"], found["running"]) == (0, 1), found
+    assert found["entries"][0]["state"] == "running", found
+    open(os.path.join(l.dir, "now.go"), "w", encoding="utf-8").close()
+    l.run("wait", "--batch", "now")
+
+
+def test_a_plan_of_several_files_shows_each(l):
+    for name, after in (("first", ""), ("second", "after: [first]\n")):
+        with open(os.path.join(l.work, name + ".yaml"), "w", encoding="utf-8") as file:
+            file.write("name: %s\n%srun: echo %s\n" % (name, after, name))
+    args = ["first.yaml", "second.yaml", "--name", "two", "--no-workdir", "--host", "local"]
+    text = l.run("submit", "--dry-run", *args).stdout.decode()
+    for line in ("          two-1  first.yaml", "          two-2  second.yaml  after first",
+                 "each run of first.yaml:", "each run of second.yaml:", "  command   echo first",
+                 "  command   echo second"):
+        assert line in text.splitlines(), text
+    plan = json.loads(l.run("submit", "--dry-run", "--json", *args).stdout)["plan"]
+    assert [(e["file"], e["after"], e["command"]) for e in plan["entries"]] == [
+        ("first.yaml", [], "echo first"), ("second.yaml", ["first"], "echo second")], plan
+    l.run("submit", *args)
+    shown = l.run("queue", "two", "--offline").stdout
+    assert b"FILE" in shown and b"second.yaml" in shown, shown
+    assert [entry["file"] for entry in batch(l, "two")["entries"]] == ["first.yaml", "second.yaml"]
+    l.run("wait", "--batch", "two")
+    # What waits for a whole batch says so.
+    l.run("submit", "--name", "whole", "--host", "local", *gated_job(l, "whole.ran", "whole.go"))
+    l.run("submit", "--name", "next", "--after", "whole", "--host", "local", *job(l, "next.ran", "0"))
+    (entry,) = batch(l, "next", "--offline")["entries"]
+    assert entry["why"] == "after whole: whole-1 is not over", entry
+    open(os.path.join(l.dir, "whole.go"), "w", encoding="utf-8").close()
+    l.run("wait", "--batch", "next")
+
+
+def test_stop_without_a_wait_of_what_is_being_started(l):
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    with ssh_server(l) as (port, folder, _), HeldProxy(port) as held:
+        held.hold_after(0)
+        host = ["--host", "%s@127.0.0.1:%d" % (user, held.port), "-i", os.path.join(folder, "user")]
+        child = l.start("submit", "--name", "slow", *host, *job(l, "slow.ran", "600"))
+        wait_until(lambda: batch(l, "slow", "--offline")["starting"] == 1 if
+                   l.run("queue", "slow", "--offline", code=None).returncode == 0 else False,
+                   "it is being started")
+        done = l.run("stop", "--no-wait", "slow-1")
+        assert b"slow-1 is being started, and is stopped as soon as it has started" in done.stderr, done
+        assert batch(l, "slow", "--offline")["starting"] == 1, "nothing was waited for"
+        held.release()
+        wait_until(lambda: batch(l, "slow")["cancelled"] == 1, "it was stopped")
+        child.communicate(timeout=DEADLINE_S)
+        assert [what for what, _, _ in notes(l, "slow.ran")] in ([], ["begin"])
+        assert batch(l, "slow")["entries"][0]["state"] == "cancelled"
 
 
 def test_a_higher_priority_goes_first(l):

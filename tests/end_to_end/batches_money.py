@@ -176,7 +176,8 @@ def test_the_plan_of_a_batch(w):
     assert "          and 2 more" in lines, text
     assert "          no more start after 3 failed runs" in lines, text
     assert "sharing   4 runs at once on each machine of 8 GPUs, each with 2 GPUs of its own" in lines
-    assert "only if nobody fetches results" in text, text
+    assert "while results wait for you; --salvage shortens that" in text, text
+    assert "to start (up to 20m 00s), " in text and " idle once they are home: $" in text, text
     assert not [line for line in lines if line.strip().startswith("run ")], text
     plan = json_plan(w, *args)
     assert plan["each"]["name"] is None and len(plan["entries"]) == 10, plan

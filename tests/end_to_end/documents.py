@@ -54,6 +54,8 @@ ELSEWHERE = {
         "tests/end_to_end/rent.py", '"--down"'),
     r"gpuctl launch .* --forward 8888 -- jupyter lab .*": (
         "tests/end_to_end/reach_programs.py", "jupyter"),
+    r"gpuctl launch --gpu RTX4090 --setup 'python3 -m venv .*": (
+        "tests/end_to_end/setup.py", "python3 -m venv $GPUCTL_ENV_DIR"),
     r"gpuctl queue": ("tests/end_to_end/batches.py", '"queue"'),
     r"gpuctl config( .*)?": ("tests/end_to_end/config.py", '"config", "set"'),
     r"gpuctl run-schema > run\.schema\.json": ("tests/end_to_end/run_schema.py", "run-schema"),

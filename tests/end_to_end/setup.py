@@ -10,6 +10,7 @@ uv documents about UV_PROJECT_ENVIRONMENT, UV_CACHE_DIR and UV_NO_SYNC, and one 
 import json
 import os
 import random
+import re
 import signal
 import stat
 import time
@@ -201,6 +202,29 @@ def test_pip_itself(l):
     wheel(os.path.join(l.work, "wheels"), "gpuctl_little", "2.0")
     done = l.run("launch", "--name", "pip", "--setup", setup, "--", "python", "train.py")
     assert b"uses 2.0 " in done.stdout and len(envs(l)) == 2, done
+
+
+def test_doctor_says_what_the_machine_keeps(l):
+    l.run("launch", "--no-workdir", "--setup", "head -c 3000000 /dev/urandom > $GPUCTL_ENV_DIR/x",
+          "--", "true")
+    said = l.run("doctor").stdout
+    assert re.search(rb"ok    kept there: environments 3\.\d+ MB, .*runs \d+", said), said
+    assert b"gpuctl prune removes finished runs, rm -rf " in said and b"/envs" in said, said
+
+
+def test_a_python_that_refuses_pip_gets_a_hint(l):
+    """What pip says on Debian 12 and Ubuntu 24, in a setup, in a job and behind exec."""
+    refuses = "echo 'error: externally-managed-environment' >&2; exit 1"
+    hint = b"HINT: pip does not change the system's Python there; a setup: of python3 -m venv"
+    done = l.run("launch", "--no-workdir", "--name", "pep", "--setup", refuses, "--", "true", code=1)
+    assert hint in b" ".join(done.stderr.split()), done
+    done = l.run("wait", "pep-1", code=1)
+    assert hint in b" ".join(done.stderr.split()), done
+    done = l.run("exec", "pep-1", "--", "bash", "-c", refuses, code=1)
+    assert hint in b" ".join(done.stderr.split()), done
+    # What succeeds needs none.
+    done = l.run("exec", "pep-1", "--", "bash", "-c", refuses.replace("1", "0"))
+    assert b"HINT" not in done.stderr, done
 
 
 CONDA = r"""#!/bin/bash

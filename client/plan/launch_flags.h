@@ -1,6 +1,6 @@
 // The command line of gpuctl launch, applied to the run file.
-#ifndef GPUCTL_CLIENT_LAUNCH_LAUNCH_FLAGS_H_
-#define GPUCTL_CLIENT_LAUNCH_LAUNCH_FLAGS_H_
+#ifndef GPUCTL_CLIENT_PLAN_LAUNCH_FLAGS_H_
+#define GPUCTL_CLIENT_PLAN_LAUNCH_FLAGS_H_
 
 #include <string>
 #include <vector>
@@ -17,7 +17,8 @@ namespace gpuctl {
 
 // Flags as typed; each overrides the run file's field of the same name.
 struct LaunchFlags {
-  std::string pull;  // "true", or the number to keep
+  std::string verb = "launch";  // which the hints name
+  std::string pull;             // "true", or the number to keep
   std::string run_file;
   std::string name, run, setup, workdir, time, grace, output_limit, retry_backoff;
   std::string cost, idle, salvage, lease;
@@ -71,4 +72,4 @@ absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags&
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_LAUNCH_LAUNCH_FLAGS_H_
+#endif  // GPUCTL_CLIENT_PLAN_LAUNCH_FLAGS_H_

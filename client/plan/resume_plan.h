@@ -1,13 +1,13 @@
 // The plan of a run that goes on from an earlier run's newest checkpoint on this laptop.
-#ifndef GPUCTL_CLIENT_LAUNCH_RESUME_PLAN_H_
-#define GPUCTL_CLIENT_LAUNCH_RESUME_PLAN_H_
+#ifndef GPUCTL_CLIENT_PLAN_RESUME_PLAN_H_
+#define GPUCTL_CLIENT_PLAN_RESUME_PLAN_H_
 
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/launch_plan.h"
 #include "client/market/holdings.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 #include "common/base/unique_fd.h"
@@ -41,4 +41,4 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_LAUNCH_RESUME_PLAN_H_
+#endif  // GPUCTL_CLIENT_PLAN_RESUME_PLAN_H_

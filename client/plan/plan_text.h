@@ -1,12 +1,12 @@
 // The text of a launch's plan, which people and scripts read before they agree to it.
-#ifndef GPUCTL_CLIENT_LAUNCH_PLAN_TEXT_H_
-#define GPUCTL_CLIENT_LAUNCH_PLAN_TEXT_H_
+#ifndef GPUCTL_CLIENT_PLAN_PLAN_TEXT_H_
+#define GPUCTL_CLIENT_PLAN_PLAN_TEXT_H_
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "client/launch/launch_plan.h"
+#include "client/plan/launch_plan.h"
 
 namespace gpuctl {
 
@@ -36,4 +36,4 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan, PlanOf of = PlanOf::kR
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_LAUNCH_PLAN_TEXT_H_
+#endif  // GPUCTL_CLIENT_PLAN_PLAN_TEXT_H_

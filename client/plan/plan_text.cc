@@ -1,4 +1,4 @@
-#include "client/launch/plan_text.h"
+#include "client/plan/plan_text.h"
 
 #include <unistd.h>
 
@@ -76,6 +76,9 @@ void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
     AddOffers(plan, lines);
   } else {
     lines.push_back("machine   none is on offer now; one is looked for when the time comes");
+  }
+  for (const std::string& line : plan.rental.unused_idle) {
+    lines.push_back(absl::StrCat("          ", line));
   }
   std::vector<MarketAnswer> without = plan.rental.offers.markets;
   without.insert(without.end(), plan.rental.left_out.begin(), plan.rental.left_out.end());

@@ -1,11 +1,11 @@
 // An earlier run whose launch is done again.
-#ifndef GPUCTL_CLIENT_LAUNCH_LIKE_RUN_H_
-#define GPUCTL_CLIENT_LAUNCH_LIKE_RUN_H_
+#ifndef GPUCTL_CLIENT_PLAN_LIKE_RUN_H_
+#define GPUCTL_CLIENT_PLAN_LIKE_RUN_H_
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/base/node_target.h"
-#include "client/launch/launch_flags.h"
+#include "client/plan/launch_flags.h"
 #include "client/runs/run_store.h"
 #include "client/spec/launch_record.h"
 #include "client/spec/run_spec.h"
@@ -36,4 +36,4 @@ void DropForeignCostLimit(const LaunchFlags& flags, RunSpec& spec);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_LAUNCH_LIKE_RUN_H_
+#endif  // GPUCTL_CLIENT_PLAN_LIKE_RUN_H_

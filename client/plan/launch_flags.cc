@@ -1,4 +1,4 @@
-#include "client/launch/launch_flags.h"
+#include "client/plan/launch_flags.h"
 
 #include <algorithm>
 #include <utility>
@@ -243,7 +243,7 @@ absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags&
   RunSpec spec;
   if (like != nullptr) spec = *like;
   if (!flags.run_file.empty()) {
-    ASSIGN_OR_RETURN(spec, ReadRunFile(flags.run_file));
+    ASSIGN_OR_RETURN(spec, ReadRunFile(flags.run_file, flags.verb));
   }
   NoteFlags(flags, spec);
   if (settings != nullptr && like == nullptr) {

@@ -1,6 +1,6 @@
 // The plan of a launch, made before anything is rented, sent or recorded.
-#ifndef GPUCTL_CLIENT_LAUNCH_LAUNCH_PLAN_H_
-#define GPUCTL_CLIENT_LAUNCH_LAUNCH_PLAN_H_
+#ifndef GPUCTL_CLIENT_PLAN_LAUNCH_PLAN_H_
+#define GPUCTL_CLIENT_PLAN_LAUNCH_PLAN_H_
 
 #include <map>
 #include <optional>
@@ -12,11 +12,11 @@
 #include "client/base/node_target.h"
 #include "client/config/settings.h"
 #include "client/keys/market_access.h"
-#include "client/launch/launch_flags.h"
-#include "client/launch/like_run.h"
 #include "client/market/holdings.h"
 #include "client/market/last_time.h"
 #include "client/market/offer_plan.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/like_run.h"
 #include "client/rent/join_machine.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
@@ -45,6 +45,8 @@ struct RentalPlan {
   // or fails with `nothing_offered`.
   std::optional<Lease> idle;
   bool others_wait = false;  // results of earlier runs on `idle` are not at home
+  // Idle machines of ours that bill and that the run does not use, and why, for people.
+  std::vector<std::string> unused_idle;
   absl::Status nothing_offered;
   // True when something can be rented, or used, now. Only a plan for later may have nothing.
   bool has_machine() const { return idle.has_value() || !in_order.empty(); }
@@ -107,6 +109,9 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
 // Finds what the same work took the last time, for the plan of a run that rents.
 void AddLastTime(Holdings& holdings, RunStore& store, int64_t now_ms, LaunchPlan& plan);
 
+// Finds the idle machines of ours that the run does not use, for the plan of a run that rents.
+absl::Status AddUnusedIdle(Holdings& holdings, RunStore& store, LaunchPlan& plan);
+
 // Returns the offer that is rented first. Requires a plan with offers.
 const Offer& Cheapest(const LaunchPlan& plan);
 
@@ -124,4 +129,4 @@ double PriceLimitOf(const LaunchPlan& plan);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_LAUNCH_LAUNCH_PLAN_H_
+#endif  // GPUCTL_CLIENT_PLAN_LAUNCH_PLAN_H_

@@ -1,4 +1,4 @@
-#include "client/launch/resume_plan.h"
+#include "client/plan/resume_plan.h"
 
 #include <algorithm>
 #include <memory>
@@ -10,7 +10,8 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/home/checkpoint_keep.h"
-#include "client/launch/like_run.h"
+#include "client/market/lease_view.h"
+#include "client/plan/like_run.h"
 #include "client/rent/lease_limits.h"
 #include "client/results/verify_run.h"
 #include "client/runs/pulled_record.h"
@@ -156,6 +157,20 @@ absl::StatusOr<UniqueFd> ClaimResume(CommandContext& context, RunStore& store,
   return claim;
 }
 
+// Asks for the GPUs of the machine that the run had, where the run did not say which: a checkpoint
+// may need their memory, and another model would change how the training goes.
+void KeepGpus(CommandContext& context, const RunRow& row, const std::optional<Lease>& lease,
+              RunSpec& spec) {
+  const bool own = !spec.providers.empty() && !CheckMarketName(spec.providers.front()).ok();
+  if (own || !spec.gpu.empty() || !lease.has_value() || lease->gpu_name.empty()) return;
+  const absl::StatusOr<GpuRequirement> gpu =
+      ParseGpuRequirement(absl::StrCat(lease->gpu_name, ":", std::max(1, lease->gpu_count)));
+  if (!gpu.ok()) return;
+  spec.gpu = {*gpu};
+  context.Say(absl::StrCat(row.name, " had ", FormatGpus(lease->gpu_name, lease->gpu_count),
+                           ", and goes on with the same; --gpu names others"));
+}
+
 }  // namespace
 
 absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holdings, RunStore& store,
@@ -203,6 +218,10 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
     spec.cost_limit_usd = agreed->cost_usd;
   }
   const NodeTarget* const machine = MachineOf(row, flags);
+  // What goes on by itself takes what is there: nobody could name others.
+  if (machine == nullptr && !agreed.has_value() && flags.target.host.empty()) {
+    KeepGpus(context, row, lease, spec);
+  }
   context.Say(
       absl::StrCat(row.name, " goes on from ", point.has_value() ? point->path : "its beginning"));
   ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context, holdings, flags, std::move(spec), machine,

@@ -1,4 +1,4 @@
-#include "client/launch/like_run.h"
+#include "client/plan/like_run.h"
 
 #include <utility>
 

@@ -1,0 +1,29 @@
+#include "client/follow/output_hint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gpuctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(OutputHint, NamesAnEnvironmentWherePipLeavesTheSystemsPythonAlone) {
+  EXPECT_THAT(HintOfOutput("Collecting torch\nerror: externally-managed-environment\n\n"
+                           "\xc3\x97 This environment is externally managed\n"),
+              HasSubstr("python3 -m venv $GPUCTL_ENV_DIR && pip install"));
+}
+
+TEST(OutputHint, NamesThePackageThatVenvLacks) {
+  EXPECT_THAT(HintOfOutput("The virtual environment was not created successfully because "
+                           "ensurepip is not available.  On Debian/Ubuntu systems, ...\n"),
+              HasSubstr("python3-venv"));
+}
+
+TEST(OutputHint, SaysNothingAboutOtherErrors) {
+  EXPECT_EQ(HintOfOutput(""), "");
+  EXPECT_EQ(HintOfOutput("ModuleNotFoundError: No module named 'torch'\n"), "");
+}
+
+}  // namespace
+}  // namespace gpuctl
