@@ -47,11 +47,7 @@ namespace {
 
 absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
                             const LaunchPlan& plan) {
-  if (flags.yes) {
-    // Who is asked sees it in the plan.
-    for (const std::string& line : plan.rental.unused_idle) context.Say(line);
-    return true;
-  }
+  if (flags.yes) return true;
   constexpr absl::string_view kNobody = "launch asks before it rents, and there is nobody to ask";
   constexpr absl::string_view kHint = "add -y to accept the price, or --dry-run to see it";
   if (!context.CanAsk()) return UsageError(kNobody, kHint);
@@ -111,8 +107,6 @@ class Launcher {
   absl::StatusOr<int> LaunchOnce(const LaunchPlan& plan, UniqueFd& resuming);
   absl::StatusOr<int> Start(const LaunchPlan& plan, const NodeTarget& target, GiveBack* give_back,
                             UniqueFd& resuming);
-  // Tells the ledger the run's name, which has its number only once it is in the list of runs.
-  void NoteName(const LaunchPlan& plan, const RunRow& row);
   // Prints the run's name after -d.
   absl::Status PrintLaunched(const std::string& run_id);
   // Does the work of --down once the run is no longer shown. The exit code of a failed job wins
@@ -125,9 +119,9 @@ class Launcher {
   Holdings& holdings_;
   RunStore& store_;
   LaunchFlags flags_;
+  StartTurn turn_;
   std::vector<HeldWish> wishes_;  // of the newest run
   bool all_came_ = false;         // all that --pull brings is at home
-  StartTurn turn_;
 };
 
 absl::StatusOr<std::vector<HeldWish>> Launcher::MakeWishes(const RunRow& row) {
@@ -181,7 +175,7 @@ absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& ta
   all_came_ = false;
   options.all_came = &all_came_;
   resuming.reset();
-  NoteName(plan, launch.row);
+  if (plan.rents || plan.joined.has_value()) holdings_.NoteName(launch.row);
   request.start = std::move(launch.start);
   request.turn = turn_;
   ASSIGN_OR_RETURN(request.node_id, store_.LastNodeOf(target.name));
@@ -206,13 +200,6 @@ absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& ta
                    ShowRun(context_, store_, launch.row, links.get(), std::move(options)));
   if (flags_.detach) RETURN_IF_ERROR(PrintLaunched(launch.row.run_id));
   return code;
-}
-
-void Launcher::NoteName(const LaunchPlan& plan, const RunRow& row) {
-  if (!plan.rents && !plan.joined.has_value()) return;
-  const absl::StatusOr<Ledger*> ledger = holdings_.OpenLedger();
-  // The run's name in the list of runs is the one that counts, so no launch fails for this.
-  if (ledger.ok()) (void)(*ledger)->NameRun(row.run_id, row.name);
 }
 
 absl::Status Launcher::PrintLaunched(const std::string& run_id) {

@@ -123,6 +123,11 @@ absl::StatusOr<std::optional<Lease>> Holdings::LeaseOf(absl::string_view run_id)
   return ledger->OfRun(run_id);
 }
 
+void Holdings::NoteName(const RunRow& row) {
+  const absl::StatusOr<Ledger*> ledger = OpenLedger();
+  if (ledger.ok()) (void)(*ledger)->NameRun(row.run_id, row.name);
+}
+
 absl::Status Holdings::OpenAllMarkets() {
   if (!reconcile_.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(OpenLedger().status());

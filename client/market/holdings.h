@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "client/keys/market_access.h"
 #include "client/runs/context.h"
+#include "client/runs/run_store.h"
 #include "provisioning/ledger/ledger.h"
 #include "provisioning/market/provider.h"
 #include "provisioning/rental/reconcile.h"
@@ -45,6 +46,10 @@ class Holdings {
   absl::StatusOr<Ledger*> FindLedger();
   // Returns the newest lease that the run used; nothing when it used none.
   absl::StatusOr<std::optional<Lease>> LeaseOf(absl::string_view run_id);
+
+  // Tells the ledger the run's name, which has its number only once it is in the list of runs. That
+  // list counts more, so an error is no reason to fail.
+  void NoteName(const RunRow& row);
 
   // Opens markets as OpenMarkets does. The caller keeps them.
   absl::StatusOr<std::vector<Market>> Open(const std::vector<std::string>& names) const {

@@ -12,7 +12,6 @@
 #include "client/keys/ask_markets.h"
 #include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
-#include "client/market/machine_users.h"
 #include "client/market/price_limit.h"
 #include "client/market/secret_values.h"
 #include "client/market/volumes.h"
@@ -433,26 +432,6 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
 
 void AddLastTime(Holdings& holdings, RunStore& store, int64_t now_ms, LaunchPlan& plan) {
   if (plan.rents) plan.last_time = FindLastTime(holdings, store, WorkOf(plan), now_ms);
-}
-
-absl::Status AddUnusedIdle(Holdings& holdings, RunStore& store, LaunchPlan& plan) {
-  if (!plan.rents || plan.rental.idle.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
-  if (ledger == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger->List(/*open_only=*/true));
-  for (const Lease& lease : open) {
-    if (lease.state != LeaseState::kRented || lease.claimed_ms == 0) continue;
-    const std::string why =
-        WhyUnfit(plan.spec, lease, plan.rental.own_limit_usd_per_hour.value_or(0));
-    if (why.empty()) continue;
-    ASSIGN_OR_RETURN(const int64_t idle_since_ms, IdleSinceMs(store, lease));
-    if (idle_since_ms == 0) continue;
-    plan.rental.unused_idle.push_back(
-        absl::StrCat(RentedNodeName(lease.provider, lease.instance_id), " (",
-                     FormatGpus(lease.gpu_name, lease.gpu_count),
-                     ") is idle and bills, and is not used: ", why));
-  }
-  return absl::OkStatus();
 }
 
 const Offer& Cheapest(const LaunchPlan& plan) { return plan.rental.in_order.front(); }

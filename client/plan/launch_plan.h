@@ -18,6 +18,7 @@
 #include "client/plan/launch_flags.h"
 #include "client/plan/like_run.h"
 #include "client/rent/join_machine.h"
+#include "client/results/start_point.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 #include "client/spec/run_spec.h"
@@ -50,12 +51,6 @@ struct RentalPlan {
   absl::Status nothing_offered;
   // True when something can be rented, or used, now. Only a plan for later may have nothing.
   bool has_machine() const { return idle.has_value() || !in_order.empty(); }
-};
-
-// The checkpoint on this laptop that a run begins with.
-struct StartPoint {
-  std::string path;      // absolute
-  bool is_file = false;  // a script's single file, not a directory
 };
 
 // A plan does not change once it is made and shown. A Launch (client/launch/launch.h) adds the
@@ -108,9 +103,6 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
 
 // Finds what the same work took the last time, for the plan of a run that rents.
 void AddLastTime(Holdings& holdings, RunStore& store, int64_t now_ms, LaunchPlan& plan);
-
-// Finds the idle machines of ours that the run does not use, for the plan of a run that rents.
-absl::Status AddUnusedIdle(Holdings& holdings, RunStore& store, LaunchPlan& plan);
 
 // Returns the offer that is rented first. Requires a plan with offers.
 const Offer& Cheapest(const LaunchPlan& plan);

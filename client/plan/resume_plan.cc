@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
-#include "client/home/checkpoint_keep.h"
 #include "client/market/lease_view.h"
 #include "client/plan/like_run.h"
 #include "client/rent/lease_limits.h"
-#include "client/results/verify_run.h"
+#include "client/rent/reuse_node.h"
+#include "client/results/start_point.h"
 #include "client/runs/pulled_record.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
@@ -27,40 +27,6 @@
 
 namespace gpuctl {
 namespace {
-
-// Returns the newest intact checkpoint of the run itself; nothing when there is none.
-absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, const RunRow& row) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const std::vector<PulledItem> items,
-                   PulledRecord(paths.MirrorDir(row.run_id)).Read());
-  const std::vector<PulledItem> checkpoints = NewestFirst(items);
-  VerifyOptions verify;
-  verify.read_data = true;
-  for (const PulledItem& item : checkpoints) {
-    const std::vector<Problem> problems = CheckItem(item, verify);
-    if (!problems.empty() || !PathExists(item.path)) {
-      context.Say(absl::StrCat("passed over ", item.path, ": ",
-                               problems.empty() ? "gone" : ProblemWord(problems[0].kind),
-                               problems.empty() ? "" : absl::StrCat(", ", problems[0].path)));
-      continue;
-    }
-    StartPoint point;
-    point.path = item.path;
-    point.is_file = !IsDirectory(item.path);
-    return std::make_optional(std::move(point));
-  }
-  return std::nullopt;
-}
-
-// Returns the checkpoint that --from names. Nobody checks that it is whole.
-absl::StatusOr<StartPoint> NamedStart(const std::string& from) {
-  if (!PathExists(from)) {
-    return UsageError(absl::StrCat("--from: there is no ", from),
-                      "gpuctl pull RUN PATTERN brings files of a run to ./RUN");
-  }
-  ASSIGN_OR_RETURN(const std::string path, AbsolutePath(from));
-  return StartPoint{path, !IsDirectory(path)};
-}
 
 // Unheard time, in milliseconds, from which on the user is told that it counts as used.
 constexpr int64_t kUnheardMs = 600'000;
@@ -157,20 +123,6 @@ absl::StatusOr<UniqueFd> ClaimResume(CommandContext& context, RunStore& store,
   return claim;
 }
 
-// Asks for the GPUs of the machine that the run had, where the run did not say which: a checkpoint
-// may need their memory, and another model would change how the training goes.
-void KeepGpus(CommandContext& context, const RunRow& row, const std::optional<Lease>& lease,
-              RunSpec& spec) {
-  const bool own = !spec.providers.empty() && !CheckMarketName(spec.providers.front()).ok();
-  if (own || !spec.gpu.empty() || !lease.has_value() || lease->gpu_name.empty()) return;
-  const absl::StatusOr<GpuRequirement> gpu =
-      ParseGpuRequirement(absl::StrCat(lease->gpu_name, ":", std::max(1, lease->gpu_count)));
-  if (!gpu.ok()) return;
-  spec.gpu = {*gpu};
-  context.Say(absl::StrCat(row.name, " had ", FormatGpus(lease->gpu_name, lease->gpu_count),
-                           ", and goes on with the same; --gpu names others"));
-}
-
 }  // namespace
 
 absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holdings, RunStore& store,
@@ -220,7 +172,10 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
   const NodeTarget* const machine = MachineOf(row, flags);
   // What goes on by itself takes what is there: nobody could name others.
   if (machine == nullptr && !agreed.has_value() && flags.target.host.empty()) {
-    KeepGpus(context, row, lease, spec);
+    if (lease.has_value() && KeepGpus(*lease, spec)) {
+      context.Say(absl::StrCat(row.name, " had ", FormatGpus(lease->gpu_name, lease->gpu_count),
+                               ", and goes on with the same; --gpu names others"));
+    }
   }
   context.Say(
       absl::StrCat(row.name, " goes on from ", point.has_value() ? point->path : "its beginning"));

@@ -139,6 +139,16 @@ bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour) 
   return WhyUnfit(spec, lease, most_usd_per_hour).empty();
 }
 
+bool KeepGpus(const Lease& lease, RunSpec& spec) {
+  const bool own = !spec.providers.empty() && !CheckMarketName(spec.providers.front()).ok();
+  if (own || !spec.gpu.empty() || lease.gpu_name.empty()) return false;
+  const absl::StatusOr<GpuRequirement> gpu =
+      ParseGpuRequirement(absl::StrCat(lease.gpu_name, ":", std::max(1, lease.gpu_count)));
+  if (!gpu.ok()) return false;
+  spec.gpu = {*gpu};
+  return true;
+}
+
 std::string WhyUnfit(const RunSpec& spec, const Lease& lease, double most_usd_per_hour) {
   if (spec.spot != lease.spot) return lease.spot ? "it can be taken away" : "it is not a spot one";
   const double limit = spec.max_price_usd_per_hour.value_or(most_usd_per_hour);

@@ -19,6 +19,10 @@ namespace gpuctl {
 // most `most_usd_per_hour` (0: any price). Does not ask when its host takes it back.
 bool FitsRun(const RunSpec& spec, const Lease& lease, double most_usd_per_hour);
 
+// Lets `spec` ask for the GPUs of `lease`, the machine that its run had, where it rents and does
+// not say which: a checkpoint may need their memory. False when it changed nothing.
+bool KeepGpus(const Lease& lease, RunSpec& spec);
+
 // Returns why such a machine is not one for the run, for people; "" when FitsRun.
 std::string WhyUnfit(const RunSpec& spec, const Lease& lease, double most_usd_per_hour);
 

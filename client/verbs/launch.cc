@@ -19,6 +19,7 @@
 #include "client/show/show_run.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
+#include "client/verbs/unused_idle.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -109,7 +110,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   AddLastTime(holdings, *store, context.NowMs(), plan);
-  RETURN_IF_ERROR(AddUnusedIdle(holdings, *store, plan));
+  RETURN_IF_ERROR(AddUnusedIdle(context, holdings, *store, flags.yes, plan));
   RETURN_IF_ERROR(TellOfOthersThere(context, *store, plan, flags));
   if (flags.dry_run) {
     if (context.json()) {

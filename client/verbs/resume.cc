@@ -19,6 +19,7 @@
 #include "client/runs/context.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
+#include "client/verbs/unused_idle.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -91,7 +92,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(ResumePlan resume,
                    PlanResume(context, holdings, *store, flags, row, /*agreed=*/std::nullopt));
   RETURN_IF_ERROR(CheckIsOfUse(row, flags, from, resume.plan));
-  RETURN_IF_ERROR(AddUnusedIdle(holdings, *store, resume.plan));
+  RETURN_IF_ERROR(AddUnusedIdle(context, holdings, *store, flags.yes, resume.plan));
   if (flags.dry_run) {
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(resume.plan)}});
