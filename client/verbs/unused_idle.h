@@ -3,8 +3,8 @@
 #define GPUCTL_CLIENT_VERBS_UNUSED_IDLE_H_
 
 #include "absl/status/status.h"
-#include "client/launch/launch_plan.h"
 #include "client/market/holdings.h"
+#include "client/plan/launch_plan.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 
