@@ -241,6 +241,7 @@ TEST_F(ReconcileTest, AMachineWhoseOwnIdleLimitIsOverIsGoneWhenItsMarketSaysSo) 
   const Lease lease = RentAndClaim();
   LeaseLimits limits = lease.limits;
   limits.idle_s = 10;
+  market_.market_traits.ends_itself = EndsItself::kByKey;
   ASSERT_OK(ledger_->UsedBy(lease.lease_id, "r-2", "two", limits));
   ASSERT_OK(market_.Terminate(lease.instance_id));
   clock_.Advance(absl::Seconds(9));
