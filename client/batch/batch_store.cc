@@ -383,6 +383,19 @@ absl::StatusOr<std::vector<Entry>> BatchStore::Entries(absl::string_view batch_i
   return Select("e.batch_id = ?", batch_id);
 }
 
+absl::StatusOr<std::map<std::string, int64_t>> BatchStore::Waiting() {
+  std::map<std::string, int64_t> waiting;
+  SqliteStatement select(database_,
+                         "SELECT b.name, COUNT(*) FROM batch_entries e JOIN batches b USING "
+                         "(batch_id) WHERE e.state = 'waiting' GROUP BY b.name",
+                         "count the runs that wait");
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, select.Step());
+    if (!found) return waiting;
+    waiting[select.Text(0)] = select.Int(1);
+  }
+}
+
 absl::StatusOr<std::vector<Entry>> BatchStore::Starting() {
   return Select("e.state = ?", EntryStateWord(EntryState::kStarting));
 }

@@ -158,6 +158,8 @@ class BatchStore {
   // Finds an entry by its name or id; nothing when there is none.
   absl::StatusOr<std::optional<Entry>> FindEntry(absl::string_view reference);
   absl::StatusOr<std::vector<Attempt>> Attempts(absl::string_view batch_id);
+  // Returns how many entries of each batch wait, by the batch's name; none for a batch without.
+  absl::StatusOr<std::map<std::string, int64_t>> Waiting();
   // Returns the entries that a process claimed, of all batches.
   absl::StatusOr<std::vector<Entry>> Starting();
 

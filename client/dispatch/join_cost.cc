@@ -26,7 +26,8 @@ bool Holds(const Lease& lease, const std::vector<Attempt>& attempts) {
 JoinCost CostOfJoining(const RunSpec& spec, const Lease& lease,
                        const std::vector<Attempt>& attempts, int64_t now_ms) {
   const double spent_usd = SpentOn(lease, now_ms).high_usd;
-  const LeaseLimits needs = AgreeLimits(spec, lease.usd_per_hour(), spent_usd);
+  const LeaseLimits needs = WithSalvageOfOthers(AgreeLimits(spec, lease.usd_per_hour(), spent_usd),
+                                                lease.limits, lease.usd_per_hour(), spent_usd);
   JoinCost cost;
   cost.limits = lease.limits;
   cost.more_usd = std::max(0.0, needs.cost_usd - lease.limits.cost_usd);

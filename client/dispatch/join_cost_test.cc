@@ -56,6 +56,20 @@ TEST(JoinCost, TheLimitRisesToWhatTheRunMayNeed) {
   EXPECT_NEAR(CostOfJoining(HourOfRun(), lease, {}, now_ms).reserved_usd, 17, 1e-6);
 }
 
+TEST(JoinCost, TheMachinesOwnSalvageIsPaidForBesideTheRun) {
+  Lease lease;
+  lease.state = LeaseState::kRented;
+  lease.intended_ms = lease.rented_ms = lease.created_ms = 1;
+  lease.rates = {{1, 1, 3.0}};
+  lease.limits.cost_usd = 10;
+  lease.limits.salvage_s = 7200;
+  lease.uses = {{"r-1", "a-1", 1, 1, 0}};
+  // Three dollars were spent, six are for two hours of salvage. The run needs four of its own.
+  const JoinCost cost = CostOfJoining(HourOfRun(), lease, {}, kJoinHour + 1);
+  EXPECT_EQ(cost.limits.salvage_s, 7200);
+  EXPECT_NEAR(cost.limits.cost_usd, 3 + 4 + 6, 1e-3);
+}
+
 TEST(JoinCost, TheOtherBatchesOnTheMachineMustAffordIt) {
   TempDir dir;
   SteppingClock clock;

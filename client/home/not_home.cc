@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "client/base/quantity.h"
 #include "common/base/path_pattern.h"
 #include "common/files/files.h"
@@ -100,6 +101,23 @@ bool IsPartOf(absl::string_view path, const CheckpointInfo& checkpoint) {
   return path == checkpoint.path() || absl::StartsWith(path, absl::StrCat(checkpoint.path(), "/"));
 }
 
+// True when the run's patterns name the path, relative to the job's directory. A pattern of
+// checkpoints also names what is below it: a file there that belongs to no complete checkpoint may
+// be all that there is.
+bool IsNamed(absl::string_view path, const RunRow& row) {
+  if (!absl::ConsumePrefix(&path, "work/")) return false;
+  const auto any_matches = [](const std::vector<std::string>& patterns, const std::string& text) {
+    return std::any_of(patterns.begin(), patterns.end(), [&text](const std::string& pattern) {
+      return MatchesPattern(pattern, text);
+    });
+  };
+  if (any_matches(row.artifact_patterns, std::string(path))) return true;
+  for (size_t end = path.find('/'); end != path.npos; end = path.find('/', end + 1)) {
+    if (any_matches(row.checkpoint_patterns, std::string(path.substr(0, end)))) return true;
+  }
+  return any_matches(row.checkpoint_patterns, std::string(path));
+}
+
 std::vector<std::string> ResultPatterns(const RunRow& row) {
   std::vector<std::string> patterns = row.checkpoint_patterns;
   patterns.insert(patterns.end(), row.artifact_patterns.begin(), row.artifact_patterns.end());
@@ -147,15 +165,10 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
   return missing;
 }
 
-Missing SurelyWanted(const Missing& missing, const std::vector<std::string>& artifact_patterns) {
-  constexpr absl::string_view kWork = "work/";
+Missing SurelyWanted(const Missing& missing, const RunRow& row) {
   Missing wanted;
   for (const NotHome& item : missing.items) {
-    const bool named = absl::StartsWith(item.path, kWork) &&
-                       std::any_of(artifact_patterns.begin(), artifact_patterns.end(),
-                                   [&](const std::string& pattern) {
-                                     return MatchesPattern(pattern, item.path.substr(kWork.size()));
-                                   });
+    const bool named = IsNamed(item.path, row);
     const bool file = item.kind == NotHome::Kind::kFile &&
                       (named || absl::StartsWith(item.path, kBesideCheckpoints));
     if (!file && !item.newest) continue;

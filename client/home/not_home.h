@@ -46,9 +46,9 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
                     int64_t ended_ms);
 
 // Returns the part of `missing` that the user surely wants: the newest checkpoint, the files beside
-// checkpoints, and the files that the run names as its results. Older checkpoints, and whatever
-// else a job wrote, are no reason to let a machine bill.
-Missing SurelyWanted(const Missing& missing, const std::vector<std::string>& artifact_patterns);
+// checkpoints, and the files that the run names as its results or checkpoints, whole or not. Older
+// checkpoints, and whatever else a job wrote, are no reason to let a machine bill.
+Missing SurelyWanted(const Missing& missing, const RunRow& row);
 
 // Returns "2 checkpoints and 3 files (1.20 GB): ckpt/step-00000002, work/a, …". `missing` must not
 // be empty.

@@ -162,7 +162,9 @@ TEST(NotHomeTest, SurelyWantedAreTheNewestCheckpointAndNamedResults) {
                    {NotHome::Kind::kFile, "work/out/result.json", 1, false},
                    {NotHome::Kind::kFile, "work/wandb/log", 100, false},
                    {NotHome::Kind::kFile, "work/out/a/b", 100, false}};
-  const Missing wanted = SurelyWanted(missing, {"out/*"});
+  RunRow row;
+  row.artifact_patterns = {"out/*"};
+  const Missing wanted = SurelyWanted(missing, row);
   EXPECT_EQ(wanted.checkpoints, 1);
   EXPECT_EQ(wanted.files, 2);
   EXPECT_EQ(wanted.bytes, 13);
@@ -173,7 +175,20 @@ TEST(NotHomeTest, SurelyWantedAreTheNewestCheckpointAndNamedResults) {
             "1 older checkpoint and 2 other files (205 B): work/wandb/log, work/out/a/b");
   EXPECT_EQ(DescribeOthers(wanted, wanted), "");
   missing.items = {missing.items[1], missing.items[4]};
-  EXPECT_TRUE(SurelyWanted(missing, {"out/*"}).empty());
+  EXPECT_TRUE(SurelyWanted(missing, row).empty());
+}
+
+// What was written when the job was killed is no complete checkpoint, and may be all that there is.
+TEST(NotHomeTest, SurelyWantedIsWhatCheckpointsAreNamedAndIsNotComplete) {
+  Missing missing;
+  missing.files = 4;
+  missing.items = {{NotHome::Kind::kFile, "work/saved/model_20.pt", 5, false},
+                   {NotHome::Kind::kFile, "work/out/checkpoint-3/a/model.bin", 5, false},
+                   {NotHome::Kind::kFile, "work/out/runs/log", 5, false},
+                   {NotHome::Kind::kFile, "work/metrics.csv", 5, false}};
+  RunRow row;
+  row.checkpoint_patterns = {"saved/*.pt", "out/checkpoint-*"};
+  EXPECT_EQ(SurelyWanted(missing, row).files, 2);
 }
 
 }  // namespace

@@ -55,6 +55,21 @@ LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_u
   return limits;
 }
 
+LeaseLimits WithSalvageOfOthers(LeaseLimits needs, const LeaseLimits& had, double usd_per_hour,
+                                double spent_usd) {
+  const int64_t more_s = had.salvage_s - needs.salvage_s;
+  if (more_s <= 0) return needs;
+  if (usd_per_hour <= 0) {
+    needs.salvage_s = had.salvage_s;
+    return needs;
+  }
+  const double left_usd = std::max(0.0, had.cost_usd - spent_usd);
+  const double paid_usd = std::min(usd_per_hour * static_cast<double>(more_s) / 3600, left_usd);
+  needs.cost_usd += paid_usd;
+  needs.salvage_s += static_cast<int64_t>(paid_usd / usd_per_hour * 3600);
+  return needs;
+}
+
 absl::StatusOr<LeaseLimits> LimitsWithin(const RunSpec& spec, double usd_per_hour,
                                          double agreed_usd) {
   LeaseLimits limits = AgreeLimits(spec, usd_per_hour);

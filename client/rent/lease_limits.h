@@ -35,6 +35,13 @@ bool EndsTooSoon(const RunSpec& spec, int64_t ends_ms, int64_t now_ms);
 // it is added to the cost limit.
 LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_usd = 0);
 
+// Returns `needs`, the limits for a further run on a machine that has cost `spent_usd`, when
+// results of earlier runs there keep what was promised for them in `had`: the machine's limits hold
+// their salvage as far as what is left of their cost pays for it, and that money beside the run's
+// own. A salvage that is not paid for would end the job at once, because the node reserves it.
+LeaseLimits WithSalvageOfOthers(LeaseLimits needs, const LeaseLimits& had, double usd_per_hour,
+                                double spent_usd);
+
 // Returns the limits at this price under a cost that was agreed already, at another offer's price:
 // a dearer machine gets less salvage. RESOURCE_EXHAUSTED when the agreed cost does not pay for
 // start, time, grace and ten minutes of salvage, or a cost of the user's for ten minutes at all.

@@ -106,6 +106,30 @@ TEST(LeaseLimits, AMachineThatIsUsedAgainHasAlreadyCost) {
   EXPECT_EQ(limits.salvage_s, 5 * 3600);
 }
 
+TEST(LeaseLimits, TheCostPaysForTheSalvageThatOthersWerePromised) {
+  LeaseLimits had;
+  had.salvage_s = 7200;
+  had.cost_usd = 10;
+  LeaseLimits needs;
+  needs.salvage_s = 600;
+  needs.cost_usd = 5;
+  // Two dollars an hour: 110 minutes more cost 3.67.
+  LeaseLimits both = WithSalvageOfOthers(needs, had, 2, 4);
+  EXPECT_EQ(both.salvage_s, 7200);
+  EXPECT_NEAR(both.cost_usd, 5 + 11.0 / 3, 1e-6);
+  // Only one dollar of what was agreed then is left, and pays for half an hour.
+  both = WithSalvageOfOthers(needs, had, 2, 9);
+  EXPECT_EQ(both.salvage_s, 600 + 1800);
+  EXPECT_DOUBLE_EQ(both.cost_usd, 6);
+  both = WithSalvageOfOthers(needs, had, 2, 11);
+  EXPECT_EQ(both, needs);
+  // What the run itself needs is more.
+  needs.salvage_s = 9000;
+  EXPECT_EQ(WithSalvageOfOthers(needs, had, 2, 4), needs);
+  needs.salvage_s = 600;
+  EXPECT_EQ(WithSalvageOfOthers(needs, had, 0, 4).salvage_s, 7200);
+}
+
 Lease EndedLease() {
   Lease lease;
   lease.provider = "vast";

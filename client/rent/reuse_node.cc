@@ -107,9 +107,9 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     Lease renewed = lease;
     renewed.limits = *limits;
     const bool others_wait = node.others_wait;
-    // Results of an earlier run that are not home keep what was promised for them.
     if (others_wait) {
-      renewed.limits.salvage_s = std::max(renewed.limits.salvage_s, lease.limits.salvage_s);
+      renewed.limits = WithSalvageOfOthers(*limits, lease.limits, lease.usd_per_hour(),
+                                           SpentOn(lease, context.NowMs()).high_usd);
     }
     RETURN_IF_ERROR(Prolong(ledger, renewed, *request.spec, context.clock.Now(),
                             [provider] { return provider; }));

@@ -125,6 +125,24 @@ TEST_F(ReuseNodeTest, WhatAnEarlierRunNamedAsItsResultsWaitsOn) {
   EXPECT_FALSE(Script().limits_set.at(0).checkpoints_only());
 }
 
+// The node reserves the salvage, so one that is not paid for would end the job at once.
+TEST_F(ReuseNodeTest, TheLimitsPayForTheRunAndForWhatAnEarlierOneWasPromised) {
+  Script().hello.mutable_limits()->set_results_home(false);
+  LeaseLimits promised;
+  promised.salvage_s = 7200;
+  promised.cost_usd = 9;
+  ASSERT_OK(ledger_->UsedBy(lease_id_, "r-0", "earlier", promised));
+  spec_.time_limit = absl::Minutes(10);
+  spec_.salvage = absl::Minutes(5);
+  ExpectTaken();
+  const gpuctl::v1::NodeLimits& limits = Script().limits_set.at(0);
+  const Lease lease = ledger_->Get(lease_id_).value();
+  EXPECT_GT(limits.salvage_s(), 3600);
+  const double salvage_usd = lease.usd_per_hour() * static_cast<double>(limits.salvage_s()) / 3600;
+  const double run_usd = lease.usd_per_hour() / 6;
+  EXPECT_GE(limits.cost_usd() - limits.spent_before_usd(), salvage_usd + run_usd);
+}
+
 TEST_F(ReuseNodeTest, WhatIsHomeOfAnEarlierRunWaitsNoLonger) {
   Script().hello.mutable_limits()->set_results_home(true);
   Script().hello.mutable_limits()->mutable_limits()->set_checkpoints_only(false);

@@ -385,7 +385,7 @@ NotHomeOn Down::FindNotHome(const Lease& lease) {
     }
     const Missing missing = MissingOf(*calls, *row);
     if (missing.empty()) continue;
-    const Missing wanted = SurelyWanted(missing, row->artifact_patterns);
+    const Missing wanted = SurelyWanted(missing, *row);
     if (!wanted.empty()) {
       found.wanted.push_back(absl::StrCat(row->name, ": ", DescribeMissing(wanted)));
       found.ways.push_back(HowToBring(row->name, wanted));
@@ -412,8 +412,11 @@ std::string LossText(const NotHomeOn& told, const std::vector<std::string>& live
   if (live.empty()) return absl::StrCat(text, ".");
   const char* saves =
       live.size() == 1 ? "what it saves as it stops" : "what they save as they stop";
-  return missing.empty() && !told.unknown ? absl::StrCat(text, "; ", saves, " is lost.")
-                                          : absl::StrCat(text, "; so is ", saves, ".");
+  // What a live job has not finished writing is in no list.
+  if (missing.empty() && !told.unknown) {
+    return absl::StrCat("Complete checkpoints are at home; all else is lost, also ", saves, ".");
+  }
+  return absl::StrCat(text, "; so is ", saves, ".");
 }
 
 // Returns the question about a machine and all the runs that are live on it.

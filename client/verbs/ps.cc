@@ -29,6 +29,7 @@
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/terminal/table.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/newest_numbers.h"
 #include "client/verbs/ps_money.h"
 #include "client/verbs/verb_parser.h"
@@ -350,6 +351,18 @@ absl::Status PrintNames(CommandContext& context, RunStore& store, const RunFilte
   return absl::OkStatus();
 }
 
+// Says which batches have runs that wait. Returns whether there are any.
+absl::StatusOr<bool> TellOfWaiting(CommandContext& context) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  ASSIGN_OR_RETURN(const auto waiting, batches->Waiting());
+  for (const auto& [name, count] : waiting) {
+    context.Say(absl::StrCat(count, count == 1 ? " run of " : " runs of ", name,
+                             count == 1 ? " waits; gpuctl queue " : " wait; gpuctl queue ", name,
+                             " says why, and starts what can start"));
+  }
+  return !waiting.empty();
+}
+
 // Says what helps when no run is listed.
 void HintForNone(CommandContext& context, const WhichRuns& which) {
   if (which.searches()) {
@@ -443,8 +456,13 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   }
   nodes.Tell();
   if (!context.json()) {
-    RETURN_IF_ERROR(TellOfMoney(context, holdings, *store, paths, runs.money()));
-    if (runs.empty()) HintForNone(context, flags.which);
+    ASSIGN_OR_RETURN(const bool launches,
+                     TellOfMoney(context, holdings, *store, paths, runs.money()));
+    bool waits = false;
+    if (!flags.which.searches()) {
+      ASSIGN_OR_RETURN(waits, TellOfWaiting(context));
+    }
+    if (runs.empty() && !waits && !launches) HintForNone(context, flags.which);
   }
   if (nodes.stuck()) ExitAtOnce(context, kExitOk);
   return kExitOk;

@@ -96,13 +96,26 @@ void TellThatTheyBillOn(CommandContext& context, const std::vector<BillsOn>& bil
   }
 }
 
-absl::Status TellWhatBillsOn(CommandContext& context, Holdings& holdings, RunStore& store,
-                             const ClientPaths& paths, const Money& money) {
+// Tells of a machine that a living gpuctl is renting: its run is not in the list yet.
+bool TellIfLaunching(CommandContext& context, Holdings& holdings, const Lease& lease) {
+  const std::string& state_dir = holdings.ledger().state_dir();
+  if (!LeaseLock::IsHeld(state_dir, lease.lease_id).value_or(false)) return false;
+  context.Say(absl::StrCat(lease.uses.back().run_name, " is being launched at ", lease.provider,
+                           ", ", FormatUsdPerHour(lease), "/h"));
+  return true;
+}
+
+absl::StatusOr<bool> TellWhatBillsOn(CommandContext& context, Holdings& holdings, RunStore& store,
+                                     const ClientPaths& paths, const Money& money) {
   std::vector<BillsOn> bill_on;
+  bool any_launches = false;
   for (const Lease& lease : money.open) {
     if (lease.uses.empty()) continue;
     const absl::StatusOr<RunRow> row = store.Get(lease.uses.back().run_id);
-    if (absl::IsNotFound(row.status())) continue;
+    if (absl::IsNotFound(row.status())) {
+      any_launches = TellIfLaunching(context, holdings, lease) || any_launches;
+      continue;
+    }
     RETURN_IF_ERROR(row.status());
     if (!row->end.has_value()) continue;
     ASSIGN_OR_RETURN(const std::vector<std::string> others, LiveRunsOn(store, lease, {}));
@@ -114,7 +127,7 @@ absl::Status TellWhatBillsOn(CommandContext& context, Holdings& holdings, RunSto
         TellIfBillsOn(context, holdings, paths, money, lease, *row, idle_since_ms, bill_on));
   }
   TellThatTheyBillOn(context, bill_on);
-  return absl::OkStatus();
+  return any_launches;
 }
 
 }  // namespace
@@ -186,8 +199,8 @@ nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json
   return run;
 }
 
-absl::Status TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
-                         const ClientPaths& paths, const Money& money) {
+absl::StatusOr<bool> TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
+                                 const ClientPaths& paths, const Money& money) {
   TellLeaks(context, money);
   for (const Lease& lease : money.open) {
     const std::string early = DescribeEarlyEnd(lease, context.NowMs());

@@ -39,9 +39,10 @@ std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease,
 nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json run,
                                  const Lease* lease, const RunRow& row, const RunStatus& status);
 
-// Says on stderr what the table does not show: leaks, announced prices, machines that bill on.
-absl::Status TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
-                         const ClientPaths& paths, const Money& money);
+// Says on stderr what the table does not show: leaks, announced prices, machines that bill on, and
+// machines that are being rented. Returns whether there are any of these last ones.
+absl::StatusOr<bool> TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
+                                 const ClientPaths& paths, const Money& money);
 
 // Returns the time since `time_ms` for people; "-" for 0.
 std::string Ago(CommandContext& context, int64_t time_ms);

@@ -115,8 +115,8 @@ def test_the_run_outlives_the_command(l):
                      "sh", "-c", "echo began; read x < %s; echo over" % gate)
         t.until(b"began")
         for _ in range(3):
+            wait_until(lambda: ways(l), "kubectl")
             before = set(ways(l))
-            assert before
             for pid in before:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

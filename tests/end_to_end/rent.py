@@ -49,7 +49,7 @@ def check_a_run(w, service, quantum_s):
     quantum_usd = price * quantum_s / 3600
     assert ended["spent_low_usd"] - quantum_usd <= book["billed_usd"], (ended, book)
     assert book["billed_usd"] <= ended["spent_high_usd"] + quantum_usd, (ended, book)
-    assert w.processes() == [], "the machine's processes live on"
+    eventually(lambda: w.processes() == [], "the end of the machine's processes")
     for by, key in (("run", name), ("provider", service)):
         (cost,) = [r for r in w.json("cost", "--by", by)["rows"] if r["key"] == key]
         assert abs(cost["spent_high_usd"] - ended["spent_high_usd"]) < 1e-9, (cost, ended)
@@ -1105,7 +1105,8 @@ def test_a_launch_that_fails_gives_its_new_machine_back(w):
     err = launch_doomed(w, "lost", "--fresh")
     assert b"which was rented for this launch: ending it" in err, err
     assert b"is gone; it cost $" in err and b"stays rented" not in err, err
-    assert w.alive() == [] and w.processes() == [], w.alive()
+    assert w.alive() == [], w.alive()
+    eventually(lambda: w.processes() == [], "the end of the processes")
     (row,) = w.leases()
     assert (row["state"], row["how_ended"]) == ("released", "of no use"), row
     assert w.excluded() == [], "the machine was not to blame"

@@ -47,6 +47,20 @@ def test_the_record_of_a_run_keeps_its_own_limits(w):
     w.run("down", "--all", "-y", "--force")
 
 
+def test_a_machine_with_results_of_others_has_money_for_the_next_run(w):
+    """What waits there for two hours is paid for beside a run that needs little."""
+    saves = ["--checkpoints", "out", "--", "bash", "-c", "mkdir -p out; date > out/w; sleep 1"]
+    w.rent("--name", "first", *GPU[:4], "--time", "2m", *saves)
+    for name, limits in (("short", ["--salvage", "5m"]), ("cheap", ["--cost", "0.30"])):
+        done = w.rent("--name", name, *GPU[:4], "--time", "2m", *limits, *saves)
+        assert len(w.creates()) == 1 and b"using vast/" in done.stderr, done
+    w.run("submit", "-y", "--name", "some", *GPU[:4], "--time", "30s", "--salvage", "5m", "--max-cost", "1",
+          "--sweep", "a=1,2", *saves)
+    w.run("wait", "--batch", "some")
+    assert len(w.creates()) == 1, w.creates()
+    w.run("down", "--all", "-y", "--force")
+
+
 def test_a_run_that_joins_says_whose_limits_it_raises(w):
     gate = os.path.join(w.dir, "go")
     os.mkfifo(gate)
