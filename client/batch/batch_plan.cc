@@ -72,7 +72,7 @@ class Planner {
     }
     const BatchHost* const host = FreeHost(entry, batch);
     const bool rents = host != nullptr && host->target_name.empty();
-    StartPick pick{entry.entry_id, batch.batch_id, host == nullptr ? "" : host->host, "", ""};
+    StartPick pick{entry.entry_id, batch.batch_id, host == nullptr ? "" : host->host, "", "", ""};
     if (entry.gpus >= 0 && batch.rents && (host == nullptr || rents)) {
       // A machine that is rented already serves also while the markets have nothing.
       const SharedMachine* const machine = FindShared(entry, batch);
@@ -93,6 +93,9 @@ class Planner {
     const std::string& machine = rents || host == nullptr ? pick.join : host->target_name;
     if (entry.gpus >= 0 && !machine.empty()) {
       pick.behind = std::exchange(last_[machine], entry.entry_id);
+    }
+    if (batch.max_cost_usd.has_value()) {
+      pick.pays_after = std::exchange(last_paid_[batch.batch_id], entry.entry_id);
     }
     plan_.waits.erase(entry.entry_id);
     ++live_[batch.batch_id];
@@ -213,6 +216,7 @@ class Planner {
   std::map<std::string, int> taken_;         // GPUs of rented machines, by machine, else by run
   std::map<std::string, int> live_;          // by batch id
   std::map<std::string, std::string> last_;  // the last entry on its way to a machine's queue
+  std::map<std::string, std::string> last_paid_;  // the last pick, by batch id
   StartPlan plan_;
 };
 

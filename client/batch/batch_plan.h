@@ -90,6 +90,9 @@ struct StartPick {
   // The entry that goes to the same machine's queue just before it; "" for none. The machine gets
   // them in this order, which is the order in which its queue starts them.
   std::string behind;
+  // In a batch with a cost limit: its entry that starts just before it, and so has the first claim
+  // on the money; "" for none.
+  std::string pays_after;
 };
 
 struct StartPlan {

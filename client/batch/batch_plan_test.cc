@@ -257,6 +257,18 @@ TEST(BatchPlan, WhatComesAfterAWholeBatchNamesIt) {
   EXPECT_EQ(why(3), "after sw-2") << "it does not come after all of it";
 }
 
+TEST(BatchPlan, TheFirstRunsGetTheMoneyThatIsLeft) {
+  BatchView view = View("b", 9, {Host("a"), Host("b")}, {Waiting("1"), Waiting("2")});
+  const auto after = [&] {
+    std::vector<std::string> texts;
+    for (const StartPick& pick : PlanStarts({view}, {}).starts) texts.push_back(pick.pays_after);
+    return texts;
+  };
+  EXPECT_THAT(after(), ElementsAre("", ""));
+  view.batch.max_cost_usd = 1;
+  EXPECT_THAT(after(), ElementsAre("", "1"));
+}
+
 TEST(BatchPlan, AMachineGetsItsRunsInTheirOrder) {
   std::vector<Entry> entries;
   for (const char* id : {"1", "2", "3", "4"}) {

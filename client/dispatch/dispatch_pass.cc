@@ -264,6 +264,9 @@ class Starts {
     if (!pick.behind.empty()) {
       options.argv.insert(options.argv.end(), {"--behind", pick.behind});
     }
+    if (!pick.pays_after.empty()) {
+      options.argv.insert(options.argv.end(), {"--pays-after", pick.pays_after});
+    }
     // A process that is left over has it still; then the new one does nothing either.
     absl::StatusOr<UniqueFd> turn = TryRemovableLock(TurnLockPath(state_dir_, pick.entry_id));
     if (turn.ok()) options.stdin_fd = turn->get();

@@ -100,24 +100,29 @@ void RemoveOwnTurn(const std::string& path) {
   }
 }
 
-// Waits for the entry whose start comes just before, and lets the next one wait.
+// Waits for the entries whose starts come just before, and lets the next ones wait.
 class Turn {
  public:
+  struct Before {
+    std::string on_machine, in_batch;  // entry ids; "" for none
+  };
   Turn(CommandContext& context, BatchStore& batches, const std::string& state_dir,
-       const std::string& entry_id, const std::string& behind)
+       const std::string& entry_id, Before before)
       : context_(context),
         batches_(batches),
+        state_dir_(state_dir),
         own_path_(TurnLockPath(state_dir, entry_id)),
-        behind_(behind),
-        lock_path_(TurnLockPath(state_dir, behind)) {}
+        before_(std::move(before)) {}
 
-  // Returns once that entry is claimed, so that it gets its money and its place first.
+  // Returns once both entries are claimed, so that they get their money and their place first.
   void WaitForClaim() {
-    while (Holds() && Waits()) context_.clock.SleepFor(kLookEvery);
+    for (const std::string& entry_id : {before_.on_machine, before_.in_batch}) {
+      while (Holds(entry_id) && Waits(entry_id)) context_.clock.SleepFor(kLookEvery);
+    }
   }
   // Returns once the machine has that entry's job, or never gets it. Any thread may call it.
   void WaitForJob(const std::function<bool()>& stopped) const {
-    while (Holds() && !stopped()) context_.clock.SleepFor(kLookEvery);
+    while (Holds(before_.on_machine) && !stopped()) context_.clock.SleepFor(kLookEvery);
   }
   // Lets the next one go on: gives up the lock that this process got as its stdin.
   void Done() const {
@@ -130,15 +135,18 @@ class Turn {
   static constexpr absl::Duration kLookEvery = absl::Milliseconds(10);
 
   // True while the process is there that starts it, or is about to be, and the job is not.
-  bool Holds() const { return !behind_.empty() && IsLocked(lock_path_).value_or(false); }
-  bool Waits() const {
-    const absl::StatusOr<std::optional<Entry>> entry = batches_.FindEntry(behind_);
+  bool Holds(const std::string& entry_id) const {
+    return !entry_id.empty() && IsLocked(TurnLockPath(state_dir_, entry_id)).value_or(false);
+  }
+  bool Waits(const std::string& entry_id) const {
+    const absl::StatusOr<std::optional<Entry>> entry = batches_.FindEntry(entry_id);
     return entry.ok() && entry->has_value() && (*entry)->state == EntryState::kWaiting;
   }
 
   CommandContext& context_;
   BatchStore& batches_;
-  const std::string own_path_, behind_, lock_path_;
+  const std::string state_dir_, own_path_;
+  const Before before_;
 };
 
 class Starter {
@@ -391,7 +399,8 @@ absl::Status StartLocked(CommandContext& context, Holdings& holdings, RunStore& 
 
 absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& runs,
                         BatchStore& batches, const std::string& entry_id, const std::string& host,
-                        const std::string& join, const std::string& behind) {
+                        const std::string& join, const std::string& behind,
+                        const std::string& pays_after) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::string lock_path = EntryLockPath(paths.state_dir, entry_id);
   RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
@@ -412,7 +421,7 @@ absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& r
     RemoveOwnTurn(turn_path);
     RemoveLock(*std::move(lock), lock_path);
   };
-  Turn turn(context, batches, paths.state_dir, entry_id, behind);
+  Turn turn(context, batches, paths.state_dir, entry_id, {behind, pays_after});
   const absl::Status started =
       StartLocked(context, holdings, runs, batches, entry_id, host, join, turn);
   // Under the lock, so that it is no other process's log.

@@ -17,10 +17,12 @@ namespace gpuctl {
 // batch's limits, and returns once its job runs. What came of it is in the store, so this is no
 // error: started, waiting with the reason and the time of the next try, or failed. Does nothing
 // when somebody else starts it. Waits until the machine has the entry of `behind`, or never gets
-// it. A process of its own calls this: it holds the entry's lock until it ends.
+// it, and until the entry `pays_after` is claimed, or is not. A process of its own calls this: it
+// holds the entry's lock until it ends.
 absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& runs,
                         BatchStore& batches, const std::string& entry_id, const std::string& host,
-                        const std::string& join, const std::string& behind = "");
+                        const std::string& join, const std::string& behind,
+                        const std::string& pays_after);
 
 }  // namespace gpuctl
 

@@ -79,6 +79,8 @@ class Down {
   absl::StatusOr<Plan> MakePlan(const std::vector<std::string>& references, bool all);
   // The same for the runs of a batch.
   absl::StatusOr<Plan> PlanBatch(const std::string& batch);
+  // Takes out of the batch what waits, if the user wants that: else it rents again.
+  absl::Status CancelWaiting(const std::string& name);
   absl::Status StopRuns(std::vector<RunRow>& runs);
   // With `all`, also looks for machines of ours that the ledger does not know, and tells of them.
   absl::Status ReleaseAll(const std::vector<Lease>& leases, bool all);
@@ -221,6 +223,28 @@ absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, 
   }
   RETURN_IF_ERROR(LeaveShared(plan));
   return plan;
+}
+
+absl::Status Down::CancelWaiting(const std::string& name) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context_));
+  ASSIGN_OR_RETURN(const Batch batch, batches->Get(name));
+  ASSIGN_OR_RETURN(const std::vector<Entry> entries, batches->Entries(batch.batch_id));
+  std::vector<std::string> waiting;
+  for (const Entry& entry : entries) {
+    if (entry.state == EntryState::kWaiting) waiting.push_back(entry.entry_id);
+  }
+  if (waiting.empty()) return absl::OkStatus();
+  const std::string runs = absl::StrCat(waiting.size(), waiting.size() == 1 ? " run" : " runs");
+  if (!yes_) {
+    ASSIGN_OR_RETURN(const bool agreed, context_.AskYesNo(absl::StrCat("Cancel ", runs, " of ",
+                                                                       name, " that wait, too?"),
+                                                          kNobodyToAsk));
+    if (!agreed) return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const int cancelled, batches->CancelWaiting(waiting, kCancelledByUser));
+  context_.Say(absl::StrCat("cancelled ", cancelled, cancelled == 1 ? " run of " : " runs of ",
+                            name, " that waited"));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Plan> Down::PlanBatch(const std::string& name) {
@@ -737,6 +761,8 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   Down down(context, *store, yes || force, force);
   ASSIGN_OR_RETURN(Plan plan,
                    batch.empty() ? down.MakePlan(references, all) : down.PlanBatch(batch));
+  // What waits would take the machines, or rent, while they are ended.
+  if (!batch.empty()) RETURN_IF_ERROR(down.CancelWaiting(batch));
   // End the bills first, so that a user's own machine that does not answer does not delay that.
   RETURN_IF_ERROR(down.ReleaseAll(plan.leases, all));
   RETURN_IF_ERROR(down.EndStrangers(plan.strangers));

@@ -37,7 +37,7 @@ struct QueueFlags {
   bool all = false, offline = false, results = false, quiet = false;
   ResultFlags result;
   // Of gpuctl's own calls.
-  std::string start_entry, on, join, behind;
+  std::string start_entry, on, join, behind, pays_after;
   bool pass = false;
   int patience_s = kPatienceS;
 };
@@ -65,6 +65,7 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   parser.Option("--on", flags.on, "").Hidden();
   parser.Option("--join", flags.join, "").Hidden();
   parser.Option("--behind", flags.behind, "").Hidden();
+  parser.Option("--pays-after", flags.pays_after, "").Hidden();
   parser.Switch("--pass", flags.pass, "").Hidden();
   parser.Option("--patience", flags.patience_s, "").Range(0, 86'400).Hidden();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
@@ -211,7 +212,7 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
   Holdings holdings(context);
   if (!flags.start_entry.empty()) {
     RETURN_IF_ERROR(StartEntry(context, holdings, *runs, *batches, flags.start_entry, flags.on,
-                               flags.join, flags.behind));
+                               flags.join, flags.behind, flags.pays_after));
     return kExitOk;
   }
   RETURN_IF_ERROR(FindViews(*runs, *batches, flags).status());

@@ -81,7 +81,7 @@ def test_a_contract_that_ends_under_a_run(w):
     (book,) = w.books()
     w.run("instances")
     w.sim.change("vast", book["id"], "contract", in_s=2 * HOUR_S)
-    told = b"(cut): it is taken back at 20"
+    told = b"(cut-1): it is taken back at 20"
     shown = w.run("instances")
     assert told in shown.stderr and b"in 1h 59m" in shown.stderr, shown
     (seen,) = w.json("instances")["instances"]
@@ -160,7 +160,7 @@ def test_an_unhealthy_machine_under_a_run(w):
     (book,) = w.books()
     w.sim.change("lambda", book["id"], "offline")
     done = w.run("instances", code=117)
-    assert b"of ill is unhealthy" in done.stderr and b"and bills" in done.stderr, done
+    assert b"of ill-1 is unhealthy" in done.stderr and b"and bills" in done.stderr, done
     w.run("reap", "-y", "--no-wait", code=117)
     assert w.alive() != []
     w.sim.change("lambda", book["id"], "online")

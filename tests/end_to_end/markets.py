@@ -201,7 +201,7 @@ def test_a_price_rise_is_told_and_accepted_only_as_agreed(w):
     w.sim.change("vast", instance, "announce_price", factor=2, traffic_factor=3, in_s=DAY_S)
 
     # $0.29 of the GPU twice, and the disk as before.
-    told = b"(dear): its host raises the price from $0.30/h to at most $0.59/h when its contract " \
+    told = b"(dear-1): its host raises the price from $0.30/h to at most $0.59/h when its contract " \
            b"ends, 20"
     for part in (told, b"upload from $0.0030 to $0.0090 a GB", b"its run may cost $0.50/h",
                  b"gpuctl price " + instance.encode() + b" --accept or --refuse"):
@@ -344,7 +344,7 @@ def test_a_refused_price_rise_ends_with_the_contract(w):
     # Values that the market does not tell are shown as unknown.
     w.sim.fault("vast", "prices", "403", times=1)
     done = w.run("instances", code=117)
-    assert b"firm is exited" in done.stderr and b"gpuctl down vast/" in done.stderr, done
+    assert b"firm-1 is exited" in done.stderr and b"gpuctl down vast/" in done.stderr, done
     assert b"it is not known whether prices rise at vast" in done.stderr, done
 
 
