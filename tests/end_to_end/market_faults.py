@@ -96,7 +96,7 @@ def test_a_contract_that_ends_under_a_run(w):
     assert b"sleep" not in done.stdout and b"kept for" in done.stderr, done
     assert b"bills on, $0.01/h" in done.stderr, done
     done = w.run("instances", code=117)
-    assert b"of cut is exited" in done.stderr and told not in done.stderr, done
+    assert b"of cut-1 is exited" in done.stderr and told not in done.stderr, done
     # The machine's price is that of its disk now, and was the whole one until the contract's end.
     (seen,) = w.json("instances", code=117)["instances"]
     low, high, billed = vast_cost(w)
@@ -275,7 +275,8 @@ def test_a_stopped_pod_costs_what_it_keeps(w):
         assert abs(run[name] - before[0][name]) < 1e-6, (name, run, before)
         assert abs(row[name] - before[1][name]) < 1e-6, (name, row, before)
     assert abs(w.books()[0]["billed_usd"] - billed) < 1e-6
-    assert row["spent_low_usd"] <= billed <= row["spent_high_usd"] + 0.75 / 3600, (row, billed)
+    a_second = 0.75 / 3600
+    assert row["spent_low_usd"] - a_second <= billed <= row["spent_high_usd"] + a_second, (row, billed)
     assert b"$0.00" in w.run("ps", "--offline").stdout
 
     # A pod with a mount of its own, which somebody else has, costs twice the mount's price.

@@ -209,7 +209,7 @@ def test_a_price_rise_is_told_and_accepted_only_as_agreed(w):
     rise = w.json("instances")["instances"][0]["price_rise"]
     assert abs(rise["after_usd_per_hour"] - rise["before_usd_per_hour"] - 0.29) < 1e-6, rise
     (listed,) = w.json("price")["price_rises"]
-    assert listed["run"] == "dear" and listed["max_usd_per_hour"] == 0.5, listed
+    assert listed["run"] == "dear-1" and listed["max_usd_per_hour"] == 0.5, listed
     assert listed["from"] == rise["from"] and listed["instance_id"] == instance, listed
     # ps and attach show it from the last listing.
     before = len(w.sim.requests("vast"))
