@@ -226,6 +226,7 @@ nlohmann::ordered_json LeaseToJson(const Lease& lease, int64_t now_ms) {
   json["spent_high_usd"] = spend.high_usd;
   json["traffic_usd"] = KnownTraffic(lease).usd;
   json["cost_limit_usd"] = MoreThanZero(lease.limits.cost_usd);
+  json["market_end"] = TimeOrNull(lease.ends_ms);
   json["asked_for"] = TimeOrNull(lease.intended_ms);
   json["rented"] = TimeOrNull(lease.rented_ms);
   json["claimed"] = TimeOrNull(lease.claimed_ms);

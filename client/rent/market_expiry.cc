@@ -40,4 +40,10 @@ absl::Status Prolong(Ledger& ledger, const Lease& lease, const RunSpec& spec, ab
   return ledger.SetEnds(lease.lease_id, absl::ToUnixMillis(expiry));
 }
 
+std::string DescribeMarketEnd(const Lease& lease, int64_t now_ms) {
+  if (lease.ends_ms <= now_ms) return "";
+  return absl::StrCat(lease.provider, " ends it in ",
+                      HumanDuration(absl::Milliseconds(lease.ends_ms - now_ms)), " at the latest");
+}
+
 }  // namespace gpuctl

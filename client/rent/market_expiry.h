@@ -4,7 +4,9 @@
 #ifndef GPUCTL_CLIENT_RENT_MARKET_EXPIRY_H_
 #define GPUCTL_CLIENT_RENT_MARKET_EXPIRY_H_
 
+#include <cstdint>
 #include <functional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,6 +28,10 @@ absl::Time ExpiryFor(const LeaseLimits& limits, double usd_per_hour, absl::Time 
 // soon, and cannot be moved.
 absl::Status Prolong(Ledger& ledger, const Lease& lease, const RunSpec& spec, absl::Time now,
                      const std::function<absl::StatusOr<Provider*>()>& find_provider);
+
+// Returns "vast ends it in 3h 10m at the latest": the end of a machine that its market, or its
+// host, sets whatever becomes of the machine and of us; "" when none is known, or it has passed.
+std::string DescribeMarketEnd(const Lease& lease, int64_t now_ms);
 
 }  // namespace gpuctl
 
