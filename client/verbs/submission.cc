@@ -442,8 +442,10 @@ bool Submission::AgreedBefore() const {
   if (schedule_.has_value() && before_->schedule->ended) return false;
   const bool more_money = !flags_.max_cost.empty() && stored.max_cost_usd.has_value() &&
                           *batch_.max_cost_usd > *stored.max_cost_usd;
-  return !more_money && flags_.max_parallel <= stored.max_parallel &&
-         batch_.agreed_usd_per_hour <= stored.agreed_usd_per_hour;
+  // What machines cost now does not matter: without --max-price the stored limit stays.
+  const bool dearer = !flags_.launch.resources.max_price.empty() &&
+                      batch_.agreed_usd_per_hour > stored.agreed_usd_per_hour;
+  return !more_money && !dearer && flags_.max_parallel <= stored.max_parallel;
 }
 
 int Submission::RunsOnOne() const {

@@ -177,9 +177,10 @@ absl::Status TakeOver(CommandContext& context, BatchStore& batches, Submission& 
   if (flags.max_parallel > 0) wanted.max_parallel = flags.max_parallel;
   if (!flags.max_cost.empty()) wanted.max_cost_usd = submission.batch().max_cost_usd;
   wanted.rents = stored.rents || submission.rents();
-  // A price that has fallen meanwhile takes nothing back, unless it was typed.
-  if (submission.rents() && (!flags.launch.resources.max_price.empty() ||
-                             submission.batch().agreed_usd_per_hour > stored.agreed_usd_per_hour)) {
+  // A price that was shown and agreed to allows more; only one that was typed takes something back.
+  const bool shown_dearer = !submission.AgreedBefore() &&
+                            submission.batch().agreed_usd_per_hour > stored.agreed_usd_per_hour;
+  if (submission.rents() && (!flags.launch.resources.max_price.empty() || shown_dearer)) {
     wanted.agreed_usd_per_hour = submission.batch().agreed_usd_per_hour;
   }
   wanted.hosts = submission.batch().hosts;
