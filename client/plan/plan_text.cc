@@ -150,6 +150,11 @@ void AddLimits(const LaunchPlan& plan, double price, int columns, std::vector<st
 
 // Returns "$0.30 per hour, $0.38 at most; --max-price allows more".
 std::string DescribePriceOf(const LaunchPlan& plan) {
+  if (plan.joined.has_value()) {
+    return absl::StrCat("nothing more is rented: the machine bills ",
+                        FormatUsdPerHour(*plan.joined), " per hour already, and goes on while it "
+                        "has a run");
+  }
   if (!plan.rents) return "nothing is rented, nothing bills";
   const std::string most = absl::StrCat(FormatUsd(PriceLimitOf(plan)), " at most");
   const bool own = plan.rental.own_limit_usd_per_hour.has_value();
