@@ -343,6 +343,7 @@ class ShadeformService : public Service {
     Instance* instance = world.Find(kShade, call.parts[2]);
     if (instance == nullptr || instance->account != account.name) return NoShade();
     Reply reply;
+    reply.type = "text/plain";  // and empty
     if (call.route == "describe") {
       reply = JsonReply(200, ShadeJson(*instance, world.Now(), true));
       if (instance->trouble.ended_lag > 0) --instance->trouble.ended_lag;
