@@ -38,7 +38,6 @@ constexpr char kSystem[] = "ubuntu22.04_cuda12.4_shade_os";
 Reply ShadeError(int status, const std::string& code, const std::string& message) {
   return JsonReply(status, {{"error_code", code}, {"error", message}});
 }
-Reply NoShade() { return ShadeError(404, "NOT_FOUND", "instance not found"); }
 
 // Returns the region's count under this name: "count" or "spots", which has the first value of the
 // other one.
@@ -86,21 +85,15 @@ Json TypeRow(const std::string& item, const Json& type, bool available_only) {
 }
 
 const char* ShadeStatus(const Instance& instance, int64_t now_ms) {
-  switch (instance.phase) {
-    case Phase::kBooting: {
-      const int64_t whole = instance.boot_at_ms - instance.created_ms;
-      const int64_t part = (now_ms - instance.created_ms) * 3;
-      return part < whole ? "creating" : part < 2 * whole ? "pending_provider" : "pending";
-    }
-    case Phase::kRunning:
-      return "active";
-    case Phase::kEnding:
-      return "deleting";
-    case Phase::kEnded:
-      return instance.trouble.ended_lag > 0 ? "deleting" : "deleted";
-    default:
-      return "error";
+  const int64_t whole = instance.boot_at_ms - instance.created_ms;
+  const int64_t part = (now_ms - instance.created_ms) * 3;
+  if (instance.phase == Phase::kBooting) {
+    return part < whole ? "creating" : part < 2 * whole ? "pending_provider" : "pending";
   }
+  if (instance.phase == Phase::kRunning) return "active";
+  if (instance.phase == Phase::kEnded && instance.trouble.ended_lag <= 0) return "deleted";
+  return instance.phase == Phase::kStopped || instance.phase == Phase::kFailed ? "error"
+                                                                               : "deleting";
 }
 
 // Returns an instance as the list shows it; with `whole` as an answer about it alone does.
@@ -230,9 +223,10 @@ class ShadeformService : public Service {
                        most_usd > 0 && instance->Billed(now_ms) >= most_usd;
     if (!dated && !spent) return;
     // Its bill ends at that time, whenever somebody looks.
-    if (dated) instance->StopCharges("", std::max(at_ms, instance->created_ms));
+    const int64_t ended_ms = dated ? std::max(at_ms, instance->created_ms) : now_ms;
+    instance->StopCharges("", ended_ms);
     world.End(instance, "simulator: auto_delete");
-    if (dated) instance->ended_ms = std::max(at_ms, instance->created_ms);
+    instance->ended_ms = ended_ms;
   }
 
  private:
@@ -341,14 +335,15 @@ class ShadeformService : public Service {
 
   Reply One(World& world, const Call& call, const Account& account) {
     Instance* instance = world.Find(kShade, call.parts[2]);
-    if (instance == nullptr || instance->account != account.name) return NoShade();
+    if (instance == nullptr || instance->account != account.name)
+      return ShadeError(404, "NOT_FOUND", "instance not found");
     Reply reply;
     reply.type = "text/plain";  // and empty
     if (call.route == "describe") {
       reply = JsonReply(200, ShadeJson(*instance, world.Now(), true));
       if (instance->trouble.ended_lag > 0) --instance->trouble.ended_lag;
     } else if (!instance->alive()) {
-      return NoShade();
+      return ShadeError(404, "NOT_FOUND", "instance not found");
     } else if (call.route == "terminate") {
       if (!world.faults.Take(kShade, "terminate", "terminate_ignored")) {
         world.End(instance, account.name, world.options.boot_s / 2);

@@ -479,6 +479,21 @@ def test_the_market_ends_a_machine_behind_its_limits_and_moves_that(w):
     assert end_at_shadeform(w, other) > before and ends_in_ledger(w)[other] > before
 
 
+def test_a_machine_that_comes_back_into_the_ledger_has_its_end(w):
+    w.add_services()
+    w.rent("-d", "--name", "found", *SHADEFORM, "--", "sleep", "1000")
+    (book,) = w.alive()
+    end = end_at_shadeform(w, book["id"])
+    assert ends_in_ledger(w) == {book["id"]: end} and end > 0
+    for name in os.listdir(w.env["GPUCTL_STATE_DIR"]):
+        if name.startswith("ledger.db"):
+            os.unlink(os.path.join(w.env["GPUCTL_STATE_DIR"], name))
+    w.run("reap", "-y")
+    assert [b["id"] for b in w.alive()] == [book["id"]], w.books()
+    assert ends_in_ledger(w) == {book["id"]: end}, ends_in_ledger(w)
+    w.run("down", "-y", "--force", "found")
+
+
 def test_an_end_that_the_market_dropped_is_no_promise(w):
     w.add_services()
     w.sim.fault("shadeform", "create", "end_ignored", times=2)
