@@ -451,8 +451,10 @@ def test_the_market_ends_a_machine_behind_its_limits_and_moves_that(w):
     # An hour, four of salvage, the start, and what lies behind all limits.
     assert 5 < hours < 6.5 and ends_in_ledger(w) == {book["id"]: first}, (hours, ends_in_ledger(w))
     # A list does not tell the end; the ledger keeps it.
-    w.run("instances")
+    (shown,) = w.json("instances")["instances"]
     assert ends_in_ledger(w) == {book["id"]: first}
+    assert shown["ends"].startswith(
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(first / 1000))), shown
     updates = lambda: [r for r in w.sim.requests("shadeform") if r["route"] == "update"]
     w.rent("--name", "second", "--time", "1h", *SHADEFORM, "--", "true")
     assert updates() == [] and end_at_shadeform(w, book["id"]) == first
@@ -496,11 +498,19 @@ def test_a_machine_that_comes_back_into_the_ledger_has_its_end(w):
 
 def test_an_end_that_the_market_dropped_is_no_promise(w):
     w.add_services()
-    w.sim.fault("shadeform", "create", "end_ignored", times=2)
+    w.sim.fault("shadeform", "create", "end_ignored")
     w.rent("--name", "again", *SHADEFORM, "--", "true")
     (book,) = w.alive()
     assert end_at_shadeform(w, book["id"]) == ends_in_ledger(w)[book["id"]] > 0
     w.run("down", "-y", "again")
+    # A create whose answer was lost had its end, too.
+    w.sim.clear_faults()
+    w.sim.fault("shadeform", "create", "reset_after")
+    w.rent("--name", "lost", *SHADEFORM, "--", "true")
+    (book,) = w.alive()
+    assert end_at_shadeform(w, book["id"]) == ends_in_ledger(w)[book["id"]] > 0
+    w.run("down", "-y", "lost")
+    w.sim.fault("shadeform", "create", "end_ignored")
     w.sim.fault("shadeform", "update", "end_ignored", times=-1)
     done = w.rent("--name", "never", *SHADEFORM, "--", "true")
     (book,) = w.alive()
