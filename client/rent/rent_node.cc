@@ -269,6 +269,7 @@ class NodeRenter {
       options.expires_at =
           ExpiryFor(limits_, offer.price_usd_per_hour, now, MostLifetime(spec), now);
     }
+    asked_end_ = options.expires_at;
     StartScriptOptions script;
     script.provider = offer.provider;
     ASSIGN_OR_RETURN(script.api_base_url, MarketUrl(offer.provider));
@@ -284,7 +285,8 @@ class NodeRenter {
         provider, rental.instance.id, provider.traits().ready_within, context_.clock, hooks_);
     if (!ready.ok()) return WhyNotReady(Shown(ready.status()));
     RETURN_IF_ERROR(ledger_.SetAddress(rental.lease.lease_id, *ready->instance.address));
-    const int64_t ends_ms = ready->instance.ends_ms;
+    const int64_t ends_ms = GrantedEnd(provider, ready->instance, asked_end_,
+                                       [this](absl::string_view line) { Say(line); });
     RETURN_IF_ERROR(ledger_.SetEnds(rental.lease.lease_id, ends_ms));
     if (EndsTooSoon(*request_.spec, ends_ms, context_.NowMs())) {
       return absl::AbortedError(
@@ -516,7 +518,9 @@ class NodeRenter {
   SignalPipe& signals_;
   RentalHooks hooks_;
   std::set<std::string> excluded_, refused_;
-  LeaseLimits limits_;       // of the offer that is tried
+  LeaseLimits limits_;  // of the offer that is tried
+  // When the market was asked to end the machine of that offer.
+  absl::Time asked_end_ = absl::InfiniteFuture();
   absl::Status last_;        // of the last offer that was tried
   std::string last_market_;  // that offer's
   int paid_failures_ = 0;    // machines that were rented and of no use

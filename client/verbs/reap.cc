@@ -65,6 +65,12 @@ absl::Status TakeBack(Holdings& holdings, RunStore* store, const SeenInstance& l
   if (lost.listed.instance.address.has_value()) {
     RETURN_IF_ERROR(holdings.ledger().SetAddress(lease.lease_id, *lost.listed.instance.address));
   }
+  int64_t ends_ms = lost.listed.instance.ends_ms;
+  if (!lost.listed.instance.tells_end) {
+    const absl::StatusOr<Instance> seen = provider->Describe(lost.listed.instance.id);
+    if (seen.ok()) ends_ms = seen->ends_ms;
+  }
+  RETURN_IF_ERROR(holdings.ledger().SetEnds(lease.lease_id, ends_ms));
   for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
     RETURN_IF_ERROR(holdings.ledger().UsedBy(lease.lease_id, row->run_id, row->name, lease.limits,
                                              LeaseUse::kWhole, /*beside=*/true));

@@ -202,7 +202,7 @@ absl::Status RestMarket::Terminate(const InstanceId& id) {
   RETURN_IF_ERROR(CheckId(id, doing));
   ASSIGN_OR_RETURN(const HttpResponse response, api_.Ask({.doing = doing,
                                                           .kind = CallKind::kRepeat,
-                                                          .method = "DELETE",
+                                                          .method = shape_.end.method,
                                                           .path = PathOf(shape_.end, id),
                                                           .rate_class = shape_.end.rate_class}));
   return Annotate(CheckEnd(response), doing);

@@ -47,7 +47,8 @@ const std::set<std::string>& OtherNames() {
                                                              "key_not_applied",
                                                              "host_key_not_applied",
                                                              "no_direct_ports",
-                                                             "pages"};
+                                                             "pages",
+                                                             "end_ignored"};
   return *names;
 }
 

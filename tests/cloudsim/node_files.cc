@@ -193,7 +193,7 @@ absl::Status WriteNodeFiles(const std::string& dir, const std::string& home,
   // All user names have our own user id; as root, sshd also needs a user of its own.
   const std::string ids = absl::StrCat(geteuid(), ":", getegid());
   std::string passwd;
-  for (const std::string& name : {std::string("root"), std::string("ubuntu")}) {
+  for (const char* name : {"root", "ubuntu", "shadeform"}) {
     absl::StrAppend(&passwd, name, ":x:", ids, "::", home, ":/bin/bash\n");
   }
   absl::StrAppend(&passwd, "sshd:x:", geteuid() == 0 ? "100:65534" : ids,

@@ -13,10 +13,11 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cloudsim"))
 from simulator import KEYS, Simulator  # noqa: E402
 
-PROVIDERS = ("runpod", "lambda", "vast", "digitalocean")
-GPU = {"runpod": "RTX4090", "lambda": "A10", "vast": "RTX4090", "digitalocean": "H100"}
+PROVIDERS = ("runpod", "lambda", "vast", "digitalocean", "shadeform")
+GPU = {"runpod": "RTX4090", "lambda": "A10", "vast": "RTX4090", "digitalocean": "H100",
+       "shadeform": "H100"}
 # Begun units of this many seconds are billed whole.
-QUANTUM_S = {"lambda": 60, "digitalocean": 3600}
+QUANTUM_S = {"lambda": 60, "digitalocean": 3600, "shadeform": 3600}
 FIRST_OF_A_KIND = {}
 
 
