@@ -152,7 +152,8 @@ void AddLimits(const LaunchPlan& plan, double price, int columns, std::vector<st
 std::string DescribePriceOf(const LaunchPlan& plan) {
   if (plan.joined.has_value()) {
     return absl::StrCat("nothing more is rented: the machine bills ",
-                        FormatUsdPerHour(*plan.joined), " per hour already, and goes on while it "
+                        FormatUsdPerHour(*plan.joined),
+                        " per hour already, and goes on while it "
                         "has a run");
   }
   if (!plan.rents) return "nothing is rented, nothing bills";
