@@ -62,6 +62,10 @@ void RaiseCost(int64_t now_ms, Extension& extension) {
 
 absl::StatusOr<Extension> PlanExtension(CommandContext& context, Holdings& holdings,
                                         RunStore& store, RunRow row, absl::Duration more) {
+  if (row.accepted_ms == 0 && !row.end.has_value()) {
+    return WithHint(absl::FailedPreconditionError(absl::StrCat(row.name, " has not started yet")),
+                    absl::StrCat("gpuctl wait ", row.name, " --for running, and then extend it"));
+  }
   absl::Status error;
   RETURN_IF_ERROR(CatchUp(context, store, row, kAskFor, &error).status());
   if (row.end.has_value()) {
