@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files/sha256.h"
 #include "provisioning/digitalocean/digitalocean_provider.h"
+#include "provisioning/huggingface/huggingface_provider.h"
 #include "provisioning/lambda/lambda_provider.h"
 #include "provisioning/runpod/runpod_provider.h"
 #include "provisioning/vast/vast_provider.h"
@@ -36,6 +37,14 @@ RateLimits DigitaloceanLimits() {
   return limits;
 }
 
+// Returns limits of 960 requests in any five minutes, twenty of them at once; the market takes
+// 1,000 of a free account.
+RateLimits HuggingfaceLimits() {
+  RateLimits limits;
+  limits.all = {absl::Milliseconds(320), 20, absl::Seconds(5)};
+  return limits;
+}
+
 // Returns the limits of each endpoint, which has its own least time between requests. After a
 // refused create the next one waits longer.
 RateLimits VastLimits() {
@@ -65,6 +74,8 @@ const std::vector<MarketFacts>& AllMarkets() {
        VastLimits()},
       {"digitalocean", "DigitalOcean", "https://api.digitalocean.com",
        "https://cloud.digitalocean.com/account/api/tokens", DigitaloceanLimits()},
+      {"huggingface", "Hugging Face", "https://huggingface.co",
+       "https://huggingface.co/settings/tokens", HuggingfaceLimits()},
   };
   return *markets;
 }
@@ -94,6 +105,8 @@ absl::StatusOr<std::unique_ptr<Provider>> MakeMarket(absl::string_view name, Pro
     provider = MakeVastProvider(std::move(http), std::move(access));
   } else if (name == "digitalocean") {
     provider = MakeDigitaloceanProvider(std::move(http), std::move(access));
+  } else if (name == "huggingface") {
+    provider = MakeHuggingfaceProvider(std::move(http), std::move(access));
   } else {
     return absl::InvalidArgumentError(absl::StrCat("there is no market \"", name, "\""));
   }

@@ -44,6 +44,10 @@ struct ProviderTraits {
   // The time for which Offer::place is left out after a bad machine; short where a place has many
   // machines.
   absl::Duration leave_out_for = absl::Hours(24);
+  // For a market whose machines are behind one ssh gateway: the page on which its users enter the
+  // public keys that the gateway takes, because no request can. The gateway has one host key for
+  // all machines. Empty elsewhere.
+  absl::string_view ssh_keys_page = "";
 
   // True when an instance can end its own bill.
   bool self_release() const { return ends_itself != EndsItself::kNo; }
@@ -52,6 +56,11 @@ struct ProviderTraits {
 // Returns UNAVAILABLE for an answer of 429: the provider asked us to wait. IsBusy recognises it.
 absl::Status BusyError(absl::string_view message);
 bool IsBusy(const absl::Status& status);
+
+// Returns NOT_FOUND for an instance that is gone, with the market's own words about it. WordsOfGone
+// returns these; "" for any other status.
+absl::Status GoneError(absl::string_view doing, absl::string_view words);
+std::string WordsOfGone(const absl::Status& status);
 
 // A rental market's adapter. It never sleeps or retries; its callers do. Used by one thread at a
 // time.

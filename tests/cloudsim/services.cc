@@ -9,7 +9,8 @@ namespace gpuctl::cloudsim {
   make(MakeRunpodService) \
   make(MakeLambdaService) \
   make(MakeVastService) \
-  make(MakeDigitaloceanService)
+  make(MakeDigitaloceanService) \
+  make(MakeHuggingfaceService)
 // clang-format on
 
 #define GPUCTL_DECLARE(function) std::unique_ptr<Service> function();

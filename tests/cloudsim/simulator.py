@@ -9,7 +9,8 @@ import time
 import urllib.parse
 
 # The key of each service's first account.
-KEYS = {name: f"sim-{name}-key" for name in ("runpod", "lambda", "vast", "digitalocean")}
+KEYS = {name: f"sim-{name}-key" for name in ("runpod", "lambda", "vast", "digitalocean",
+                                                "huggingface")}
 
 
 class Answer:

@@ -52,7 +52,8 @@ ProviderContractHarness Spot(const std::string& name) {
 
 INSTANTIATE_TEST_SUITE_P(Markets, ProviderContract,
                          ::testing::Values(Market("runpod"), Market("lambda"), Market("vast"),
-                                           Market("digitalocean"), Spot("runpod"), Spot("vast")),
+                                           Market("digitalocean"), Market("huggingface"),
+                                           Spot("runpod"), Spot("vast")),
                          [](const auto& parameter) { return parameter.param.name; });
 
 }  // namespace
