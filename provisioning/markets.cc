@@ -75,7 +75,8 @@ const std::vector<MarketFacts>& AllMarkets() {
       {"digitalocean", "DigitalOcean", "https://api.digitalocean.com",
        "https://cloud.digitalocean.com/account/api/tokens", DigitaloceanLimits()},
       {"huggingface", "Hugging Face", "https://huggingface.co",
-       "https://huggingface.co/settings/tokens", HuggingfaceLimits()},
+       "https://huggingface.co/settings/tokens", HuggingfaceLimits(), "HF_TOKEN",
+       "https://huggingface.co/settings/keys"},
   };
   return *markets;
 }

@@ -13,6 +13,7 @@
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/transfer/error_detail.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -111,6 +112,11 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
     case absl::StatusCode::kUnauthenticated:
       // gpuctl made both sides of this login.
       if (local) return WithHint(named, doctor);
+      if (const MarketFacts* const facts = FindMarket(target.provider);
+          facts != nullptr && !facts->ssh_keys_page.empty()) {
+        return WithHint(named, absl::StrCat("is gpuctl's public key still at ",
+                                            facts->ssh_keys_page, "? ", doctor));
+      }
       return WithHint(
           named,
           rented ? absl::StrCat("it does not take gpuctl's own key; try: ", LoginCommand(target))

@@ -37,6 +37,7 @@
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/market/provider.h"
 #include "provisioning/market/registry_login.h"
+#include "provisioning/markets.h"
 #include "provisioning/rental/reconcile.h"
 #include "provisioning/rental/rental.h"
 #include "provisioning/rental/start_script.h"
@@ -266,8 +267,9 @@ class NodeRenter {
     if (offer.spot) options.bid_usd_per_hour = offer.price_usd_per_hour;
     const absl::Time now = context_.clock.Now();
     if (provider.traits().expiry.at_create) {
-      options.expires_at =
-          ExpiryFor(limits_, offer.price_usd_per_hour, now, MostLifetime(spec), now);
+      // The run begins when the machine is ready, and has its whole time from then on.
+      options.expires_at = ExpiryFor(limits_, offer.price_usd_per_hour, now, MostLifetime(spec),
+                                     now + provider.traits().ready_within + request_.ssh_within);
     }
     StartScriptOptions script;
     script.provider = offer.provider;
@@ -419,13 +421,27 @@ class NodeRenter {
       return provider.AttachKey(id, key);
     };
     const absl::Status attached = attach();
-    if (absl::IsUnimplemented(attached)) {
+    const MarketFacts* const facts = FindMarket(provider.name());
+    if (facts != nullptr && !facts->ssh_keys_page.empty()) {
+      Say(AskForSshKey(*facts, refuses));
+    } else if (absl::IsUnimplemented(attached)) {
       Say(absl::StrCat(refuses, "trying on"));
     } else if (attached.ok()) {
       Say(absl::StrCat(refuses, provider.name(), " attached it to the instance once more"));
     } else {
       Say(absl::StrCat(refuses, attached.message(), "; trying on"));
     }
+  }
+
+  // Returns what the user has to do where no request gives a market our public key.
+  std::string AskForSshKey(const MarketFacts& facts, absl::string_view refuses) {
+    absl::StatusOr<std::string> key = absl::NotFoundError("");
+    if (const absl::StatusOr<ClientPaths> paths = context_.Paths(); paths.ok()) {
+      key = EnsureKeyPair(paths->own_key(), "gpuctl");
+    }
+    return absl::StrCat(refuses, "add this line at ", facts.ssh_keys_page,
+                        " now: ", key.value_or(std::string(key.status().message())),
+                        "; trying on for ", Seconds(request_.ssh_within));
   }
 
   // Waits until ssh works. Calls `on_refused_key` once, when a server refuses our key.
@@ -447,6 +463,14 @@ class NodeRenter {
       if (absl::IsUnauthenticated(status) && !refused) {
         refused = true;
         on_refused_key();
+      }
+      const MarketFacts* const facts = FindMarket(target.provider);
+      if (context_.clock.SinceBoot() >= end && absl::IsUnauthenticated(status) &&
+          facts != nullptr && !facts->ssh_keys_page.empty()) {
+        // No machine is to blame, and no other one would do better.
+        return WithHint(absl::FailedPreconditionError(
+                            absl::StrCat("reach ", target.name, " by ssh: ", status.message())),
+                        absl::StrCat("gpuctl's public key is not at ", facts->ssh_keys_page));
       }
       if (context_.clock.SinceBoot() >= end) {
         return absl::DeadlineExceededError(

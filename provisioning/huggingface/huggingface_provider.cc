@@ -28,7 +28,6 @@ constexpr char kName[] = "huggingface";
 constexpr char kTitle[] = "Hugging Face";
 constexpr char kLeaseLabel[] = "gpuctl-lease";
 constexpr char kEndsLabel[] = "gpuctl-ends";  // Unix seconds
-constexpr char kKeysPage[] = "https://huggingface.co/settings/keys";
 constexpr char kImage[] = "pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel";
 // For GPUs that older CUDA does not know.
 constexpr char kNewestImage[] = "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-devel";
@@ -176,8 +175,7 @@ class HuggingfaceProvider : public RestMarket {
             .takes_image = true,
             .ready_within = absl::Minutes(15),
             .billing_quantum = absl::Minutes(1),
-            .leave_out_for = absl::Hours(2),
-            .ssh_keys_page = kKeysPage};
+            .leave_out_for = absl::Hours(2)};
   }
 
   absl::StatusOr<std::string> AccountId() override {

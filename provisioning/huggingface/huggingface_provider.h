@@ -6,7 +6,7 @@
 // common/release/release_route.h). The market also ends a job when its time is over: a job gets
 // that time with its create, always, and it cannot be moved.
 //
-// The gateway takes the ssh keys of the user's own page of keys (ProviderTraits::ssh_keys_page): no
+// The gateway takes the ssh keys of the user's own page of keys (MarketFacts::ssh_keys_page): no
 // request registers one.
 //
 // Jobs belong to the namespace of the key's user, whom whoami-v2 names; it is asked once. The

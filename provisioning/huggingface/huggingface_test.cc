@@ -408,7 +408,6 @@ TEST_F(HuggingfaceTest, TellsTheAccountAndWhatItCan) {
   EXPECT_EQ(traits.ends_itself, EndsItself::kByExit);
   EXPECT_TRUE(traits.expiry.at_create);
   EXPECT_FALSE(traits.expiry.can_move);
-  EXPECT_EQ(traits.ssh_keys_page, "https://huggingface.co/settings/keys");
 }
 
 }  // namespace

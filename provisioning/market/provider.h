@@ -44,10 +44,6 @@ struct ProviderTraits {
   // The time for which Offer::place is left out after a bad machine; short where a place has many
   // machines.
   absl::Duration leave_out_for = absl::Hours(24);
-  // For a market whose machines are behind one ssh gateway: the page on which its users enter the
-  // public keys that the gateway takes, because no request can. The gateway has one host key for
-  // all machines. Empty elsewhere.
-  absl::string_view ssh_keys_page = "";
 
   // True when an instance can end its own bill.
   bool self_release() const { return ends_itself != EndsItself::kNo; }

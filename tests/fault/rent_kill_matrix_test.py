@@ -48,6 +48,13 @@ def rent_foreign(cell):
                 "name": name}).json
             check("droplet" in made, f"{made}")
             ids.append(str(made["droplet"]["id"]))
+        elif cell.provider == "huggingface":
+            owner = sim.call("huggingface", "GET", "/api/whoami-v2").json["name"]
+            made = sim.call("huggingface", "POST", "/api/jobs/" + owner, {
+                "flavor": "a10g-small", "dockerImage": "i", "timeoutSeconds": 9999999,
+                "labels": {"name": name}}).json
+            check("id" in made, f"{made}")
+            ids.append(made["id"])
         else:
             made = sim.call("vast", "PUT", f"/api/v0/asks/{9100004 + number}/", {
                 "image": "i", "disk": 20, "label": name}).json

@@ -59,6 +59,12 @@ EXPECTED = {
     ("digitalocean", "GET", "/v2/droplets"),
     ("digitalocean", "GET", "/v2/droplets/{droplet_id}"),
     ("digitalocean", "DELETE", "/v2/droplets/{droplet_id}"),
+    ("huggingface", "GET", "/api/whoami-v2"),
+    ("huggingface", "GET", "/api/jobs/hardware"),
+    ("huggingface", "POST", "/api/jobs/{namespace}"),
+    ("huggingface", "GET", "/api/jobs/{namespace}"),
+    ("huggingface", "GET", "/api/jobs/{namespace}/{jobId}"),
+    ("huggingface", "POST", "/api/jobs/{namespace}/{jobId}/cancel"),
 }
 
 
@@ -147,7 +153,8 @@ def load(shared):
     names = {"runpod": "runpod/rest-v2.openapi.json",
              "lambda": "lambda/cloud-api-1.10.0.openapi.json",
              "vast": "vast/openapi.yaml",
-             "digitalocean": "digitalocean/droplets-2026-08.openapi.json"}
+             "digitalocean": "digitalocean/droplets-2026-08.openapi.json",
+             "huggingface": "huggingface/hub-jobs.openapi.json"}
     documents = {}
     for market, name in names.items():
         path = os.path.join(shared, "providers", name)
@@ -159,6 +166,9 @@ def load(shared):
     documents["vast"] = patched_vast(documents["vast"])
     documents["runpod"] = patched_runpod(documents["runpod"])
     documents["lambda"] = patched_lambda(documents["lambda"])
+    create = documents["huggingface"]["paths"]["/api/jobs/{namespace}"]["post"]["requestBody"]
+    create = create["content"]["application/json"]
+    create["schema"] = closed(create["schema"])
     return documents
 
 
@@ -223,6 +233,9 @@ def self_check(documents):
         ("vast", "PUT", "/api/v0/asks/1/", {"image": "i", "imageName": "i"}),
         ("digitalocean", "POST", "/v2/droplets", {"name": "a b", "size": "s", "image": "i"}),
         ("digitalocean", "POST", "/v2/droplets", {"name": "a", "image": "i"}),
+        ("huggingface", "POST", "/api/jobs/ada", {"dockerImage": "i"}),
+        ("huggingface", "POST", "/api/jobs/ada", {"flavor": "h200", "timeout": 60}),
+        ("huggingface", "POST", "/api/jobs/ada", {"flavor": "h200", "labels": {"a": "b c"}}),
         ("vast", "POST", "/api/v0/bundles/", {"num_gpus": 1}),
         ("vast", "POST", "/api/v0/bundles", {}),
     ]
