@@ -288,6 +288,7 @@ class HuggingfaceService : public Service {
     if (gateway_.empty()) gateway_ = world.NewAddress();
     if (host_key_.empty() && world.options.nodes) host_key_ = MakeHostKeyFile(world.options.dir);
     job->spec.user = job->id;
+    job->spec.root_in_home = true;
     job->spec.host = gateway_;
     job->spec.host_key = host_key_;
     job->spec.authorized_keys = KeysOf(account);

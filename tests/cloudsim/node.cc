@@ -62,7 +62,9 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Make(const NodeSpec& spec) {
 
 Node::~Node() { Stop(); }
 
-std::string Node::root() const { return JoinPath(spec_.dir, "root"); }
+std::string Node::root() const {
+  return spec_.root_in_home ? JoinPath(Home(), ".gpuctl") : JoinPath(spec_.dir, "root");
+}
 std::string Node::Home() const { return JoinPath(spec_.dir, "home"); }
 std::string Node::log_path() const { return JoinPath(spec_.dir, "boot.log"); }
 std::string Node::tag() const { return absl::StrCat(spec_.id, "@", getpid()); }

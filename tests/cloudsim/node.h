@@ -30,6 +30,9 @@ struct NodeSpec {
   // only after it starts the image's /start.sh, sshd, or `service ssh start`. Otherwise sshd runs
   // from the boot on.
   bool container_command = false;
+  // True when the start script's root of the agent is the one of whoever logs in, as on real
+  // machines.
+  bool root_in_home = false;
   // The GPUs that nvidia-smi shows.
   std::string gpu_name;
   int gpu_count = 0;
