@@ -34,7 +34,6 @@ constexpr char kNewestImage[] = "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-devel";
 // Without a time the market ends a job after half an hour.
 constexpr absl::Duration kDefaultLife = absl::Hours(24);
 constexpr absl::Duration kShortestLife = absl::Minutes(1);
-constexpr size_t kMaxLabelBytes = 100;
 
 using Code = absl::StatusCode;
 constexpr Refusal kRefusals[] = {
@@ -151,13 +150,8 @@ std::optional<SshAddress> ParseSshUrl(absl::string_view url) {
   return address;
 }
 
-// The market's names of variables: a letter, then at least one more sign.
-bool IsJobVariable(absl::string_view name) {
-  return name.size() >= 2 && IsEnvName(name) && name[0] != '_';
-}
-
 bool IsLabelValue(absl::string_view text) {
-  return text.size() <= kMaxLabelBytes && std::all_of(text.begin(), text.end(), [](char c) {
+  return text.size() <= 100 && std::all_of(text.begin(), text.end(), [](char c) {
            return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains("._-", c);
          });
 }
@@ -271,13 +265,12 @@ class HuggingfaceProvider : public RestMarket {
         api()
             .Ask({.doing = doing, .kind = CallKind::kRepeat, .method = "POST", .path = path})
             .status();
-    if (!absl::IsInvalidArgument(asked) && !absl::IsFailedPrecondition(asked) &&
-        !absl::IsUnknown(asked) && !(absl::IsUnavailable(asked) && !IsBusy(asked))) {
+    if (asked.ok() || absl::IsNotFound(asked) || absl::IsUnauthenticated(asked) ||
+        absl::IsPermissionDenied(asked) || absl::IsDeadlineExceeded(asked) || IsBusy(asked)) {
       return asked;
     }
     const absl::Status look = Describe(id).status();
-    if (absl::IsNotFound(look)) return look;
-    return absl::IsUnavailable(asked) ? asked : absl::UnavailableError(asked.message());
+    return absl::IsNotFound(look) ? look : absl::UnavailableError(asked.message());
   }
 
  private:
@@ -347,15 +340,12 @@ class HuggingfaceProvider : public RestMarket {
   }
 
   // Returns the body of a create.
-  static absl::StatusOr<nlohmann::json> CreateBody(const Offer& offer, const RentOptions& options,
-                                                   absl::string_view label, absl::Time now) {
+  absl::StatusOr<nlohmann::json> CreateBody(const Offer& offer, const RentOptions& options,
+                                            absl::string_view label, absl::Time now) const {
     if (offer.provider != kName || offer.ref.empty() || !IsLabelValue(offer.ref)) {
       return ForeignOffer(offer, kTitle);
     }
-    if (options.registry_login.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(kTitle, " takes no login at a registry: ", options.registry_login->server));
-    }
+    if (options.registry_login.has_value()) RETURN_IF_ERROR(CheckLogin(*options.registry_login));
     if (!options.volume_id.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("no volume of ", kTitle, " can be mounted"));
     }
@@ -364,11 +354,7 @@ class HuggingfaceProvider : public RestMarket {
           absl::StrCat("its disk has ", offer.disk_bytes / kDiskGb, " GB and cannot be larger"));
     }
     if (!IsLabelValue(label)) return absl::InvalidArgumentError("the label is none");
-    for (const auto& variable : options.env) {
-      if (IsJobVariable(variable.first)) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", variable.first, "\" is no name of a variable at ", kTitle));
-    }
+    RETURN_IF_ERROR(CheckEnvNames(options.env));
     const bool endless = options.expires_at == absl::InfiniteFuture();
     const absl::Duration life = endless ? kDefaultLife : options.expires_at - now;
     if (life < kShortestLife) {

@@ -13,6 +13,8 @@ namespace {
 
 constexpr char kJobsMarket[] = "huggingface";
 constexpr int64_t kMinuteMs = 60'000;
+// How long a job that cannot start is tried again.
+constexpr int64_t kTriesForMs = 3 * kMinuteMs;
 constexpr size_t kJobsOfAPage = 3;
 constexpr int64_t kDefaultTimeoutS = 1800;
 
@@ -61,7 +63,7 @@ Json FlavorJson(const std::string& name, const Json& flavor) {
 
 // A stage as the market says it. One that is over but still shown counts as running.
 std::string StageOf(const Instance& job) {
-  if (job.phase == Phase::kBooting) return "SCHEDULING";
+  if (job.phase == Phase::kBooting || job.phase == Phase::kFailed) return "SCHEDULING";
   if (job.alive() || job.trouble.ended_lag > 0) return "RUNNING";
   return StringAt(job.extra, "stage", "CANCELED");
 }
@@ -199,6 +201,7 @@ class HuggingfaceService : public Service {
   void Due(World& world, Instance* job, int64_t now_ms) override {
     const int64_t end_ms = job->created_ms + 1000 * IntegerAt(job->extra, "timeout_s");
     if (job->phase == Phase::kFailed) {
+      if (now_ms < job->created_ms + kTriesForMs) return;
       Finish(job, "ERROR", job->message);
       world.End(job, "simulator: failed");
     } else if (now_ms >= end_ms) {
