@@ -110,6 +110,13 @@ grpc::Status AgentService::StopJob(grpc::ServerContext* context,
   return ToGrpc(jobs_.Stop(*request), reply);
 }
 
+grpc::Status AgentService::SetJobTime(grpc::ServerContext* context,
+                                      const gpuctl::v1::SetJobTimeRequest* request,
+                                      gpuctl::v1::Job* reply) {
+  (void)context;
+  return ToGrpc(jobs_.SetTime(*request), reply);
+}
+
 grpc::Status AgentService::Watch(grpc::ServerContext* context,
                                  const gpuctl::v1::WatchRequest* request,
                                  grpc::ServerWriter<gpuctl::v1::WatchReply>* writer) {

@@ -33,6 +33,9 @@ class AgentService final : public gpuctl::v1::Agent::Service {
                         gpuctl::v1::Job* reply) override;
   grpc::Status StopJob(grpc::ServerContext* context, const gpuctl::v1::StopJobRequest* request,
                        gpuctl::v1::Job* reply) override;
+  grpc::Status SetJobTime(grpc::ServerContext* context,
+                          const gpuctl::v1::SetJobTimeRequest* request,
+                          gpuctl::v1::Job* reply) override;
   grpc::Status Watch(grpc::ServerContext* context, const gpuctl::v1::WatchRequest* request,
                      grpc::ServerWriter<gpuctl::v1::WatchReply>* writer) override;
   grpc::Status ListArtifacts(grpc::ServerContext* context,

@@ -32,7 +32,8 @@ class TableHttp : public Http {
   absl::StatusOr<HttpResponse> Send(const HttpRequest& request) override {
     HttpResponse response;
     response.status = 200;
-    if (absl::StrContains(request.url, "/v2/account/keys")) {
+    if (absl::StrContains(request.url, "/v2/account/keys") ||
+        absl::StrContains(request.url, "/v1/sshkeys")) {
       response.body = absl::StrCat(R"({"ssh_keys":[{"id":1,"name":"k","public_key":")", kTableKey,
                                    R"("}],"links":{}})");
     } else if (absl::StrContains(request.url, "/api/whoami-v2")) {
@@ -93,6 +94,12 @@ nlohmann::json RunningRow(absl::string_view market) {
         "networks":{"v4":[{"ip_address":"203.0.113.7","type":"public"}]},
         "region":{"slug":"nyc2"},"size":{"slug":"s","price_hourly":3.39}})");
   }
+  if (market == "shadeform") {
+    return nlohmann::json::parse(R"({"id":"i1","name":"n","status":"active","cloud":"hyperstack",
+        "region":"canada-1","shade_instance_type":"A6000","ip":"203.0.113.7","ssh_port":22,
+        "ssh_user":"shadeform","hourly_price":210,
+        "configuration":{"num_gpus":1,"gpu_type":"A6000","vram_per_gpu_in_gb":48}})");
+  }
   if (market == "huggingface") {
     return nlohmann::json::parse(R"({"id":"i1","createdAt":"2026-03-13T20:00:00Z",
         "flavor":"a10g-small","labels":{"name":"n"},"timeout":7200,
@@ -107,7 +114,7 @@ nlohmann::json RunningRow(absl::string_view market) {
 }
 
 std::string LookBody(absl::string_view market, const nlohmann::json& row) {
-  if (market == "runpod" || market == "huggingface") return row.dump();
+  if (market == "runpod" || market == "shadeform" || market == "huggingface") return row.dump();
   if (market == "digitalocean") return nlohmann::json({{"droplet", row}}).dump();
   return nlohmann::json({{market == "lambda" ? "data" : "instances", row}}).dump();
 }
@@ -150,6 +157,7 @@ Offer OfferOf(const std::string& market) {
   offer.ref = market == "runpod"         ? "SECURE|EU-RO-1|1|NVIDIA GeForce RTX 4090"
               : market == "lambda"       ? "gpu_1x_a10/us-west-1"
               : market == "digitalocean" ? "1/gpu-h100x1-80gb/nyc2"
+              : market == "shadeform"    ? "hyperstack|canada-1|A6000|on_demand|os"
               : market == "huggingface"  ? "a10g-small"
                                          : "77";
   offer.price_usd_per_hour = 0.75;
@@ -237,7 +245,9 @@ std::set<std::string> Told(absl::string_view heading, const std::string& market,
 TEST(MarketTable, EachPublishedStateHasARow) {
   GPUCTL_SHARED_OR_SKIP(runpod, "providers/runpod/rest-v2.openapi.json");
   GPUCTL_SHARED_OR_SKIP(lambda, "providers/lambda/cloud-api-1.10.0.openapi.json");
+  GPUCTL_SHARED_OR_SKIP(shadeform, "providers/shadeform/shadeform-2026-04.openapi.json");
   const std::map<std::string, nlohmann::json> published = {
+      {"shadeform", shadeform["components"]["schemas"]["Status"]["enum"]},
       {"runpod", runpod["components"]["schemas"]["PodStatus"]["enum"]},
       {"lambda", lambda["components"]["schemas"]["InstanceStatus"]["enum"]}};
   for (const auto& [market, states] : published) {

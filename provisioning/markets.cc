@@ -6,6 +6,7 @@
 #include "provisioning/huggingface/huggingface_provider.h"
 #include "provisioning/lambda/lambda_provider.h"
 #include "provisioning/runpod/runpod_provider.h"
+#include "provisioning/shadeform/shadeform_provider.h"
 #include "provisioning/vast/vast_provider.h"
 
 namespace gpuctl {
@@ -34,6 +35,13 @@ RateLimits LambdaLimits() {
 RateLimits DigitaloceanLimits() {
   RateLimits limits;
   limits.all = {absl::Milliseconds(750), 20, absl::Seconds(5)};
+  return limits;
+}
+
+// Returns limits of one request a second, five of them at once; the market publishes none.
+RateLimits ShadeformLimits() {
+  RateLimits limits;
+  limits.all = {absl::Seconds(1), 5, absl::Seconds(5)};
   return limits;
 }
 
@@ -74,6 +82,8 @@ const std::vector<MarketFacts>& AllMarkets() {
        VastLimits()},
       {"digitalocean", "DigitalOcean", "https://api.digitalocean.com",
        "https://cloud.digitalocean.com/account/api/tokens", DigitaloceanLimits()},
+      {"shadeform", "Shadeform", "https://api.shadeform.ai",
+       "https://platform.shadeform.ai/settings/api", ShadeformLimits()},
       {"huggingface", "Hugging Face", "https://huggingface.co",
        "https://huggingface.co/settings/tokens", HuggingfaceLimits(), "HF_TOKEN",
        "https://huggingface.co/settings/keys"},
@@ -106,6 +116,8 @@ absl::StatusOr<std::unique_ptr<Provider>> MakeMarket(absl::string_view name, Pro
     provider = MakeVastProvider(std::move(http), std::move(access));
   } else if (name == "digitalocean") {
     provider = MakeDigitaloceanProvider(std::move(http), std::move(access));
+  } else if (name == "shadeform") {
+    provider = MakeShadeformProvider(std::move(http), std::move(access));
   } else if (name == "huggingface") {
     provider = MakeHuggingfaceProvider(std::move(http), std::move(access));
   } else {

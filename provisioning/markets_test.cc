@@ -32,7 +32,9 @@ TEST(Markets, EachAsksItsOwnAddressWithTheKeyInTheHeader) {
     ASSERT_EQ(http->requests().size(), 1u);
     const HttpRequest request = http->requests()[0];
     EXPECT_THAT(request.url, StartsWith("http://127.0.0.1:7/"));
-    EXPECT_THAT(request.headers, Contains(Pair("Authorization", HasSubstr("k3y"))));
+    EXPECT_THAT(request.headers,
+                Contains(Pair(facts.name == "shadeform" ? "X-API-KEY" : "Authorization",
+                              HasSubstr("k3y"))));
     EXPECT_TRUE(request.repeatable);
   }
 }

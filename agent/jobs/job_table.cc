@@ -53,6 +53,17 @@ absl::Status CheckOver(const JobPaths& job, const Job& state) {
       absl::StrCat("it is not over (", gpuctl::v1::JobState_Name(state.state()), ")"));
 }
 
+// True when the newest attempt was told to end, or no other may begin.
+absl::StatusOr<bool> IsBeingStopped(const JobPaths& job) {
+  if (PathExists(job.stop)) return true;
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
+  for (auto event = lifecycle.events.rbegin(); event != lifecycle.events.rend(); ++event) {
+    if (event->type == LifecycleEvent::Type::kStarted) return false;
+    if (event->type == LifecycleEvent::Type::kStopping) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 JobTable::JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher, Clock& clock,
@@ -248,6 +259,33 @@ absl::StatusOr<Job> JobTable::StopNow(const JobPaths& job, const std::string& jo
     if (!may_change || clock_.SinceBoot() >= deadline) return told;
     clock_.SleepFor(kStopInterval);
   }
+}
+
+absl::StatusOr<Job> JobTable::SetTime(const gpuctl::v1::SetJobTimeRequest& request) {
+  const std::string& job_id = request.job_id();
+  if (!IsValidId(job_id)) return absl::InvalidArgumentError("set the job's time: bad job id");
+  const std::string doing = absl::StrCat("set the time of job ", job_id);
+  if (request.time_s() <= 0) return absl::InvalidArgumentError(absl::StrCat(doing, ": it is 0"));
+  RETURN_IF_ERROR(Annotate(CheckNode(request.expected_node_id()), doing));
+  const JobPaths job = paths_.Job(job_id);
+  // RemoveJob takes the directory away under this lock.
+  MutexLock lock(mutex_);
+  if (!PathExists(job.spec)) {
+    return absl::NotFoundError(absl::StrCat(doing, ": the node has no such job"));
+  }
+  ASSIGN_OR_RETURN(const Job state, DeriveJob(job));
+  if (state.state() == gpuctl::v1::JOB_STATE_FINISHED ||
+      state.state() == gpuctl::v1::JOB_STATE_FINISHING ||
+      state.state() == gpuctl::v1::JOB_STATE_LOST) {
+    return absl::FailedPreconditionError(absl::StrCat(doing, ": it is over"));
+  }
+  ASSIGN_OR_RETURN(const bool stopping, IsBeingStopped(job));
+  if (stopping) {
+    return absl::FailedPreconditionError(absl::StrCat(doing, ": it is being stopped"));
+  }
+  RETURN_IF_ERROR(
+      Annotate(WriteFileAtomic(job.time_limit, absl::StrCat(request.time_s(), "\n")), doing));
+  return state;
 }
 
 std::string JobTable::Tombstone(absl::string_view job_id) const {

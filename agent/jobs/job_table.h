@@ -42,6 +42,9 @@ class JobTable {
   // Stops a job; see the service's StopJob.
   absl::StatusOr<gpuctl::v1::Job> Stop(const gpuctl::v1::StopJobRequest& request);
 
+  // Sets a job's running time; see the service's SetJobTime.
+  absl::StatusOr<gpuctl::v1::Job> SetTime(const gpuctl::v1::SetJobTimeRequest& request);
+
   // Removes a job; see the service's RemoveJob.
   absl::StatusOr<gpuctl::v1::RemoveJobReply> Remove(const gpuctl::v1::RemoveJobRequest& request);
 

@@ -392,6 +392,32 @@ TEST_F(JobTableTest, AStopThatIsMeantForAnotherNodeLeavesNothing) {
   EXPECT_OK(table_.Start(Request()));
 }
 
+TEST_F(JobTableTest, ATimeIsSetForAJobThatIsNotOver) {
+  gpuctl::v1::SetJobTimeRequest set;
+  set.set_job_id("j-1");
+  set.set_time_s(7200);
+  EXPECT_THAT(table_.SetTime(set), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_OK(table_.Start(Request()));
+  const gpuctl::v1::JobSpec spec = ReadStoredSpec(Job())->spec;
+  const absl::Duration before = TimeLimitOf(Job(), spec);
+  for (const int64_t wrong : {int64_t{0}, int64_t{-5}}) {
+    set.set_time_s(wrong);
+    EXPECT_THAT(table_.SetTime(set), StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+  set.set_time_s(7200);
+  set.set_expected_node_id("n-2");
+  EXPECT_THAT(table_.SetTime(set), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(TimeLimitOf(Job(), spec), before);
+  set.clear_expected_node_id();
+  ASSERT_OK(table_.SetTime(set));
+  EXPECT_EQ(TimeLimitOf(Job(), spec), absl::Hours(2));
+  // A file that was damaged is no limit of its own.
+  ASSERT_OK(WriteFileAtomic(Job().time_limit, "7200x"));
+  EXPECT_EQ(TimeLimitOf(Job(), spec), before);
+  ASSERT_OK(WriteFileAtomic(Job().stop, "user\n"));
+  EXPECT_THAT(table_.SetTime(set), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
 // The n-th file operation of accepting a job fails. Then spec.json is whole or missing, nothing is
 // launched without it, and the same request succeeds when it is sent again.
 class JobTableFaultTest : public JobTableTest, public ::testing::WithParamInterface<bool> {};

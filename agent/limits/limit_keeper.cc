@@ -142,9 +142,10 @@ void LimitKeeper::EnforceTime(const std::string& job_id) {
   const JobPaths job = paths_.Job(job_id);
   absl::StatusOr<StoredSpec> stored = ReadStoredSpec(job);
   if (!stored.ok()) return;
-  const int64_t limit_s = stored->spec.limits().time_s();
+  const absl::Duration limit = TimeLimitOf(job, stored->spec);
   absl::StatusOr<gpuctl::v1::Job> state = DeriveJob(job);
-  if (limit_s <= 0 || (state.ok() && state->state() == gpuctl::v1::JOB_STATE_FINISHED)) {
+  if (limit <= absl::ZeroDuration() ||
+      (state.ok() && state->state() == gpuctl::v1::JOB_STATE_FINISHED)) {
     done_.insert(job_id);
     return;
   }
@@ -153,8 +154,8 @@ void LimitKeeper::EnforceTime(const std::string& job_id) {
     return;
   }
   absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(job);
-  if (!lifecycle.ok() || RunningTime(*lifecycle, boot_id_, clock_.SinceBoot(),
-                                     sysconf(_SC_CLK_TCK)) < absl::Seconds(limit_s)) {
+  if (!lifecycle.ok() ||
+      RunningTime(*lifecycle, boot_id_, clock_.SinceBoot(), sysconf(_SC_CLK_TCK)) < limit) {
     return;
   }
   const absl::Status sent = SendControl(job, "stop limit:time\n");

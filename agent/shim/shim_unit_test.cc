@@ -146,13 +146,21 @@ TEST(EnvironmentTest, BaseLessKeysPlusSpecPlusOurs) {
   spec.set_run_id("r-1");
   (*spec.mutable_env())["PATH"] = "/mine";
   (*spec.mutable_env())["GPUCTL_ATTEMPT"] = "99";
-  const Environment base = {{"PATH", "/usr/bin"},          {"LD_LIBRARY_PATH", "/cuda"},
-                            {"RUNPOD_API_KEY", "k"},       {"CONTAINER_API_KEY", "k"},
-                            {"LAMBDA_API_KEY", "k"},       {"VAST_API_KEY", "k"},
-                            {"VASTAI_API_KEY", "k"},       {"DIGITALOCEAN_API_KEY", "k"},
-                            {"LAMBDA_CLOUD_API_KEY", "k"}, {"OPENAI_API_KEY", "mine"},
-                            {"GPUCTL_RESUME_FROM", "old"}, {"HOME", "/h"},
-                            {"HUGGINGFACE_API_KEY", "k"},  {"GPUCTL_HUGGINGFACE_API_KEY", "k"}};
+  const Environment base = {{"PATH", "/usr/bin"},
+                            {"LD_LIBRARY_PATH", "/cuda"},
+                            {"RUNPOD_API_KEY", "k"},
+                            {"CONTAINER_API_KEY", "k"},
+                            {"LAMBDA_API_KEY", "k"},
+                            {"VAST_API_KEY", "k"},
+                            {"VASTAI_API_KEY", "k"},
+                            {"DIGITALOCEAN_API_KEY", "k"},
+                            {"SHADEFORM_API_KEY", "k"},
+                            {"LAMBDA_CLOUD_API_KEY", "k"},
+                            {"OPENAI_API_KEY", "mine"},
+                            {"GPUCTL_RESUME_FROM", "old"},
+                            {"HOME", "/h"},
+                            {"HUGGINGFACE_API_KEY", "k"},
+                            {"GPUCTL_HUGGINGFACE_API_KEY", "k"}};
   const Environment job = JobEnvironment(base, spec, 2, JobPaths("/jobs/j-1"), "");
   EXPECT_EQ(job, (Environment{{"PATH", "/mine"},
                               {"LD_LIBRARY_PATH", "/cuda"},

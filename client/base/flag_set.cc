@@ -81,6 +81,11 @@ absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::Pa
                      const std::vector<std::string>& args) {
   const std::string hint = absl::StrCat("gpuctl ", verb, " --help lists what it takes");
   std::string message = error.what();
+  if (absl::StartsWith(message, "--gpus: Value ") &&
+      absl::ascii_isalpha(static_cast<unsigned char>(message[sizeof("--gpus: Value ") - 1]))) {
+    return UsageError(absl::StrCat(verb, ": --gpus takes how many GPUs of a machine a run gets"),
+                      "--gpu MODEL:COUNT, as in --gpu A100:1, says which machine is rented");
+  }
   const bool extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
   // A wrong flag says more than the argument that is missing too.
   if (extra || dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
@@ -105,6 +110,12 @@ absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::Pa
             hint);
       }
     }
+  }
+  if (extra && verb == "cost") {
+    return UsageError(absl::StrCat("cost: it sums for all runs, and takes no name: ",
+                                   absl::StrJoin(app.remaining(), " ")),
+                      "gpuctl cost --by run, or --by batch, has a line for each; gpuctl show RUN "
+                      "has the cost of one");
   }
   if (extra) {
     message = absl::StrCat("too many arguments: ", absl::StrJoin(app.remaining(), " "));

@@ -31,9 +31,11 @@ MetricGoal UsualGoal(absl::string_view metric) {
   return MetricGoal::kLowest;
 }
 
-void MetricValues::Add(double value, MetricGoal goal) {
+void MetricValues::Add(double value, MetricGoal goal, std::optional<int64_t> step) {
   last = value;
-  if (std::isfinite(value) && (!best.has_value() || IsBetter(value, *best, goal))) best = value;
+  if (!std::isfinite(value) || (best.has_value() && !IsBetter(value, *best, goal))) return;
+  best = value;
+  best_step = step;
 }
 
 std::optional<size_t> BestRun(const std::vector<MetricValues>& runs, MetricGoal goal) {

@@ -3,6 +3,7 @@
 #define GPUCTL_CLIENT_BATCH_BATCH_RESULTS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,8 +21,9 @@ MetricGoal UsualGoal(absl::string_view metric);
 // The values of one run. Those that are not finite are no best ones.
 struct MetricValues {
   std::optional<double> last, best;
+  std::optional<int64_t> best_step;  // of the first of equals; nothing when its line named none
 
-  void Add(double value, MetricGoal goal);
+  void Add(double value, MetricGoal goal, std::optional<int64_t> step = std::nullopt);
 };
 
 // Returns the index of the run with the best value; nothing when none has one. The first of equals.

@@ -19,6 +19,17 @@ TEST(BatchResults, TheBestValueIsFiniteAndTheLastOneNeedNotBe) {
   EXPECT_FALSE(BestRun({diverged, MetricValues()}, MetricGoal::kLowest).has_value());
 }
 
+TEST(BatchResults, TheBestValueKnowsItsStep) {
+  MetricValues values;
+  values.Add(2, MetricGoal::kLowest, 10);
+  values.Add(1, MetricGoal::kLowest, 20);
+  values.Add(1, MetricGoal::kLowest, 30);
+  values.Add(3, MetricGoal::kLowest, 40);
+  EXPECT_EQ(values.best_step, 20);
+  values.Add(0.5, MetricGoal::kLowest);
+  EXPECT_EQ(values.best_step, std::nullopt);
+}
+
 TEST(BatchResults, GoalsFollowTheName) {
   EXPECT_EQ(UsualGoal("loss"), MetricGoal::kLowest);
   EXPECT_EQ(UsualGoal("eval/perplexity"), MetricGoal::kLowest);

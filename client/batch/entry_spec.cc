@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/spec/result_patterns.h"
@@ -27,6 +28,31 @@ std::string FillIn(absl::string_view text, const Parameters& parameters) {
     text.remove_prefix(found == nullptr ? 1 : found->first.size() + 2);
   }
   return filled;
+}
+
+std::vector<std::string> NamesWithoutValue(const RunSpec& spec, const Parameters& parameters) {
+  std::vector<std::string> names;
+  const auto look = [&](absl::string_view text) {
+    for (size_t at = text.find('{'); at != text.npos; at = text.find('{', at + 1)) {
+      const absl::string_view rest = text.substr(at + 1);
+      const absl::string_view name = rest.substr(0, rest.find('}'));
+      const bool closed = name.size() < rest.size();
+      const bool is_name = !name.empty() &&
+                           absl::ascii_isalpha(static_cast<unsigned char>(name[0])) &&
+                           std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                             return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.';
+                           });
+      if (!closed || !is_name || (at > 0 && text[at - 1] == '$')) continue;
+      const bool known = std::any_of(parameters.begin(), parameters.end(),
+                                     [name](const auto& one) { return one.first == name; });
+      if (!known && std::find(names.begin(), names.end(), name) == names.end()) {
+        names.emplace_back(name);
+      }
+    }
+  };
+  for (const std::string& word : spec.command) look(word);
+  look(spec.run);
+  return names;
 }
 
 absl::StatusOr<LaunchRecord> WithParameters(LaunchRecord record, const std::string& name,

@@ -19,6 +19,11 @@ inline constexpr char kTrainerParameter[] = "trainer.";
 // are not searched again.
 std::string FillIn(absl::string_view text, const Parameters& parameters);
 
+// Returns the words in braces in the command of `spec` that look like parameters and are none of
+// `parameters`: {rnk} where there is rank. In a script only those beside which the shell has no
+// meaning of its own, so not ${HOME}.
+std::vector<std::string> NamesWithoutValue(const RunSpec& spec, const Parameters& parameters);
+
 // Returns `record` under the name `name`, with the parameters filled into run, command, values of
 // env, checkpoints and artifacts, each in an environment variable (VariableOf), and those of the
 // trainer in its settings. INVALID_ARGUMENT for what no run may have.

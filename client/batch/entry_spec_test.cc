@@ -30,6 +30,15 @@ TEST(EntrySpec, ParametersReachCommandEnvironmentAndPatterns) {
   EXPECT_EQ(filled->spec.name, "sweep-1");
 }
 
+TEST(EntrySpec, NamesWithoutAValueAreFound) {
+  RunSpec spec;
+  spec.command = {"train.py", "--lr={lr}", "--rank={rnk}", "{rnk}",
+                  "${HOME}",  "{ print }", "{1,2}"};
+  spec.run = "echo {seed} ${lr}";
+  EXPECT_THAT(NamesWithoutValue(spec, {{"lr", "1"}, {"rank", "8"}}), ElementsAre("rnk", "seed"));
+  EXPECT_THAT(NamesWithoutValue(RunSpec(), {{"lr", "1"}}), ElementsAre());
+}
+
 TEST(EntrySpec, SettingsOfTheTrainerAreCheckedByIt) {
   LaunchRecord record;
   record.spec.trainer_json = R"({"model":{"init":"m"},"data":{"paths":"d"}})";

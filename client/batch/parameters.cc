@@ -194,10 +194,23 @@ absl::Status CheckNoOtherRange(const std::vector<std::string>& values) {
                           range.second));
 }
 
+// Refuses "log(1e-5,1e-3)", a distribution of other tools that the comma divides.
+absl::Status CheckNoFunction(const std::vector<std::string>& values) {
+  for (const std::string& value : values) {
+    const auto opened = std::count(value.begin(), value.end(), '(');
+    if (opened == std::count(value.begin(), value.end(), ')')) continue;
+    return Bad(absl::StrCat("\"", value,
+                            "\" has a part of a pair of parentheses: there are no "
+                            "distributions; write the values one by one, and --sample draws some"));
+  }
+  return absl::OkStatus();
+}
+
 // Returns the values of an axis, with ranges written out.
 absl::StatusOr<std::vector<std::string>> ValuesOf(absl::string_view text) {
   const std::vector<std::string> given = absl::StrSplit(text, ',');
   RETURN_IF_ERROR(CheckNoOtherRange(given));
+  RETURN_IF_ERROR(CheckNoFunction(given));
   std::vector<std::string> values;
   for (const std::string& value : given) {
     const auto range = RangeOf(value, "..");

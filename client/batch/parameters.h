@@ -26,7 +26,8 @@ struct ParameterAxis {
 };
 
 // Reads "lr=1e-4,2e-4". A value "0..5" stands for 0,1,2,3,4,5. INVALID_ARGUMENT for "0-5" alone or
-// beside whole numbers, which other tools take for a range. INVALID_ARGUMENT also without a name,
+// beside whole numbers, which other tools take for a range, and for "log(1e-5,1e-3)", which is a
+// distribution there. INVALID_ARGUMENT also without a name,
 // without values, for a value that is empty or there twice, and for a name that is no word of
 // letters, digits, '_', '-' and '.'.
 absl::StatusOr<ParameterAxis> ParseAxis(absl::string_view text);

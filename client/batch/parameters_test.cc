@@ -68,6 +68,14 @@ TEST(Parameters, ARangeOfAnotherToolIsRefusedWithOurs) {
   }
 }
 
+TEST(Parameters, ADistributionOfAnotherToolIsRefused) {
+  for (const char* bad : {"lr=log(1e-5,1e-3)", "lr=uniform(0,1)", "a=x,(y", "a=y)"}) {
+    EXPECT_THAT(std::string(ParseAxis(bad).status().message()), HasSubstr("no distributions"))
+        << bad;
+  }
+  EXPECT_THAT(Axis("a=resnet(50),f()").values, ElementsAre("resnet(50)", "f()"));
+}
+
 TEST(Parameters, ASampleIsDifferentPointsAndTheSameForTheSameSeed) {
   const std::vector<ParameterAxis> axes = {Axis("a=1,2,3,4,5,6,7,8,9"), Axis("b=1,2,3,4,5,6,7,8,9"),
                                            Axis("c=1,2,3,4,5,6,7,8,9")};

@@ -4,10 +4,31 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/terminal/line_assembler.h"
+#include "client/terminal/safe_text.h"
 
 namespace gpuctl {
+namespace {
+
+// Returns the module in the last "ModuleNotFoundError: No module named 'torch'"; "" without one.
+std::string MissingModule(absl::string_view tail) {
+  constexpr absl::string_view kError = "ModuleNotFoundError: No module named '";
+  const size_t at = tail.rfind(kError);
+  if (at == tail.npos) return "";
+  const absl::string_view rest = tail.substr(at + kError.size());
+  const absl::string_view name = rest.substr(0, rest.find_first_of("'\n"));
+  const bool is_name = !name.empty() && name.size() <= 64 &&
+                       std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                         return absl::ascii_isalnum(c) || c == '_' || c == '.';
+                       });
+  return is_name ? std::string(name) : "";
+}
+
+}  // namespace
 
 std::string HintOfOutput(absl::string_view tail) {
   // What Debian's python3 -m venv says without the package python3-venv.
@@ -20,10 +41,17 @@ std::string HintOfOutput(absl::string_view tail) {
     return "pip does not change the system's Python there; a setup: of python3 -m venv "
            "$GPUCTL_ENV_DIR && pip install -r requirements.txt makes an environment for the run";
   }
+  if (const std::string module = MissingModule(tail); !module.empty()) {
+    return absl::StrCat("the Python there has no module ", module,
+                        "; --setup 'pip install -r requirements.txt', or setup: in the run file, "
+                        "installs what the job needs");
+  }
   return "";
 }
 
-std::string HintOfOutput(MirrorReader& mirror) {
+namespace {
+
+std::string TailOf(MirrorReader& mirror) {
   const absl::StatusOr<Extent> extent = mirror.OutputExtent();
   if (!extent.ok()) return "";
   int64_t offset = std::max<int64_t>(0, extent->size - static_cast<int64_t>(kHintBytes));
@@ -35,7 +63,21 @@ std::string HintOfOutput(MirrorReader& mirror) {
     offset += static_cast<int64_t>(more->size());
     absl::StrAppend(&tail, *more);
   }
-  return HintOfOutput(tail);
+  return tail;
+}
+
+}  // namespace
+
+std::string HintOfOutput(MirrorReader& mirror) { return HintOfOutput(TailOf(mirror)); }
+
+std::string LastLineOfOutput(MirrorReader& mirror) {
+  const std::string tail = TailOf(mirror);
+  std::string last;
+  for (const absl::string_view line : absl::StrSplit(tail, '\n')) {
+    const absl::string_view shown = absl::StripAsciiWhitespace(AfterCarriageReturns(line));
+    if (!shown.empty()) last = std::string(shown);
+  }
+  return MakeSafe(last);
 }
 
 }  // namespace gpuctl

@@ -19,6 +19,10 @@ std::string HintOfOutput(absl::string_view tail);
 // Does the same for the stored output of a run. What cannot be read gives no hint.
 std::string HintOfOutput(MirrorReader& mirror);
 
+// Returns the last line of a run's stored output that is not empty, safe for a terminal; "" when
+// there is none.
+std::string LastLineOfOutput(MirrorReader& mirror);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_FOLLOW_OUTPUT_HINT_H_

@@ -20,9 +20,16 @@ TEST(OutputHint, NamesThePackageThatVenvLacks) {
               HasSubstr("python3-venv"));
 }
 
+TEST(OutputHint, NamesTheModuleThatPythonLacks) {
+  EXPECT_THAT(HintOfOutput("Traceback (most recent call last):\n"
+                           "ModuleNotFoundError: No module named 'torch.nn'\n"),
+              HasSubstr("no module torch.nn; --setup"));
+}
+
 TEST(OutputHint, SaysNothingAboutOtherErrors) {
   EXPECT_EQ(HintOfOutput(""), "");
-  EXPECT_EQ(HintOfOutput("ModuleNotFoundError: No module named 'torch'\n"), "");
+  EXPECT_EQ(HintOfOutput("ValueError: 3\n"), "");
+  EXPECT_EQ(HintOfOutput("ModuleNotFoundError: No module named 'a b'; rm -rf\n"), "");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
 #include "client/base/left_thread.h"
 #include "client/base/quantity.h"
 #include "common/base/clock.h"
@@ -15,6 +16,8 @@
 
 namespace gpuctl {
 namespace {
+
+constexpr char kPatienceVariable[] = "GPUCTL_MARKET_PATIENCE";
 
 constexpr absl::Duration kBeyondTheSlowest = absl::Seconds(1);
 constexpr absl::Duration kForAnUnknown = absl::Seconds(10);
@@ -75,11 +78,20 @@ std::string AnswerTimesPath(const ClientPaths& paths) {
 absl::Duration PatienceFor(std::optional<absl::Duration> usual, absl::Duration slowest_answer) {
   absl::Duration patience = slowest_answer + kBeyondTheSlowest;
   patience = std::max(patience, usual.has_value() ? *usual * 1.5 : kForAnUnknown);
-  if (const char* text = std::getenv("GPUCTL_MARKET_PATIENCE"); text != nullptr) {
+  if (const char* text = std::getenv(kPatienceVariable); text != nullptr) {
     const absl::StatusOr<absl::Duration> least = ParseDuration(text);
     if (least.ok()) patience = std::max(patience, *least);
   }
   return patience;
+}
+
+absl::Status CheckMarketPatience() {
+  const char* const text = std::getenv(kPatienceVariable);
+  if (text == nullptr) return absl::OkStatus();
+  const absl::Status read = ParseDuration(text).status();
+  if (read.ok()) return read;
+  return UsageError(absl::StrCat(kPatienceVariable, ": ", read.message()),
+                    "for example GPUCTL_MARKET_PATIENCE=30s");
 }
 
 std::vector<OffersAnswer> AskMarketsForOffers(const std::vector<std::shared_ptr<Provider>>& markets,

@@ -40,6 +40,9 @@ std::string AnswerTimesPath(const ClientPaths& paths);
 // that is not known yet has ten seconds. GPUCTL_MARKET_PATIENCE (a duration) is the least.
 absl::Duration PatienceFor(std::optional<absl::Duration> usual, absl::Duration slowest_answer);
 
+// An error (usage) when GPUCTL_MARKET_PATIENCE is set and no duration.
+absl::Status CheckMarketPatience();
+
 using OffersAnswer = absl::StatusOr<std::vector<Offer>>;
 
 // Asks each market on a thread of its own; returns their answers in the same order.

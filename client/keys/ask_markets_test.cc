@@ -97,6 +97,10 @@ TEST_F(AskMarketsTest, PatienceGrowsWithWhatIsUsual) {
   EXPECT_EQ(PatienceFor(absl::Seconds(4), absl::Milliseconds(300)), absl::Seconds(6));
   setenv("GPUCTL_MARKET_PATIENCE", "20s", 1);
   EXPECT_EQ(PatienceFor(absl::Seconds(4), absl::Milliseconds(300)), absl::Seconds(20));
+  EXPECT_OK(CheckMarketPatience());
+  setenv("GPUCTL_MARKET_PATIENCE", "soon", 1);
+  EXPECT_THAT(CheckMarketPatience(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("GPUCTL_MARKET_PATIENCE: ")));
   unsetenv("GPUCTL_MARKET_PATIENCE");
 }
 

@@ -17,6 +17,7 @@
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/rent/interruptible_hooks.h"
+#include "client/rent/market_expiry.h"
 #include "client/rent/node_terms.h"
 #include "client/rent/unused_logins.h"
 #include "client/results/pull_results.h"
@@ -62,7 +63,11 @@ absl::Status BringHome(CommandContext& context, const RunRow& row, const std::st
 
 // Returns how long the machine waits for its results to be fetched, by the limits that it enforces.
 std::string HowLong(const Lease& lease, const RunRow& row, bool self_release, int64_t now_ms) {
-  if (!self_release) return "until somebody ends it: it has no key to do so itself";
+  if (!self_release) {
+    const std::string end = DescribeMarketEnd(lease, now_ms);
+    return absl::StrCat("until somebody ends it: it has no key to do so itself",
+                        end.empty() ? "" : "; ", end);
+  }
   const int64_t ended_ms = row.end.has_value() ? row.end->ended_ms : now_ms;
   absl::Duration left =
       absl::Seconds(lease.limits.salvage_s) - absl::Milliseconds(now_ms - ended_ms);
@@ -146,8 +151,10 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, RunStore& store
                                   FormatUsdPerHour(lease), "/h");
   const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
   if (market.ok() && !market->front().provider->traits().self_release()) {
+    const std::string end = DescribeMarketEnd(lease, context.NowMs());
     absl::StrAppend(&text, ", and cannot end its own bill: gpuctl down ", row.name,
-                    " ends it now, gpuctl reap once its limits are over");
+                    " ends it now, gpuctl reap once its limits are over", end.empty() ? "" : "; ",
+                    end);
   } else {
     absl::StrAppend(&text, ", for ", HumanDuration(absl::Seconds(lease.limits.idle_s)),
                     " once its results are home, else for ",

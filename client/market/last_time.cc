@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client/base/quantity.h"
 
 namespace gpuctl {
@@ -16,6 +17,17 @@ bool Succeeded(const RunRow& row) {
          row.end->exit_code == 0 && row.accepted_ms > 0 && row.end->ended_ms > row.accepted_ms;
 }
 
+// Returns the words of a command before its first flag, at most two: "python train.py".
+std::string ProgramOf(absl::string_view command) {
+  std::string program;
+  int words = 0;
+  for (const absl::string_view word : absl::StrSplit(command, ' ', absl::SkipEmpty())) {
+    if (word[0] == '-' || ++words > 2) break;
+    absl::StrAppend(&program, word, " ");
+  }
+  return program;
+}
+
 }  // namespace
 
 std::optional<LastTime> FindLastTime(Holdings& holdings, RunStore& store, const Work& work,
@@ -25,6 +37,7 @@ std::optional<LastTime> FindLastTime(Holdings& holdings, RunStore& store, const 
   if (!rows.ok()) return std::nullopt;
   for (const RunRow& row : *rows) {
     if (row.workdir != work.workdir || !Succeeded(row)) continue;
+    if (ProgramOf(row.command) != ProgramOf(work.command)) continue;
     const absl::StatusOr<std::optional<Lease>> lease = holdings.LeaseOf(row.run_id);
     if (!lease.ok() || !lease->has_value() || (*lease)->gpu_name != work.gpu_name ||
         (*lease)->gpu_count != work.gpu_count) {

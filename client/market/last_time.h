@@ -20,12 +20,13 @@ struct LastTime {
 // The work, and the GPUs that it would get.
 struct Work {
   std::string workdir;  // absolute
+  std::string command;  // as RunRow::command
   std::string gpu_name;
   int gpu_count = 0;
 };
 
-// Returns the newest run of the same work directory that succeeded on a rented machine with the
-// same GPUs; nothing where there is none, or where the records cannot be read.
+// Returns the newest run of the same work directory and program that succeeded on a rented machine
+// with the same GPUs; nothing where there is none, or where the records cannot be read.
 std::optional<LastTime> FindLastTime(Holdings& holdings, RunStore& store, const Work& work,
                                      int64_t now_ms);
 

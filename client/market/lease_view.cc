@@ -226,6 +226,7 @@ nlohmann::ordered_json LeaseToJson(const Lease& lease, int64_t now_ms) {
   json["spent_high_usd"] = spend.high_usd;
   json["traffic_usd"] = KnownTraffic(lease).usd;
   json["cost_limit_usd"] = MoreThanZero(lease.limits.cost_usd);
+  json["market_end"] = TimeOrNull(lease.ends_ms);
   json["asked_for"] = TimeOrNull(lease.intended_ms);
   json["rented"] = TimeOrNull(lease.rented_ms);
   json["claimed"] = TimeOrNull(lease.claimed_ms);
@@ -256,7 +257,8 @@ nlohmann::ordered_json SeenToJson(const SeenInstance& seen, int64_t now_ms) {
   json["usd_per_hour"] =
       instance.bills_nothing ? Json(0) : MoreThanZero(instance.price_usd_per_hour);
   json["created"] = TimeOrNull(instance.created_ms);
-  json["ends"] = TimeOrNull(instance.ends_ms);
+  const bool in_ledger = !instance.tells_end && seen.lease.has_value();
+  json["ends"] = TimeOrNull(in_ledger ? seen.lease->ends_ms : instance.ends_ms);
   json["price_rise"] = seen.rise.has_value() ? RiseJson(*seen.rise) : Json();
   json["lease"] = seen.lease.has_value() ? LeaseToJson(*seen.lease, now_ms) : Json();
   return json;

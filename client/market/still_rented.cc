@@ -73,6 +73,12 @@ bool MayHaveEndedItself(const Lease& lease, int64_t heard_ms, int64_t now_ms,
   return absl::Milliseconds(silence_ms) >= absl::Seconds(lease.limits.idle_s) + kClockSlack;
 }
 
+// Returns what to add when the market was to end the machine before `now_ms`; "" when not.
+std::string EndedAsSet(const Lease& lease, int64_t now_ms) {
+  if (lease.ends_ms <= 0 || lease.ends_ms > now_ms) return "";
+  return absl::StrCat(", whose end there was set to ", FormatRfc3339(lease.ends_ms));
+}
+
 // True when the market has called the machine out of order for as long as its results are kept. A
 // laptop that was away proves nothing about that.
 bool IsSalvageOver(const Lease& lease, int64_t now_ms) {
@@ -101,7 +107,8 @@ absl::Status MarketCheck::WhyClosed(const Lease& lease, const std::string& name)
   if (lease.ending != LeaseEnding::kOutside) {
     return absl::NotFoundError(absl::StrCat("its machine ", name, " was released"));
   }
-  return IsGone(absl::StrCat(lease.provider, " has ", lease.instance_id, " no more"),
+  return IsGone(absl::StrCat(lease.provider, " has ", lease.instance_id, " no more",
+                             EndedAsSet(lease, lease.ended_ms)),
                 MayHaveEndedItself(lease, heard_ms_, lease.ended_ms, GraceOf(store_, run_id_)));
 }
 
@@ -149,13 +156,9 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   bool gone = false;
   if (absl::IsNotFound(instance.status())) {
     if (!IsUnlisted(provider, lease->instance_id)) return absl::OkStatus();
-    why = absl::StrCat(lease->provider, " has ", lease->instance_id, " no more");
-    if (const std::string words = WordsOfGone(instance.status()); !words.empty()) {
-      absl::StrAppend(&why, ": ", words);
-    }
-    if (IsAtItsEnd(*lease, context_.NowMs())) {
-      absl::StrAppend(&why, "; it was to end at ", FormatRfc3339(lease->ends_ms));
-    }
+    const std::string words = WordsOfGone(instance.status());
+    why = absl::StrCat(lease->provider, " has ", lease->instance_id, " no more",
+                       words.empty() ? "" : ": ", words, EndedAsSet(*lease, context_.NowMs()));
     gone = true;
   } else if (!instance.ok()) {
     return absl::OkStatus();

@@ -13,7 +13,6 @@
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/transfer/error_detail.h"
-#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -112,10 +111,9 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
     case absl::StatusCode::kUnauthenticated:
       // gpuctl made both sides of this login.
       if (local) return WithHint(named, doctor);
-      if (const MarketFacts* const facts = FindMarket(target.provider);
-          facts != nullptr && !facts->ssh_keys_page.empty()) {
-        return WithHint(named, absl::StrCat("is gpuctl's public key still at ",
-                                            facts->ssh_keys_page, "? ", doctor));
+      if (const absl::string_view page = SshKeysPage(target.provider); !page.empty()) {
+        return WithHint(named,
+                        absl::StrCat("is gpuctl's public key still at ", page, "? ", doctor));
       }
       return WithHint(
           named,

@@ -135,6 +135,17 @@ absl::StatusOr<gpuctl::v1::Job> NodeCalls::StopJob(const std::string& job_id,
       "stop the job", request, &gpuctl::v1::Agent::StubInterface::StopJob);
 }
 
+absl::StatusOr<gpuctl::v1::Job> NodeCalls::SetJobTime(const std::string& job_id,
+                                                      absl::Duration time,
+                                                      const std::string& node_id) {
+  gpuctl::v1::SetJobTimeRequest request;
+  request.set_job_id(job_id);
+  request.set_time_s(absl::ToInt64Seconds(time));
+  request.set_expected_node_id(node_id);
+  return Call<gpuctl::v1::SetJobTimeRequest, gpuctl::v1::Job>(
+      "set the job's time", request, &gpuctl::v1::Agent::StubInterface::SetJobTime);
+}
+
 absl::StatusOr<gpuctl::v1::ListArtifactsReply> NodeCalls::ListArtifacts(
     const std::string& job_id, const std::string& pattern,
     const std::vector<std::string>& checkpoint_patterns) {

@@ -34,6 +34,9 @@ class NodeCalls {
   // `node_id` is the node that was asked to start the job; another one refuses the call.
   absl::StatusOr<gpuctl::v1::Job> StopJob(const std::string& job_id, const std::string& reason,
                                           const std::string& node_id);
+  // Sets the running time after which the node stops the job. UNIMPLEMENTED: its agent is older.
+  absl::StatusOr<gpuctl::v1::Job> SetJobTime(const std::string& job_id, absl::Duration time,
+                                             const std::string& node_id);
   // `checkpoint_patterns` are the run file's, for checkpoints that the job's script wrote. An empty
   // `pattern` lists the files beside the checkpoints in ckpt/; an older node lists none.
   absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(

@@ -147,6 +147,7 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
     (*plan.job.mutable_env())["GPUCTL_VOLUME"] = plan.volume->mount_path;
   }
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  RETURN_IF_ERROR(CheckMarketPatience());
   plan.rental.offers =
       AskMarkets(plan.rental.markets, requirements, /*explain=*/false, AnswerTimesPath(paths));
   LeaveOutMarketsOfOtherTimes(plan.rental.markets, plan.rental.offers);
@@ -371,8 +372,9 @@ void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint
 
 Work WorkOf(const LaunchPlan& plan) {
   const std::optional<Lease>& idle = plan.rental.idle;
-  if (idle.has_value()) return {plan.row.workdir, idle->gpu_name, idle->gpu_count};
-  return {plan.row.workdir, Cheapest(plan).gpu_name, Cheapest(plan).gpu_count};
+  const RunRow& row = plan.row;
+  if (idle.has_value()) return {row.workdir, row.command, idle->gpu_name, idle->gpu_count};
+  return {row.workdir, row.command, Cheapest(plan).gpu_name, Cheapest(plan).gpu_count};
 }
 
 // Finds the offers or an idle machine, and checks that the trainer can use its GPUs.

@@ -21,6 +21,7 @@
 #include "client/market/offer_plan.h"
 #include "client/market/volume_view.h"
 #include "client/rent/lease_limits.h"
+#include "client/rent/market_expiry.h"
 #include "client/spec/run_spec.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/terminal/word_wrap.h"
@@ -69,6 +70,27 @@ void AddOffers(const LaunchPlan& plan, std::vector<std::string>& lines) {
       FormatUsd(dearest->price_usd_per_hour), " per hour, if that one is gone"));
 }
 
+// Returns the market of the machine that the plan begins with; null when there is none yet.
+const Provider* ChosenMarket(const LaunchPlan& plan) {
+  for (const Market& market : plan.rental.markets) {
+    if (plan.rental.has_machine() && market.name == MarketOf(plan)) return market.provider.get();
+  }
+  return nullptr;
+}
+
+// Returns after how long the market itself ends a machine that is rented now; nothing where it does
+// not, or where the machine is rented already.
+std::optional<absl::Duration> MarketEndOf(const LaunchPlan& plan) {
+  const Provider* const market = ChosenMarket(plan);
+  if (market == nullptr || plan.rental.idle.has_value() || !market->traits().expiry.at_create) {
+    return std::nullopt;
+  }
+  const double price = PriceOf(plan);
+  const absl::Time begin = absl::UnixEpoch();
+  return ExpiryFor(AgreeLimits(plan.spec, price), price, begin, MostLifetime(plan.spec), begin) -
+         begin;
+}
+
 void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
   if (plan.rental.idle.has_value()) {
     AddIdle(plan, lines);
@@ -87,14 +109,22 @@ void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
     lines.push_back(
         absl::StrCat("          no offers from ", answer.market, ": ", answer.status.message()));
   }
-  for (const Market& market : plan.rental.markets) {
-    const bool chosen = plan.rental.has_machine() && market.name == MarketOf(plan);
-    if (!chosen || market.provider->traits().self_release()) continue;
+  const Provider* const market = ChosenMarket(plan);
+  if (market == nullptr) return;
+  const ProviderTraits traits = market->traits();
+  const std::optional<absl::Duration> end = MarketEndOf(plan);
+  if (end.has_value()) {
     lines.push_back(
-        absl::StrCat("          ", market.name,
-                     " gives machines no key to end their own bill: if this laptop never comes "
-                     "back, it bills on; gpuctl keep --install keeps watch here"));
+        absl::StrCat("          ", market->name(), " ends the machine by itself after ",
+                     HumanDuration(*end), ", whatever becomes of it and of this laptop; ",
+                     traits.expiry.can_move ? "gpuctl extend moves that" : "nothing moves that"));
   }
+  if (traits.self_release()) return;
+  lines.push_back(absl::StrCat(
+      "          ", market->name(), " gives machines no key to end their own bill",
+      traits.expiry.at_create ? " before: if this laptop never comes back, it bills until then"
+                              : ": if this laptop never comes back, it bills on",
+      "; gpuctl keep --install keeps watch here"));
 }
 
 // Returns the price per hour with which the plan's cost is counted.
@@ -120,6 +150,12 @@ void AddLimits(const LaunchPlan& plan, double price, int columns, std::vector<st
 
 // Returns "$0.30 per hour, $0.38 at most; --max-price allows more".
 std::string DescribePriceOf(const LaunchPlan& plan) {
+  if (plan.joined.has_value()) {
+    return absl::StrCat("nothing more is rented: the machine bills ",
+                        FormatUsdPerHour(*plan.joined),
+                        " per hour already, and goes on while it "
+                        "has a run");
+  }
   if (!plan.rents) return "nothing is rented, nothing bills";
   const std::string most = absl::StrCat(FormatUsd(PriceLimitOf(plan)), " at most");
   const bool own = plan.rental.own_limit_usd_per_hour.has_value();
@@ -305,6 +341,9 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan, PlanOf of) {
     json["limits"]["idle_s"] = limits.idle_s;
     json["limits"]["salvage_s"] = limits.salvage_s;
     json["limits"]["lease_s"] = limits.contact_s;
+    const std::optional<absl::Duration> end = MarketEndOf(plan);
+    json["limits"]["market_end_s"] =
+        end.has_value() ? nlohmann::ordered_json(absl::ToInt64Seconds(*end)) : nullptr;
   }
   if (plan.last_time.has_value()) {
     json["last_time"] = {{"run", plan.last_time->run_name},

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/keys/market_access.h"
 #include "client/node/tell_node.h"
+#include "client/rent/market_expiry.h"
 #include "common/base/status_macros.h"
 #include "common/release/release_route.h"
 #include "gpuctl/v1/agent.pb.h"
@@ -30,9 +31,12 @@ absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls
                      " would end before its time: ", state.cannot_release_why()));
   }
   if (!state.can_release()) {
-    context.Say(absl::StrCat("warning: ", lease.provider, "/", lease.instance_id,
-                             " cannot end its own bill: ", state.cannot_release_why(),
-                             "; gpuctl keep --install keeps watch from this machine"));
+    const std::string end = DescribeMarketEnd(lease, context.NowMs());
+    context.Say(absl::StrCat(end.empty() ? "warning: " : "", lease.provider, "/", lease.instance_id,
+                             " cannot end its own bill: ", state.cannot_release_why(), "; ",
+                             end.empty() ? "" : absl::StrCat(end, ", and "),
+                             "gpuctl keep --install ",
+                             end.empty() ? "keeps watch" : "ends it sooner", " from this machine"));
   }
   return ledger.Claimed(lease.lease_id, node_id);
 }

@@ -24,6 +24,22 @@ absl::Time ExpiryFor(const LeaseLimits& limits, double usd_per_hour, absl::Time 
   return expiry + kAfterTheLimits;
 }
 
+int64_t GrantedEnd(Provider& provider, const Instance& ready, absl::Time asked,
+                   const std::function<void(absl::string_view)>& say) {
+  if (ready.ends_ms > 0 || asked == absl::InfiniteFuture()) return ready.ends_ms;
+  // It answered the create, which is all that it will say.
+  if (!ready.tells_end) return absl::ToUnixMillis(asked);
+  if (provider.traits().expiry.can_move && provider.MoveExpiry(ready.id, asked).ok()) {
+    const absl::StatusOr<Instance> seen = provider.Describe(ready.id);
+    if (seen.ok() && seen->ends_ms > 0) return seen->ends_ms;
+  }
+  say(absl::StrCat("warning: ", provider.name(), " was told to end ", ready.id, " at ",
+                   FormatRfc3339(absl::ToUnixMillis(asked)),
+                   " and shows no such time: only a gpuctl ends its bill; "
+                   "gpuctl keep --install does it from this computer"));
+  return 0;
+}
+
 absl::Status Prolong(Ledger& ledger, const Lease& lease, const RunSpec& spec, absl::Time now,
                      const std::function<absl::StatusOr<Provider*>()>& find_provider) {
   if (!EndsTooSoon(spec, lease.ends_ms, absl::ToUnixMillis(now))) return absl::OkStatus();
@@ -37,7 +53,20 @@ absl::Status Prolong(Ledger& ledger, const Lease& lease, const RunSpec& spec, ab
       lease.limits, lease.usd_per_hour(),
       absl::FromUnixMillis(std::max(lease.intended_ms, lease.rented_ms)), MostLifetime(spec), now);
   RETURN_IF_ERROR(provider->MoveExpiry(lease.instance_id, expiry));
-  return ledger.SetEnds(lease.lease_id, absl::ToUnixMillis(expiry));
+  int64_t ends_ms = absl::ToUnixMillis(expiry);
+  const absl::StatusOr<Instance> seen = provider->Describe(lease.instance_id);
+  if (seen.ok() && seen->tells_end) ends_ms = seen->ends_ms;
+  RETURN_IF_ERROR(ledger.SetEnds(lease.lease_id, ends_ms));
+  if (!EndsTooSoon(spec, ends_ms, absl::ToUnixMillis(now))) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      lease.provider, "/", lease.instance_id, " still ends at ", FormatRfc3339(ends_ms),
+      ", before the run has had its time: ", lease.provider, " did not move that"));
+}
+
+std::string DescribeMarketEnd(const Lease& lease, int64_t now_ms) {
+  if (lease.ends_ms <= now_ms) return "";
+  return absl::StrCat(lease.provider, " ends it in ",
+                      HumanDuration(absl::Milliseconds(lease.ends_ms - now_ms)), " at the latest");
 }
 
 }  // namespace gpuctl

@@ -20,6 +20,15 @@ TEST(MarketExpiryTest, ComesAfterTheCostLimitAndAfterTheRun) {
             kNow + absl::Hours(2));
 }
 
+TEST(MarketExpiryTest, TheEndIsTold) {
+  Lease lease;
+  lease.provider = "shadeform";
+  EXPECT_EQ(DescribeMarketEnd(lease, 1000), "");
+  lease.ends_ms = 3'601'000;
+  EXPECT_EQ(DescribeMarketEnd(lease, 1000), "shadeform ends it in 1h 00m at the latest");
+  EXPECT_EQ(DescribeMarketEnd(lease, 3'601'000), "");
+}
+
 TEST(MarketExpiryTest, WithoutAPriceTheRunsTimeCounts) {
   EXPECT_GT(ExpiryFor(LeaseLimits(), 0, kNow, absl::Hours(1), kNow), kNow + absl::Hours(1));
 }

@@ -33,8 +33,7 @@ int64_t SalvageAtNewPrice(const gpuctl::v1::NodeLimits& had, const gpuctl::v1::N
   return std::min(now.salvage_s(), static_cast<int64_t>(same_money));
 }
 
-// Sends the limits that the node has, with the prices of `lease` and what it has cost until now.
-absl::Status SendPrices(CommandContext& context, const Lease& lease) {
+absl::Status SendTermsOf(CommandContext& context, const Lease& lease) {
   ASSIGN_OR_RETURN(const NodeTarget target, TargetOfInstance(context, lease, lease.address));
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, LinksToNode(context, lease));
   ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, target));
@@ -63,10 +62,14 @@ absl::Status Settle(CommandContext& context, Ledger& ledger, const std::string& 
   }
   ASSIGN_OR_RETURN(const Lease lease, ledger.Get(lease_id));
   if (!lease.open() || !KnowsOtherPrices(*verdict, lease)) return absl::OkStatus();
-  return SendPrices(context, lease);
+  return SendTermsOf(context, lease);
 }
 
 }  // namespace
+
+absl::Status SendTerms(CommandContext& context, const Lease& lease) {
+  return SendTermsOf(context, lease);
+}
 
 bool HasTermsToSettle(const Lease& lease) {
   return lease.state == LeaseState::kRented && lease.claimed_ms > 0 &&

@@ -23,6 +23,9 @@ bool HasTermsToSettle(const Lease& lease);
 // True when the limits of the node count with other prices than those of `lease`.
 bool KnowsOtherPrices(const NodeVerdict& verdict, const Lease& lease);
 
+// Sends the node of `lease` its limits and prices, with what it has cost until now.
+absl::Status SendTerms(CommandContext& context, const Lease& lease);
+
 // Asks the nodes of these leases, several at the same time and each for at most 20 s; skips those
 // that have nothing to settle. Notes their traffic, and sends its present prices to a node that
 // counts with others. A node that does not answer keeps what it has; only `tell` hears why.

@@ -37,7 +37,6 @@
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/market/provider.h"
 #include "provisioning/market/registry_login.h"
-#include "provisioning/markets.h"
 #include "provisioning/rental/reconcile.h"
 #include "provisioning/rental/rental.h"
 #include "provisioning/rental/start_script.h"
@@ -271,6 +270,7 @@ class NodeRenter {
       options.expires_at = ExpiryFor(limits_, offer.price_usd_per_hour, now, MostLifetime(spec),
                                      now + provider.traits().ready_within + request_.ssh_within);
     }
+    asked_end_ = options.expires_at;
     StartScriptOptions script;
     script.provider = offer.provider;
     ASSIGN_OR_RETURN(script.api_base_url, MarketUrl(offer.provider));
@@ -286,7 +286,8 @@ class NodeRenter {
         provider, rental.instance.id, provider.traits().ready_within, context_.clock, hooks_);
     if (!ready.ok()) return WhyNotReady(Shown(ready.status()));
     RETURN_IF_ERROR(ledger_.SetAddress(rental.lease.lease_id, *ready->instance.address));
-    const int64_t ends_ms = ready->instance.ends_ms;
+    const int64_t ends_ms = GrantedEnd(provider, ready->instance, asked_end_,
+                                       [this](absl::string_view line) { Say(line); });
     RETURN_IF_ERROR(ledger_.SetEnds(rental.lease.lease_id, ends_ms));
     if (EndsTooSoon(*request_.spec, ends_ms, context_.NowMs())) {
       return absl::AbortedError(
@@ -415,15 +416,15 @@ class NodeRenter {
   void AttachKey(Provider& provider, const InstanceId& id) {
     const std::string refuses =
         absl::StrCat(RentedNodeName(provider.name(), id), " refuses our ssh key: ");
+    std::string key;
     const auto attach = [&]() -> absl::Status {
       ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
-      ASSIGN_OR_RETURN(const std::string key, EnsureKeyPair(paths.own_key(), "gpuctl"));
+      ASSIGN_OR_RETURN(key, EnsureKeyPair(paths.own_key(), "gpuctl"));
       return provider.AttachKey(id, key);
     };
     const absl::Status attached = attach();
-    const MarketFacts* const facts = FindMarket(provider.name());
-    if (facts != nullptr && !facts->ssh_keys_page.empty()) {
-      Say(AskForSshKey(*facts, refuses));
+    if (!SshKeysPage(provider.name()).empty()) {
+      Say(absl::StrCat(refuses, AskForSshKey(provider.name(), key)));
     } else if (absl::IsUnimplemented(attached)) {
       Say(absl::StrCat(refuses, "trying on"));
     } else if (attached.ok()) {
@@ -431,17 +432,6 @@ class NodeRenter {
     } else {
       Say(absl::StrCat(refuses, attached.message(), "; trying on"));
     }
-  }
-
-  // Returns what the user has to do where no request gives a market our public key.
-  std::string AskForSshKey(const MarketFacts& facts, absl::string_view refuses) {
-    absl::StatusOr<std::string> key = absl::NotFoundError("");
-    if (const absl::StatusOr<ClientPaths> paths = context_.Paths(); paths.ok()) {
-      key = EnsureKeyPair(paths->own_key(), "gpuctl");
-    }
-    return absl::StrCat(refuses, "add this line at ", facts.ssh_keys_page,
-                        " now: ", key.value_or(std::string(key.status().message())),
-                        "; trying on for ", Seconds(request_.ssh_within));
   }
 
   // Waits until ssh works. Calls `on_refused_key` once, when a server refuses our key.
@@ -464,15 +454,13 @@ class NodeRenter {
         refused = true;
         on_refused_key();
       }
-      const MarketFacts* const facts = FindMarket(target.provider);
-      if (context_.clock.SinceBoot() >= end && absl::IsUnauthenticated(status) &&
-          facts != nullptr && !facts->ssh_keys_page.empty()) {
-        // No machine is to blame, and no other one would do better.
-        return WithHint(absl::FailedPreconditionError(
-                            absl::StrCat("reach ", target.name, " by ssh: ", status.message())),
-                        absl::StrCat("gpuctl's public key is not at ", facts->ssh_keys_page));
-      }
       if (context_.clock.SinceBoot() >= end) {
+        // No machine is to blame for a key that only the user can enter.
+        if (absl::IsUnauthenticated(status) && !SshKeysPage(target.provider).empty()) {
+          return absl::FailedPreconditionError(
+              absl::StrCat("reach ", target.name, " by ssh: gpuctl's public key is not at ",
+                           SshKeysPage(target.provider), ": ", status.message()));
+        }
         return absl::DeadlineExceededError(
             absl::StrCat("reach ", target.name, " by ssh: ", status.message()));
       }
@@ -540,7 +528,9 @@ class NodeRenter {
   SignalPipe& signals_;
   RentalHooks hooks_;
   std::set<std::string> excluded_, refused_;
-  LeaseLimits limits_;       // of the offer that is tried
+  LeaseLimits limits_;  // of the offer that is tried
+  // When the market was asked to end the machine of that offer.
+  absl::Time asked_end_ = absl::InfiniteFuture();
   absl::Status last_;        // of the last offer that was tried
   std::string last_market_;  // that offer's
   int paid_failures_ = 0;    // machines that were rented and of no use

@@ -118,6 +118,33 @@ TEST_F(RentNodeTest, AMarketThatEndsMachinesIsToldWhen) {
                                                  request_.ssh_within);
 }
 
+TEST_F(RentNodeTest, AnEndThatTheMarketDroppedIsSetOnceMore) {
+  market_->market_traits.expiry = {/*at_create=*/true, /*can_move=*/true};
+  market_->ignored_expiries = 1;
+  const auto node = Rent();
+  ASSERT_OK(node) << told_;
+  EXPECT_EQ(node->lease.ends_ms, absl::ToUnixMillis(market_->rented_with.expires_at));
+  EXPECT_THAT(told_, Not(HasSubstr("warning: vast was told")));
+}
+
+TEST_F(RentNodeTest, AnEndThatTheMarketDoesNotTakeIsToldAndNotPromised) {
+  market_->market_traits.expiry = {/*at_create=*/true, /*can_move=*/true};
+  market_->ignored_expiries = 2;
+  const auto node = Rent();
+  ASSERT_OK(node) << told_;
+  EXPECT_EQ(node->lease.ends_ms, 0);
+  EXPECT_THAT(told_, HasSubstr("warning: vast was told to end i-001 at "));
+  EXPECT_THAT(told_, HasSubstr("only a gpuctl ends its bill"));
+  // Where it cannot be moved, nobody tries.
+  market_->market_traits.expiry.can_move = false;
+  market_->ignored_expiries = 1;
+  request_.run_id = "r-2";
+  const auto other = Rent();
+  ASSERT_OK(other) << told_;
+  EXPECT_EQ(other->lease.ends_ms, 0);
+  EXPECT_THAT(told_, HasSubstr("warning: vast was told to end i-002 at "));
+}
+
 TEST_F(RentNodeTest, AMarketThatKeepsNoMachineLongEnoughIsNotAsked) {
   market_->market_traits.expiry = {/*at_create=*/true, /*can_move=*/true, absl::Hours(1)};
   spec_.time_limit = absl::Hours(2);

@@ -111,8 +111,13 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
       renewed.limits = WithSalvageOfOthers(*limits, lease.limits, lease.usd_per_hour(),
                                            SpentOn(lease, context.NowMs()).high_usd);
     }
-    RETURN_IF_ERROR(Prolong(ledger, renewed, *request.spec, context.clock.Now(),
-                            [provider] { return provider; }));
+    const absl::Status stays = Prolong(ledger, renewed, *request.spec, context.clock.Now(),
+                                       [provider] { return provider; });
+    if (IsLedgerFault(stays) || IsDiskFull(stays)) return stays;
+    if (!stays.ok()) {
+      context.Say(absl::StrCat("left out: ", target.name, ": ", stays.message()));
+      continue;
+    }
     RETURN_IF_ERROR(ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits,
                                   GpusOfUse(*request.spec)));
     RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,

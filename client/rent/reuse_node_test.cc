@@ -242,6 +242,21 @@ TEST_F(ReuseNodeTest, OneWhoseEndTheMarketMovesIsTakenAndLivesLongEnough) {
             limits.cost_usd() - limits.spent_before_usd());
 }
 
+TEST_F(ReuseNodeTest, OneWhoseEndTheMarketDoesNotMoveIsPassedOver) {
+  const int64_t soon_ms = ledger_->NowMs() + 60'000;
+  auto& market = static_cast<BillingMarket&>(*markets_[0].provider);
+  market.market_traits.expiry = {/*at_create=*/true, /*can_move=*/true};
+  ASSERT_OK(market.MoveExpiry("i-001", absl::FromUnixMillis(soon_ms)));
+  ASSERT_OK(ledger_->SetEnds(lease_id_, soon_ms));
+  // It answers well, and nothing moves.
+  market.ignored_expiries = 1;
+  ExpectPassedOver();
+  EXPECT_THAT(told_, ::testing::HasSubstr("left out: vast/i-001: vast/i-001 still ends at "));
+  EXPECT_EQ(ledger_->Get(lease_id_).value().ends_ms, soon_ms);
+  ExpectTaken();
+  EXPECT_GT(ledger_->Get(lease_id_).value().ends_ms, soon_ms);
+}
+
 TEST_F(ReuseNodeTest, OneWithAnotherOrTooSmallGpuIsPassedOver) {
   spec_.gpu = {ParseGpuRequirement("A100-40GB").value()};
   ExpectPassedOver();

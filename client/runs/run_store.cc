@@ -512,6 +512,14 @@ absl::Status RunStore::SetNote(absl::string_view run_id, absl::string_view note)
       .Run();
 }
 
+absl::Status RunStore::SetLaunch(absl::string_view run_id, absl::string_view launch_json) {
+  return SqliteStatement(database_, "UPDATE specs SET launch = ? WHERE run_id = ?",
+                         "record the changed launch")
+      .Bind(launch_json)
+      .Bind(run_id)
+      .Run();
+}
+
 absl::Status RunStore::SetPackages(absl::string_view run_id, absl::string_view packages) {
   return SqliteStatement(database_, "UPDATE specs SET packages = ? WHERE run_id = ?",
                          "record the packages")

@@ -107,6 +107,8 @@ class RunStore {
                                                       const std::vector<std::string>& add,
                                                       const std::vector<std::string>& remove);
   absl::Status SetNote(absl::string_view run_id, absl::string_view note);
+  // Replaces what is recorded of its launch (client/spec/launch_record.h).
+  absl::Status SetLaunch(absl::string_view run_id, absl::string_view launch_json);
   absl::Status SetPackages(absl::string_view run_id, absl::string_view packages);
   absl::Status Delete(absl::string_view run_id);
 

@@ -17,7 +17,9 @@
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/wake_pipe.h"
+#include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
+#include "client/market/machine_users.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/top/top_run.h"
@@ -25,6 +27,7 @@
 #include "common/base/status_macros.h"
 #include "common/process/signal_pipe.h"
 #include "provisioning/ledger/lease.h"
+#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 namespace {
@@ -113,6 +116,19 @@ class Top {
       ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings_.LeaseOf(run->row().run_id));
       if (lease.has_value()) leases_.insert_or_assign(run->row().run_id, *std::move(lease));
     }
+    return ReadIdle();
+  }
+
+  // Finds the machines that bill and have no run.
+  absl::Status ReadIdle() {
+    idle_.clear();
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.FindLedger());
+    if (ledger == nullptr) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger->List(/*open_only=*/true));
+    for (const Lease& lease : open) {
+      if (lease.state != LeaseState::kRented || lease.BillsNothing()) continue;
+      if (IdleSinceMs(store_, lease).value_or(0) > 0) idle_.push_back(lease);
+    }
     return absl::OkStatus();
   }
 
@@ -130,6 +146,9 @@ class Top {
     for (const auto& [run_id, lease] : leases_) {
       if (!lease.open() || lease.BillsNothing() || !counted.insert(lease.lease_id).second) continue;
       usd_per_hour += lease.usd_per_hour();
+    }
+    for (const Lease& lease : idle_) {
+      if (counted.insert(lease.lease_id).second) usd_per_hour += lease.usd_per_hour();
     }
     if (!counted.empty()) parts.push_back(absl::StrFormat("$%.2f/h", usd_per_hour));
     if (!leases_.empty()) {
@@ -151,6 +170,12 @@ class Top {
       TopScreen screen;
       screen.title = Title();
       screen.notices = notices_;
+      for (const Lease& lease : idle_) {
+        const std::string machine = RentedNodeName(lease.provider, lease.instance_id);
+        screen.notices.push_back(absl::StrCat(machine, " is idle and bills ",
+                                              FormatUsdPerHour(lease), "/h; gpuctl down ", machine,
+                                              " ends it"));
+      }
       for (const auto& run : runs_) {
         screen.runs.push_back(run->View());
         const auto lease = leases_.find(run->row().run_id);
@@ -219,6 +244,7 @@ class Top {
   PanelTerminal terminal_;
   std::vector<std::unique_ptr<TopRunFollower>> runs_;  // live ones first, the newest first
   std::map<std::string, Lease> leases_;                // by run id
+  std::vector<Lease> idle_;                            // bill, and have no run
   std::vector<std::string> notices_;
   absl::Duration list_at_ = absl::ZeroDuration(), leases_at_ = absl::ZeroDuration();
   std::string pending_;   // of the frame, not written yet

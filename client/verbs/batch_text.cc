@@ -15,6 +15,7 @@
 #include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
 #include "client/market/machine_users.h"
+#include "client/rent/market_expiry.h"
 #include "client/terminal/shown_name.h"
 #include "client/verbs/ps_money.h"
 #include "common/base/bounded_json.h"
@@ -107,7 +108,8 @@ nlohmann::ordered_json TellWhatBatchBills(CommandContext& context, Holdings& hol
     std::string end;
     if (const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
         market.ok() && !market->front().provider->traits().self_release()) {
-      end = ", and cannot end its own bill";
+      const std::string of_market = DescribeMarketEnd(lease, now_ms);
+      end = absl::StrCat(", and cannot end its own bill", of_market.empty() ? "" : "; ", of_market);
     } else if (idle_ms > 0) {
       const std::string when = DescribeIdleEnd(lease, idle_ms, now_ms, /*brief=*/false);
       if (!when.empty()) end = absl::StrCat(", and ends itself ", when);

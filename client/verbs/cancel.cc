@@ -159,6 +159,8 @@ absl::StatusOr<int> CmdCancel(CommandContext& context, std::vector<std::string> 
                     "  gpuctl cancel sweep\n  gpuctl cancel sweep-3 sweep-4 --running");
   parser.Option("BATCH", names, "Name of a batch, or of an entry of one").Required();
   parser.Switch("--running", running, "Also stop those that run, with time to save");
+  bool yes = false;  // it asks nothing
+  parser.Switch("-y,--yes", yes, "").Hidden();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * runs, context.Store());

@@ -19,7 +19,7 @@ namespace gpuctl {
 namespace {
 
 // The verbs for which a run that has ended is no use.
-constexpr const char* kLiveVerbs[] = {"attach", "stop", "wait", "exec", "sync"};
+constexpr const char* kLiveVerbs[] = {"attach", "stop", "wait", "exec", "sync", "extend"};
 
 std::vector<std::string> Providers() {
   std::vector<std::string> names = {"local", "ssh"};
@@ -44,7 +44,7 @@ const std::map<std::string, std::vector<std::string>>& FlagValues() {
 
 // Words of usage lines for which there is nothing to offer.
 constexpr const char* kFreeWords[] = {"INSTANCE", "PLATFORM", "PATTERN", "MESSAGE",
-                                      "TEXT",     "CMD",      "VALUE"};
+                                      "TEXT",     "CMD",      "VALUE",   "TIME"};
 
 bool IsWordToType(absl::string_view word) {
   return !word.empty() && absl::ascii_islower(static_cast<unsigned char>(word[0]));

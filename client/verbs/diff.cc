@@ -12,6 +12,7 @@
 #include "client/runs/context.h"
 #include "client/terminal/console.h"
 #include "client/terminal/table.h"
+#include "client/verbs/ps_money.h"
 #include "client/verbs/run_record.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -190,6 +191,14 @@ absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> ar
   }
   if (OnSameRented(first.record, second.record)) {
     for (Side* const side : {&first, &second}) LeaveOutMachine(side->fields);
+  }
+  for (const Side* const side : {&first, &second}) {
+    const RunRow& row = side->record.row;
+    if (row.end.has_value() || patch) continue;
+    context.Say(absl::StrCat(
+        row.name, " is not over: this is as of ",
+        row.heard_ms == 0 ? "its launch" : absl::StrCat(Ago(context, row.heard_ms), " ago"),
+        "; gpuctl ps asks its machine"));
   }
   if (patch) {
     RETURN_IF_ERROR(PrintPatch(context, first, second));

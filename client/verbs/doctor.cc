@@ -221,8 +221,13 @@ Check CheckAccount(CommandContext& context, const MarketFacts& facts) {
   if (!offers.ok()) return failed(offers.status());
   absl::StrAppend(&check.found, " accepted, ", offers->size(), " offers, ", instances->size(),
                   " instances; not known: the balance");
-  if (!provider.traits().self_release()) {
-    absl::StrAppend(&check.found, "; its machines cannot end their own bill");
+  const ProviderTraits traits = provider.traits();
+  if (traits.expiry.at_create) {
+    absl::StrAppend(&check.found, "; it ends machines by itself at the time that a launch sets");
+  }
+  if (!traits.self_release()) {
+    absl::StrAppend(&check.found, "; its machines cannot end their own bill",
+                    traits.expiry.at_create ? " before that" : "");
   }
   return check;
 }

@@ -11,6 +11,7 @@
 #include "client/market/volumes.h"
 #include "client/rent/due_machines.h"
 #include "client/rent/findings.h"
+#include "client/rent/market_expiry.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/terminal/table.h"
@@ -51,7 +52,11 @@ bool EndsItself(Holdings& holdings, const SeenInstance& seen) {
 std::string IdleText(Holdings& holdings, RunStore* store, const SeenInstance& seen,
                      int64_t now_ms) {
   const int64_t since_ms = IdleSince(store, seen);
-  if (since_ms == 0 || !EndsItself(holdings, seen)) return "";
+  if (since_ms == 0) return "";
+  if (!EndsItself(holdings, seen)) {
+    const std::string end = DescribeMarketEnd(*seen.lease, now_ms);
+    return end.empty() ? "" : absl::StrCat("idle, ", end);
+  }
   const std::string end = DescribeIdleEnd(*seen.lease, since_ms, now_ms, /*brief=*/true);
   return end.empty() ? "" : absl::StrCat("idle, ends ", end);
 }

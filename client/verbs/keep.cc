@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/dispatch/dispatch_pass.h"
 #include "client/keep/keep_log.h"
 #include "client/keep/keep_pass.h"
 #include "client/keep/keep_schedule.h"
@@ -146,8 +147,17 @@ absl::StatusOr<int> KeepPass(CommandContext& context, const ReapFlags& flags, Ke
   if (cancelled()) return kExitInterrupted;
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
   ASSIGN_OR_RETURN(const std::vector<Batch> open, batches->List(/*open_only=*/true));
-  if (!open.empty() && flags.dry_run)
-    context.Say("would start what waits in batches: gpuctl queue");
+  if (!open.empty() && flags.dry_run) {
+    ASSIGN_OR_RETURN(const std::vector<BatchView> views,
+                     ReadBatches(**store, *batches, {}, /*open_only=*/true));
+    int waiting = 0;
+    for (const BatchView& view : views) waiting += CountOf(view, EntryPhase::kWaiting);
+    if (waiting > 0) {
+      context.Say(absl::StrCat("would start what may start of ", waiting,
+                               waiting == 1 ? " run" : " runs", " that wait",
+                               waiting == 1 ? "s" : "", " in batches: gpuctl queue"));
+    }
+  }
   const size_t failed_before = done.failures.size();
   if (!open.empty() && !flags.dry_run) StartWaiting(context, log, signals, done);
   if (cancelled()) return kExitInterrupted;

@@ -246,8 +246,7 @@ absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> a
   Show(context, market, "stored", {place});
   if (!market.ssh_keys_page.empty()) {
     ASSIGN_OR_RETURN(const std::string line, EnsureKeyPair(paths.own_key(), "gpuctl"));
-    context.Say(absl::StrCat("once, before the first launch: add gpuctl's public key at ",
-                             market.ssh_keys_page, ", because no request can; this line:\n", line));
+    context.Say(absl::StrCat("before the first launch, ", AskForSshKey(name, line)));
   }
   RETURN_IF_ERROR(SettleAccount(context, name, key, same_account));
   WarnOfVariable(context, keys, market);

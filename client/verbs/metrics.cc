@@ -1,6 +1,7 @@
 // gpuctl metrics: show runs' numbers as a table, a curve, CSV, a drawing or event files.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/batch/batch_results.h"
 #include "client/follow/catch_up.h"
 #include "client/metrics/plot.h"
 #include "client/runs/context.h"
@@ -57,30 +59,83 @@ std::optional<double> GpuPercent(const RunNumbers& run, const HistoryPoint& poin
 constexpr char kCsvHeader[] =
     "run,step,kind,loss,time,epoch,learning_rate,grad_norm,tokens_per_s,gpu_percent";
 
-void PrintCsv(const CommandContext& context, const RunNumbersList& runs) {
-  std::vector<std::string> lines = {kCsvHeader};
+// Returns the names of the numbers that only the jobs themselves know, of all runs.
+std::vector<std::string> OwnNames(const RunNumbersList& runs) {
+  std::vector<std::string> names;
   for (const auto& run : runs) {
-    for (const HistoryPoint& point : run->history.points()) {
-      const std::string begin = absl::StrCat(run->row.name, ",", point.step, ",");
-      const std::string when = absl::StrCat(",", MeasuredTime(point), ",", CsvNumber(point.epoch));
-      const bool trained =
-          point.loss || point.learning_rate || point.grad_norm || point.tokens_per_s;
-      if (trained) {
-        lines.push_back(absl::StrCat(begin, "train,", CsvNumber(point.loss), when, ",",
-                                     CsvNumber(point.learning_rate), ",",
-                                     CsvNumber(point.grad_norm), ",", CsvNumber(point.tokens_per_s),
-                                     ",", CsvNumber(GpuPercent(*run, point))));
-      }
-      if (point.eval_loss) {
-        lines.push_back(absl::StrCat(begin, "eval,", CsvNumber(point.eval_loss), when, ",,,,"));
-      }
+    for (const std::string& name : run->own.names()) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
   }
+  return names;
+}
+
+// Returns the cells of `names` in a row, each behind a comma; empty where `values` has none.
+std::string OwnCells(const OwnMetrics& own, const std::vector<std::string>& names,
+                     const OwnMetrics::Values* values) {
+  std::string cells;
+  for (const std::string& name : names) {
+    const auto known = std::find(own.names().begin(), own.names().end(), name);
+    const auto index = static_cast<size_t>(known - own.names().begin());
+    const bool has = values != nullptr && values->count(index) > 0;
+    absl::StrAppend(&cells, ",", has ? FormatExactly(values->at(index)) : "");
+  }
+  return cells;
+}
+
+void AddCsvRows(const RunNumbers& run, const std::vector<std::string>& names,
+                std::vector<std::string>& lines) {
+  std::map<int64_t, OwnMetrics::Values> left = run.own.steps();
+  // A step's own numbers stand in its first row.
+  const auto take = [&](int64_t step) {
+    const auto values = left.find(step);
+    const std::string cells =
+        OwnCells(run.own, names, values == left.end() ? nullptr : &values->second);
+    if (values != left.end()) left.erase(values);
+    return cells;
+  };
+  const auto alone_before = [&](int64_t step) {
+    while (!left.empty() && left.begin()->first < step) {
+      const int64_t own_step = left.begin()->first;
+      lines.push_back(absl::StrCat(run.row.name, ",", own_step, ",own,,,,,,,", take(own_step)));
+    }
+  };
+  for (const HistoryPoint& point : run.history.points()) {
+    alone_before(point.step);
+    const std::string begin = absl::StrCat(run.row.name, ",", point.step, ",");
+    const std::string when = absl::StrCat(",", MeasuredTime(point), ",", CsvNumber(point.epoch));
+    const bool trained = point.loss || point.learning_rate || point.grad_norm || point.tokens_per_s;
+    if (trained) {
+      lines.push_back(absl::StrCat(begin, "train,", CsvNumber(point.loss), when, ",",
+                                   CsvNumber(point.learning_rate), ",", CsvNumber(point.grad_norm),
+                                   ",", CsvNumber(point.tokens_per_s), ",",
+                                   CsvNumber(GpuPercent(run, point)), take(point.step)));
+    }
+    if (point.eval_loss) {
+      lines.push_back(
+          absl::StrCat(begin, "eval,", CsvNumber(point.eval_loss), when, ",,,,", take(point.step)));
+    }
+  }
+  if (!left.empty()) alone_before(left.rbegin()->first + 1);
+}
+
+void PrintCsv(const CommandContext& context, const RunNumbersList& runs) {
+  const std::vector<std::string> names = OwnNames(runs);
+  std::string head = kCsvHeader;
+  for (const std::string& name : names) absl::StrAppend(&head, ",", CsvCell(name));
+  std::vector<std::string> lines = {std::move(head)};
+  for (const auto& run : runs) AddCsvRows(*run, names, lines);
   context.PrintLines(lines);
 }
 
+nlohmann::ordered_json OwnJson(const OwnMetrics& own, const OwnMetrics::Values& values) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [index, value] : values) json[own.names()[index]] = NumberToJson(value);
+  return json;
+}
+
 nlohmann::ordered_json HistoryJson(const RunNumbers& run) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  std::map<int64_t, nlohmann::ordered_json> points;
   for (const HistoryPoint& point : run.history.points()) {
     nlohmann::ordered_json json = {{"step", point.step}};
     if (const std::string time = MeasuredTime(point); !time.empty()) json["time"] = time;
@@ -95,8 +150,15 @@ nlohmann::ordered_json HistoryJson(const RunNumbers& run) {
     for (const auto& [name, value] : numbers) {
       if (value.has_value()) json[name] = NumberToJson(value);
     }
-    list.push_back(std::move(json));
+    points.emplace(point.step, std::move(json));
   }
+  for (const auto& [step, values] : run.own.steps()) {
+    nlohmann::ordered_json& json =
+        points.emplace(step, nlohmann::ordered_json{{"step", step}}).first->second;
+    json["own"] = OwnJson(run.own, values);
+  }
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (auto& [step, json] : points) list.push_back(std::move(json));
   return list;
 }
 
@@ -215,6 +277,7 @@ absl::Status ReadNumbers(CommandContext& context, RunStore& store, bool offline,
   run.progress = mirror.progress();
   if (!everything) return absl::OkStatus();
   RETURN_IF_ERROR(ReadHistory(mirror, run.row.heard_ms, run.history));
+  RETURN_IF_ERROR(mirror.ForEachMetricsLine([&run](absl::string_view line) { run.own.Add(line); }));
   if (run.history.thinned()) {
     context.Say(
         absl::StrCat(run.row.name, " has very many steps: evenly chosen ones stand for all"));

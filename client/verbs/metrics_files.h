@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "client/history/gpu_history.h"
 #include "client/history/metric_history.h"
+#include "client/history/own_metrics.h"
 #include "client/metrics/progress.h"
 #include "client/runs/run_store.h"
 
@@ -21,6 +22,7 @@ struct RunNumbers {
   RunRow row;
   TrainingProgress progress;
   MetricHistory history;
+  OwnMetrics own;
   std::unique_ptr<GpuHistory> gpus;  // refers to the history
 };
 using RunNumbersList = std::vector<std::unique_ptr<RunNumbers>>;

@@ -241,6 +241,7 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
     ASSIGN_OR_RETURN(requirements.volume, FindVolume(providers, spec.volume));
   }
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  RETURN_IF_ERROR(CheckMarketPatience());
   OfferPlan plan = AskMarkets(markets, requirements, explain, AnswerTimesPath(paths));
   const absl::Status status = CheckPlan(plan, requirements);
   if (ledger != nullptr) {

@@ -8,6 +8,7 @@
 #include "client/market/lease_view.h"
 #include "client/market/machine_users.h"
 #include "client/market/price_rises.h"
+#include "client/rent/market_expiry.h"
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/lease_lock.h"
 
@@ -65,7 +66,7 @@ absl::Status TellIfBillsOn(CommandContext& context, Holdings& holdings, const Cl
   if (!own_end.empty() && !overdue && EndsItself(holdings, lease)) {
     own_end = absl::StrCat("it ends itself ", own_end);
   } else {
-    own_end.clear();
+    own_end = DescribeMarketEnd(lease, context.NowMs());
   }
   if (!overdue) {
     bill_on.push_back({row.name, machine, price, lease.usd_per_hour(), own_end});

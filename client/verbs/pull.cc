@@ -215,8 +215,7 @@ absl::StatusOr<std::vector<RunRow>> RunsOfBatch(CommandContext& context, RunStor
                    ReadBatches(store, *batches, {name}, /*open_only=*/false));
   std::vector<RunRow> rows;
   if (best) {
-    Holdings holdings(context);
-    ASSIGN_OR_RETURN(const RunRow found, FindBestRun(context, holdings, result, views));
+    ASSIGN_OR_RETURN(const RunRow found, FindBestRun(context, result, views));
     ASSIGN_OR_RETURN(rows.emplace_back(), store.Get(found.run_id));
     context.Say(absl::StrCat("the best run of ", name, " is ", rows.front().name));
     TellOfOpenEntries(context, views);

@@ -12,9 +12,12 @@
 #include "client/dispatch/dispatch_pass.h"
 #include "client/dispatch/due_schedules.h"
 #include "client/dispatch/start_entry.h"
+#include "client/follow/output_hint.h"
 #include "client/keep/keep_status.h"
 #include "client/market/holdings.h"
+#include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
+#include "client/terminal/line_assembler.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/verbs/batch_text.h"
 #include "client/verbs/newest_numbers.h"
@@ -185,6 +188,23 @@ void AddNumbers(CommandContext& context, std::vector<BatchView>& views) {
   }
 }
 
+// Adds what a failed run's output ends with to why it failed.
+void AddLastLines(CommandContext& context, std::vector<BatchView>& views) {
+  constexpr int kMostColumns = 120;
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok()) return;
+  for (BatchView& view : views) {
+    for (EntryView& entry : view.entries) {
+      const bool failed = entry.phase == EntryPhase::kFailed && entry.run.has_value() &&
+                          entry.run->end.has_value() && entry.run->end->source == EndSource::kJob;
+      if (!failed) continue;
+      MirrorReader mirror(paths->MirrorDir(entry.run->run_id), entry.run->output_segment_bytes);
+      const std::string last = TruncateToWidth(LastLineOfOutput(mirror), kMostColumns);
+      if (!last.empty()) absl::StrAppend(&entry.why, entry.why.empty() ? "" : ": ", last);
+    }
+  }
+}
+
 // Says that what waits, or comes at its times, is started by nobody unless the user is here.
 void TellIfNobodyKeeps(CommandContext& context, const std::vector<BatchView>& views) {
   const absl::StatusOr<ClientPaths> paths = context.Paths();
@@ -237,11 +257,12 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
     RETURN_IF_ERROR(AddReasons(context, holdings, *runs, *batches, views));
     if (!flags.batches.empty()) {
       AddNumbers(context, views);
+      AddLastLines(context, views);
       MarkOtherContent(*runs, views);
     }
     TellIfNobodyKeeps(context, views);
     if (flags.results) TellOfOpenEntries(context, views);
-    RETURN_IF_ERROR(flags.results ? PrintResults(context, holdings, flags.result, views)
+    RETURN_IF_ERROR(flags.results ? PrintResults(context, holdings, *batches, flags.result, views)
                                   : Print(context, holdings, *batches, flags, views));
   }
   if (stuck) ExitAtOnce(context, kExitOk);

@@ -1,6 +1,8 @@
 #include "client/verbs/queue_results.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "client/base/quantity.h"
 #include "client/batch/batch_results.h"
 #include "client/history/metric_history.h"
+#include "client/history/own_metrics.h"
 #include "client/streams/mirror_reader.h"
 #include "client/streams/read_history.h"
 #include "client/terminal/console.h"
@@ -47,13 +50,19 @@ MetricValues ReadValues(const ClientPaths& paths, const RunRow& run, const std::
   MetricHistory history;
   if (ReadHistory(mirror, run.heard_ms, history).ok()) {
     for (const HistoryPoint& point : history.points()) {
-      if (const auto value = ValueOf(point, metric); value.has_value()) values.Add(*value, goal);
+      if (const auto value = ValueOf(point, metric); value.has_value()) {
+        values.Add(*value, goal, point.step);
+      }
     }
   }
   if (values.last.has_value()) return values;
   // A file that cannot be read has no numbers.
   (void)mirror.ForEachMetricsLine([&](absl::string_view line) {
-    if (const auto value = MetricInJson(line, metric); value.has_value()) values.Add(*value, goal);
+    const auto value = MetricInJson(line, metric), step = MetricInJson(line, "step");
+    if (!value.has_value()) return;
+    const bool counts = step.has_value() && *step >= 0 && *step < 1e15;
+    values.Add(*value, goal,
+               counts ? std::make_optional(static_cast<int64_t>(*step)) : std::nullopt);
   });
   return values;
 }
@@ -95,9 +104,8 @@ void TellOfBetter(CommandContext& context, const std::string& metric, MetricGoal
                            EntryPhaseWord(row.view->phase), ", not done"));
 }
 
-absl::StatusOr<std::vector<Row>> ReadRows(CommandContext& context, Holdings& holdings,
-                                          const std::string& metric, MetricGoal goal,
-                                          const std::vector<BatchView>& views) {
+absl::StatusOr<std::vector<Row>> ReadRows(CommandContext& context, const std::string& metric,
+                                          MetricGoal goal, const std::vector<BatchView>& views) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   std::vector<Row> rows;
   for (const BatchView& batch : views) {
@@ -105,16 +113,32 @@ absl::StatusOr<std::vector<Row>> ReadRows(CommandContext& context, Holdings& hol
       Row row{&view, batch.batch.name, {}, std::nullopt, false};
       if (view.run.has_value() && view.entry.state == EntryState::kStarted) {
         row.values = ReadValues(paths, *view.run, metric, goal);
-        ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.LeaseOf(view.run->run_id));
-        if (lease.has_value()) {
-          row.cost_usd = SpentByRun(*lease, view.run->run_id, context.NowMs()).high_usd;
-        }
       }
       rows.push_back(std::move(row));
     }
   }
   MarkBest(goal, rows);
   return rows;
+}
+
+// Adds what each entry's runs have cost: the last one, and those before it that were preempted or
+// did not get as far.
+absl::Status AddCosts(CommandContext& context, Holdings& holdings, BatchStore& batches,
+                      const std::vector<BatchView>& views, std::vector<Row>& rows) {
+  std::map<std::string, double> costs;  // of entries, by id
+  for (const BatchView& view : views) {
+    ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches.Attempts(view.batch.batch_id));
+    for (const Attempt& attempt : attempts) {
+      ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.LeaseOf(attempt.run_id));
+      if (!lease.has_value()) continue;
+      costs[attempt.entry_id] += SpentByRun(*lease, attempt.run_id, context.NowMs()).high_usd;
+    }
+  }
+  for (Row& row : rows) {
+    const auto cost = costs.find(row.view->entry.entry_id);
+    if (cost != costs.end()) row.cost_usd = cost->second;
+  }
+  return absl::OkStatus();
 }
 
 std::string MetricOf(const ResultFlags& flags) {
@@ -179,6 +203,9 @@ void PrintAsJson(CommandContext& context, const std::string& metric, const std::
     json["metric"] = metric;
     json["last"] = NumberToJson(row.values.last);
     json["best"] = NumberToJson(row.values.best);
+    json["best_step"] = row.values.best_step.has_value()
+                            ? nlohmann::ordered_json(*row.values.best_step)
+                            : nlohmann::ordered_json();
     json["cost_usd"] =
         row.cost_usd.has_value() ? nlohmann::ordered_json(*row.cost_usd) : nlohmann::ordered_json();
     json["best_run"] = row.best;
@@ -186,7 +213,36 @@ void PrintAsJson(CommandContext& context, const std::string& metric, const std::
   context.PrintJsonList("results", objects);
 }
 
-void PrintAsTable(CommandContext& context, const std::string& metric,
+// Says which run the star marks, and why.
+void TellOfBest(CommandContext& context, const std::string& metric, MetricGoal goal,
+                const Row& best) {
+  static constexpr const char* kOfRuns[] = {"of the runs that are done", "so far: none is done",
+                                            "of those that did not succeed: none is done"};
+  const std::string step =
+      best.values.best_step.has_value() ? absl::StrCat(" at step ", *best.values.best_step) : "";
+  context.Say(absl::StrCat("* ", best.view->entry.name, " has the ",
+                           goal == MetricGoal::kLowest ? "lowest " : "highest ", metric, ", ",
+                           FormatNumber(*best.values.best), step, ", ", kOfRuns[RankOf(*best.view)],
+                           "; --metric and --goal choose otherwise"));
+  context.Hint(
+      absl::StrCat("gpuctl pull ", best.view->run->name, " brings the best one's results"));
+}
+
+// Says what the runs have cost together.
+void TellOfCost(CommandContext& context, const std::vector<Row>& rows) {
+  double sum = 0;
+  bool rented = false;
+  for (const Row& row : rows) {
+    rented = rented || row.cost_usd.has_value();
+    sum += row.cost_usd.value_or(0);
+  }
+  if (!rented) return;
+  context.Say(absl::StrCat("together ", FormatUsd(sum),
+                           " so far, all their starts counted; gpuctl cost --by batch adds the "
+                           "time in which machines were idle"));
+}
+
+void PrintAsTable(CommandContext& context, const std::string& metric, MetricGoal goal,
                   const std::vector<Row>& rows) {
   const std::vector<std::string> names = NamesOf(rows);
   const bool rented = std::any_of(rows.begin(), rows.end(),
@@ -201,7 +257,9 @@ void PrintAsTable(CommandContext& context, const std::string& metric,
     for (const std::string& name : names) cells.emplace_back(ParameterOf(row, name));
     Cell state = EntryPhaseWord(row.view->phase);
     state.red = row.view->phase == EntryPhase::kFailed;
-    cells.insert(cells.end(), {state, Number(row.values.last, "-"), Number(row.values.best, "-")});
+    Cell last = Number(row.values.last, "-");
+    last.red = row.values.last.has_value() && !std::isfinite(*row.values.last);
+    cells.insert(cells.end(), {state, last, Number(row.values.best, "-")});
     if (rented) cells.emplace_back(row.cost_usd.has_value() ? FormatUsd(*row.cost_usd) : "-");
     table.push_back(std::move(cells));
   }
@@ -210,40 +268,63 @@ void PrintAsTable(CommandContext& context, const std::string& metric,
   if (best == rows.end()) {
     return context.Say(absl::StrCat("no run here has a value of ", metric, " yet"));
   }
-  context.Hint(
-      absl::StrCat("gpuctl pull ", best->view->run->name, " brings the best one's results"));
+  TellOfBest(context, metric, goal, *best);
+}
+
+// Returns the names of the numbers that only the jobs themselves know.
+absl::StatusOr<std::vector<std::string>> OwnNamesOf(CommandContext& context,
+                                                    const std::vector<Row>& rows) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  OwnMetrics own;
+  for (const Row& row : rows) {
+    if (!row.view->run.has_value()) continue;
+    const RunRow& run = *row.view->run;
+    MirrorReader mirror(paths.MirrorDir(run.run_id), run.output_segment_bytes);
+    (void)mirror.ForEachMetricsLine([&own](absl::string_view line) { own.Add(line); });
+  }
+  return own.names();
 }
 
 }  // namespace
 
-absl::StatusOr<RunRow> FindBestRun(CommandContext& context, Holdings& holdings,
-                                   const ResultFlags& flags, const std::vector<BatchView>& views) {
+absl::StatusOr<RunRow> FindBestRun(CommandContext& context, const ResultFlags& flags,
+                                   const std::vector<BatchView>& views) {
   ASSIGN_OR_RETURN(const MetricGoal goal, GoalOf(flags));
-  ASSIGN_OR_RETURN(const std::vector<Row> rows,
-                   ReadRows(context, holdings, MetricOf(flags), goal, views));
+  ASSIGN_OR_RETURN(const std::vector<Row> rows, ReadRows(context, MetricOf(flags), goal, views));
   for (const Row& row : rows) {
     if (!row.best) continue;
     TellOfBetter(context, MetricOf(flags), goal, rows);
     return *row.view->run;
   }
+  ASSIGN_OR_RETURN(const std::vector<std::string> own, OwnNamesOf(context, rows));
+  std::string hint = absl::StrCat("--metric names another number of its runs",
+                                  own.empty() ? "" : ": ", absl::StrJoin(own, ", "));
+  const bool all_failed =
+      !rows.empty() && std::all_of(rows.begin(), rows.end(), [](const Row& row) {
+        return row.view->phase == EntryPhase::kFailed;
+      });
+  if (all_failed)
+    hint = absl::StrCat("all of them failed: gpuctl queue ", rows[0].batch, " says why");
   return WithHint(
       absl::NotFoundError(absl::StrCat("no run of the batch has a value of ", MetricOf(flags))),
-      "--metric names another number of its runs");
+      hint);
 }
 
-absl::Status PrintResults(CommandContext& context, Holdings& holdings, const ResultFlags& flags,
-                          const std::vector<BatchView>& views) {
+absl::Status PrintResults(CommandContext& context, Holdings& holdings, BatchStore& batches,
+                          const ResultFlags& flags, const std::vector<BatchView>& views) {
   const std::string metric = MetricOf(flags);
   ASSIGN_OR_RETURN(const MetricGoal goal, GoalOf(flags));
   if (flags.csv && context.json()) return UsageError("--csv and --json differ", "leave out one");
-  ASSIGN_OR_RETURN(const std::vector<Row> rows, ReadRows(context, holdings, metric, goal, views));
+  ASSIGN_OR_RETURN(std::vector<Row> rows, ReadRows(context, metric, goal, views));
+  RETURN_IF_ERROR(AddCosts(context, holdings, batches, views, rows));
   if (context.json()) {
     PrintAsJson(context, metric, rows);
   } else if (flags.csv) {
     PrintCsv(context, metric, rows);
   } else {
-    PrintAsTable(context, metric, rows);
+    PrintAsTable(context, metric, goal, rows);
     TellOfBetter(context, metric, goal, rows);
+    TellOfCost(context, rows);
     for (const BatchView& view : views) TellOfOtherContent(context, view);
   }
   return absl::OkStatus();

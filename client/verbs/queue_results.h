@@ -23,12 +23,12 @@ struct ResultFlags {
 
 // Returns the run of the batches with the best value. NOT_FOUND when none has one; usage errors for
 // wrong flags.
-absl::StatusOr<RunRow> FindBestRun(CommandContext& context, Holdings& holdings,
-                                   const ResultFlags& flags, const std::vector<BatchView>& views);
+absl::StatusOr<RunRow> FindBestRun(CommandContext& context, const ResultFlags& flags,
+                                   const std::vector<BatchView>& views);
 
 // Prints one row for each entry, as a table, JSON or CSV. Usage errors for wrong flags.
-absl::Status PrintResults(CommandContext& context, Holdings& holdings, const ResultFlags& flags,
-                          const std::vector<BatchView>& views);
+absl::Status PrintResults(CommandContext& context, Holdings& holdings, BatchStore& batches,
+                          const ResultFlags& flags, const std::vector<BatchView>& views);
 
 }  // namespace gpuctl
 

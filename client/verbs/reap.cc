@@ -65,6 +65,12 @@ absl::Status TakeBack(Holdings& holdings, RunStore* store, const SeenInstance& l
   if (lost.listed.instance.address.has_value()) {
     RETURN_IF_ERROR(holdings.ledger().SetAddress(lease.lease_id, *lost.listed.instance.address));
   }
+  int64_t ends_ms = lost.listed.instance.ends_ms;
+  if (!lost.listed.instance.tells_end) {
+    const absl::StatusOr<Instance> seen = provider->Describe(lost.listed.instance.id);
+    if (seen.ok()) ends_ms = seen->ends_ms;
+  }
+  RETURN_IF_ERROR(holdings.ledger().SetEnds(lease.lease_id, ends_ms));
   for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
     RETURN_IF_ERROR(holdings.ledger().UsedBy(lease.lease_id, row->run_id, row->name, lease.limits,
                                              LeaseUse::kWhole, /*beside=*/true));
@@ -170,6 +176,25 @@ absl::StatusOr<std::set<InstanceId>> SettleLost(CommandContext& context, Holding
   return end;
 }
 
+// Says what bills although it is no leak: machines that are wanted.
+absl::Status TellOfWanted(CommandContext& context, Holdings& holdings) {
+  ASSIGN_OR_RETURN(const std::vector<Lease> open, holdings.ledger().List(/*open_only=*/true));
+  double usd_per_hour = 0;
+  size_t rented = 0;
+  for (const Lease& lease : open) {
+    if (lease.state != LeaseState::kRented) continue;
+    ++rented;
+    usd_per_hour += lease.usd_per_hour();
+  }
+  context.Say("no leaks");
+  if (rented == 0) return absl::OkStatus();
+  context.Hint(
+      absl::StrCat(rented, rented == 1 ? " machine of yours bills, " : " machines of yours bill, ",
+                   FormatUsd(usd_per_hour), "/h: gpuctl ps shows ", rented == 1 ? "it" : "them",
+                   ", gpuctl down ends ", rented == 1 ? "it" : "one"));
+  return absl::OkStatus();
+}
+
 // Returns the exit code for leaks that are left; unsettled intents count as a timeout.
 int ExitCodeOfReport(const ReapReport& report, bool leaks_left) {
   const int code = ExitCodeOfFindings(report.last, leaks_left);
@@ -209,6 +234,10 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
     if (context.json()) PrintJson(context, report, true, context.NowMs());
     TellFindings(context, store, report.last);
     TellLost(context, report.last);
+    const Reconciliation& found = report.last;
+    const bool none =
+        leaks == 0 && found.unknown.empty() && found.unsettled.empty() && found.Lost().empty();
+    if (none && !flags.reaped) RETURN_IF_ERROR(TellOfWanted(context, holdings));
     return ExitCodeOfReport(report, leaks > 0);
   }
   if (asks && leaks > 0) {
@@ -251,7 +280,7 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
   if (report.reaped.empty() && report.last.unknown.empty() && report.last.unsettled.empty() &&
       report.last.Lost().empty()) {
     // keep speaks of deeds alone.
-    if (!flags.reaped) context.Say("no leaks");
+    if (!flags.reaped) RETURN_IF_ERROR(TellOfWanted(context, holdings));
   }
   return ExitCodeOfReport(report, left);
 }

@@ -8,6 +8,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/shell_quote.h"
+#include "client/keep/keep_status.h"
 #include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/runs/context.h"
@@ -147,6 +148,7 @@ void AddSpec(const RunRecord& record, Page& page) {
   page.Add("env", absl::StrJoin(env, " "));
   page.Add("secrets", absl::StrJoin(spec.secrets, " "));
   page.Add("data", absl::StrJoin(data, ", "));
+  page.Add("saves", absl::StrJoin(spec.checkpoints, " "));
   page.Add("results", absl::StrJoin(spec.artifacts, " "));
 }
 

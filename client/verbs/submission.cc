@@ -435,6 +435,19 @@ absl::Status Submission::SetMoney() {
       "run may cost");
 }
 
+bool Submission::AgreedBefore() const {
+  if (!before_.has_value() || before_->schedule.has_value() != schedule_.has_value()) return false;
+  const Batch& stored = before_->batch;
+  if (stored.digest != batch_.digest || stored.rents != batch_.rents) return false;
+  if (schedule_.has_value() && before_->schedule->ended) return false;
+  const bool more_money = !flags_.max_cost.empty() && stored.max_cost_usd.has_value() &&
+                          *batch_.max_cost_usd > *stored.max_cost_usd;
+  // What machines cost now does not matter: without --max-price the stored limit stays.
+  const bool dearer = !flags_.launch.resources.max_price.empty() &&
+                      batch_.agreed_usd_per_hour > stored.agreed_usd_per_hour;
+  return !more_money && !dearer && flags_.max_parallel <= stored.max_parallel;
+}
+
 int Submission::RunsOnOne() const {
   int least = 0;
   for (const Source& source : sources_) {

@@ -74,6 +74,10 @@ class Submission {
   // True when that one has nothing left to do. A schedule that ended goes on.
   bool is_over() const { return before_.has_value() && before_->over() && !schedule_.has_value(); }
 
+  // True when the batch is stored already, and nothing that costs money is allowed beyond what was
+  // agreed to then.
+  bool AgreedBefore() const;
+
   // Returns the most that all may cost, in USD.
   double MostCost() const {
     return batch_.max_cost_usd.has_value() ? std::min(*batch_.max_cost_usd, bound_usd_)
@@ -102,6 +106,8 @@ class Submission {
   // Without `of_a_run` the plan of each run has the parts of its cost.
   void AddMoney(bool of_a_run, std::vector<std::string>& lines) const;
   void AddScarcity(std::vector<std::string>& lines) const;
+  void AddUnknownNames(std::vector<std::string>& lines) const;
+  void AddTightness(std::vector<std::string>& lines) const;
   // Returns how many runs of the batch fit on one machine that is rented for it.
   int RunsOnOne() const;
   // Returns the plan of each run file, or of the command alone.

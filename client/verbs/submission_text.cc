@@ -65,6 +65,21 @@ void Submission::AddScarcity(std::vector<std::string>& lines) const {
   }
 }
 
+// Warns of a cost limit that holds machines back that might run at once: each claims all that it
+// may cost until it has ended.
+void Submission::AddTightness(std::vector<std::string>& lines) const {
+  if (schedule_.has_value() || !batch_.max_cost_usd.has_value() || one_usd_ <= 0) return;
+  const int runs = std::min(Parallel(), static_cast<int>(entries_.size()));
+  const int machines = (runs + RunsOnOne() - 1) / RunsOnOne();
+  const int paid = std::max(1, static_cast<int>(*batch_.max_cost_usd / one_usd_ + 1e-9));
+  if (paid >= machines) return;
+  lines.push_back(absl::StrCat("warning   that pays for ", paid,
+                               paid == 1 ? " machine" : " machines", " at once, and ", machines,
+                               " are asked for: a run may cost ", FormatUsd(one_usd_),
+                               " and claims that until it ends; a shorter --time, or --max-cost ",
+                               FormatUsd(one_usd_ * machines), ", lets all run"));
+}
+
 // Says what part of the money is for runs, and what part only for results that wait.
 void Submission::AddMoney(bool of_a_run, std::vector<std::string>& lines) const {
   lines.push_back(absl::StrCat("price     ", FormatUsd(batch_.agreed_usd_per_hour),
@@ -74,6 +89,7 @@ void Submission::AddMoney(bool of_a_run, std::vector<std::string>& lines) const 
   lines.push_back(absl::StrCat("cost      ", FormatUsd(MostCost()), " at most in all, ",
                                FormatUsd(one_usd_), " at most a run",
                                limited ? "" : "; --max-cost limits it"));
+  AddTightness(lines);
   if (of_a_run) {
     lines.push_back(
         absl::StrCat("          of a run: ", DescribeCostParts(one_limits_, one_usd_per_hour_)));
@@ -84,6 +100,23 @@ void Submission::AddMoney(bool of_a_run, std::vector<std::string>& lines) const 
                                                    : "          of all: ",
       FormatUsd(bound_usd_ - bound_salvage_usd_), " to start and run, ",
       FormatUsd(bound_salvage_usd_), " while results wait for you; --salvage shortens that"));
+}
+
+// Names what looks like a parameter in the commands, and is none: those words stay as they are.
+void Submission::AddUnknownNames(std::vector<std::string>& lines) const {
+  std::vector<std::string> names;
+  for (const Source& source : sources_) {
+    const Parameters parameters = entries_.empty() ? Parameters() : entries_.front().parameters;
+    for (const std::string& name : NamesWithoutValue(source.record.spec, parameters)) {
+      const std::string shown = absl::StrCat("{", MakeSafe(name), "}");
+      if (std::find(names.begin(), names.end(), shown) == names.end()) names.push_back(shown);
+    }
+  }
+  if (names.empty()) return;
+  lines.push_back(
+      absl::StrCat("warning   ", absl::StrJoin(names, ", "),
+                   names.size() == 1 ? " is no parameter and stays" : " are no parameters and stay",
+                   " in the command as it is; --sweep NAME=VALUE,VALUE makes one"));
 }
 
 std::vector<std::string> Submission::Text(int columns) const {
@@ -117,6 +150,7 @@ std::vector<std::string> Submission::Text(int columns) const {
   if (const std::string sharing = DescribeSharing(); !sharing.empty()) {
     lines.push_back(absl::StrCat("sharing   ", sharing));
   }
+  AddUnknownNames(lines);
   if (batch_.rents) AddMoney(/*of_a_run=*/false, lines);
   std::vector<std::string> wrapped;
   for (const std::string& line : lines) {
@@ -146,6 +180,7 @@ void Submission::AddPlans(int columns, std::vector<std::string>& lines) const {
 
 std::vector<std::string> Submission::Terms(int columns) const {
   std::vector<std::string> lines;
+  AddUnknownNames(lines);
   if (batch_.rents) AddMoney(/*of_a_run=*/true, lines);
   for (const Source& source : sources_) {
     std::vector<std::string> more;

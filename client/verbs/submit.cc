@@ -1,7 +1,10 @@
 // gpuctl submit: a batch of runs, each with parameters of its own.
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -34,6 +37,7 @@
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/process/signal_pipe.h"
 
 namespace gpuctl {
 namespace {
@@ -103,6 +107,11 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   return go_on;
 }
 
+bool IsRunFile(const std::string& word) {
+  return absl::EndsWith(word, ".yaml") || absl::EndsWith(word, ".yml") ||
+         absl::StrContains(word, '/') || PathExists(word);
+}
+
 // Refuses a name behind the first one of --after and the like, which is taken for a run file.
 absl::Status CheckFiles(const SubmitFlags& flags) {
   const char* flag = !flags.after.empty()         ? "--after"
@@ -110,9 +119,7 @@ absl::Status CheckFiles(const SubmitFlags& flags) {
                      : !flags.launch.tags.empty() ? "--tag"
                                                   : nullptr;
   for (const std::string& file : flags.files) {
-    const bool as_file = absl::EndsWith(file, ".yaml") || absl::EndsWith(file, ".yml") ||
-                         absl::StrContains(file, '/') || PathExists(file);
-    if (flag == nullptr || as_file) continue;
+    if (flag == nullptr || IsRunFile(file)) continue;
     return UsageError(absl::StrCat("submit: \"", file,
                                    "\" is taken for a run file, and there is "
                                    "none of that name"),
@@ -125,7 +132,7 @@ absl::Status CheckFiles(const SubmitFlags& flags) {
 absl::Status CheckFlags(SubmitFlags& flags) {
   // A file behind --sweep is a file.
   for (auto word = flags.sweep.begin(); word != flags.sweep.end();) {
-    if (absl::StrContains(*word, '=')) {
+    if (absl::StrContains(*word, '=') || !IsRunFile(*word)) {
       ++word;
       continue;
     }
@@ -145,6 +152,7 @@ absl::Status CheckFlags(SubmitFlags& flags) {
 }
 
 absl::StatusOr<bool> Agrees(CommandContext& context, const Submission& submission) {
+  if (submission.AgreedBefore()) return true;
   if (!submission.rents() || submission.flags().launch.yes) {
     for (const std::string& line : submission.Terms(ColumnsFor(context, STDERR_FILENO))) {
       context.Note(line);
@@ -169,8 +177,12 @@ absl::Status TakeOver(CommandContext& context, BatchStore& batches, Submission& 
   if (flags.max_parallel > 0) wanted.max_parallel = flags.max_parallel;
   if (!flags.max_cost.empty()) wanted.max_cost_usd = submission.batch().max_cost_usd;
   wanted.rents = stored.rents || submission.rents();
-  wanted.agreed_usd_per_hour =
-      submission.rents() ? submission.batch().agreed_usd_per_hour : stored.agreed_usd_per_hour;
+  // A price that was shown and agreed to allows more; only one that was typed takes something back.
+  const bool shown_dearer = !submission.AgreedBefore() &&
+                            submission.batch().agreed_usd_per_hour > stored.agreed_usd_per_hour;
+  if (submission.rents() && (!flags.launch.resources.max_price.empty() || shown_dearer)) {
+    wanted.agreed_usd_per_hour = submission.batch().agreed_usd_per_hour;
+  }
   wanted.hosts = submission.batch().hosts;
   RETURN_IF_ERROR(batches.SetLimits(wanted));
   context.Say(absl::StrCat(stored.name, " is submitted already; nothing is submitted again"));
@@ -302,6 +314,33 @@ absl::Status TellOfSecrets(CommandContext& context, const RunSpec& spec) {
   return absl::OkStatus();
 }
 
+// Makes a pass, and tells of the machines that it rents as it rents them. CANCELLED when the user
+// interrupts that: what was begun goes on by itself.
+absl::Status PassAndTell(RentalNews& rentals) {
+  constexpr std::chrono::milliseconds kLookEvery(300);
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
+  std::future<absl::Status> pass = std::async(
+      std::launch::async, [fd = signals.fd()] { return MakePass(kPatience, fd).status(); });
+  while (pass.wait_for(kLookEvery) != std::future_status::ready) rentals.Tell();
+  rentals.Tell();
+  absl::Status passed = pass.get();
+  return signals.Take().empty() ? passed : absl::CancelledError("interrupted");
+}
+
+// Says where an interrupted submit has left the batch. Returns the exit code.
+absl::StatusOr<int> TellOfInterrupt(CommandContext& context, RunStore& runs, BatchStore& batches,
+                                    const std::string& name) {
+  ASSIGN_OR_RETURN(const std::vector<BatchView> views,
+                   ReadBatches(runs, batches, {name}, /*open_only=*/false));
+  if (!views.empty()) {
+    context.Say(absl::StrCat("interrupted, and ", name, " is submitted: ", DescribeCounts(views[0]),
+                             "; what is being started goes on"));
+  }
+  context.Hint(absl::StrCat("gpuctl cancel ", name, " calls off what waits, gpuctl wait --batch ",
+                            name, " goes on with it"));
+  return kExitInterrupted;
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> args) {
@@ -354,8 +393,8 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
   RETURN_IF_ERROR(TellOfSecrets(context, submission.first().plan.spec));
   ASSIGN_OR_RETURN(const Batch batch, batches->Get(name));
   RentalNews rentals(context, holdings, *batches, batch);
-  const absl::Status passed = MakePass(kPatience).status();
-  rentals.Tell();
+  const absl::Status passed = PassAndTell(rentals);
+  if (absl::IsCancelled(passed)) return TellOfInterrupt(context, *runs, *batches, name);
   if (!passed.ok()) context.Say(absl::StrCat("nothing could be started: ", passed.message()));
   RETURN_IF_ERROR(context.json() ? PrintSubmitted(context, *runs, *batches, name, again)
                                  : TellOfBatch(context, holdings, *runs, *batches, name));

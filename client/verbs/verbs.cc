@@ -167,6 +167,7 @@ const std::vector<Verb>& Verbs() {
       {"exec", "Machine", "run a command beside a run's job", CmdExec},
       {"ssh", "Machine", "a shell on a run's machine; ssh gpuctl-RUN", CmdSsh},
       {"forward", "Machine", "a port of a run's machine, here", CmdForward},
+      {"extend", "Machine", "more time for a run that is not over", CmdExtend},
       {"down", "Machine", "stop a run's job, and end its machine's bill", CmdDown},
       {"rm", "Machine", "remove what an ended run left there", CmdRm},
       {"prune", "Machine", "remove what all ended runs left", CmdPrune},

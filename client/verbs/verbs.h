@@ -24,6 +24,7 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
 absl::StatusOr<int> CmdEval(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdForward(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdExtend(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdExport(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdGenerate(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdInit(CommandContext& context, std::vector<std::string> args);

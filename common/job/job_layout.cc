@@ -4,9 +4,12 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
@@ -35,7 +38,8 @@ JobPaths::JobPaths(std::string job_dir)
       cgroup_note(JoinPath(dir, "cgroup")),
       gpus(JoinPath(dir, "gpus.json")),
       environment(JoinPath(dir, "env.json")),
-      stop(JoinPath(dir, "stop")) {}
+      stop(JoinPath(dir, "stop")),
+      time_limit(JoinPath(dir, "time_limit")) {}
 
 RootPaths::RootPaths(std::string root_dir)
     : root(std::move(root_dir)),
@@ -77,6 +81,16 @@ int64_t OutputLimit(const gpuctl::v1::JobSpec& spec) {
 absl::Duration GraceOf(const gpuctl::v1::JobSpec& spec) {
   constexpr absl::Duration kDefault = absl::Seconds(60);  // as gpuctl/v1/run.proto says
   return spec.grace_ms() > 0 ? absl::Milliseconds(spec.grace_ms()) : kDefault;
+}
+
+absl::Duration TimeLimitOf(const JobPaths& paths, const gpuctl::v1::JobSpec& spec) {
+  constexpr int64_t kMostBytes = 32;
+  int64_t seconds = 0;
+  const absl::StatusOr<std::string> changed = ReadFileToString(paths.time_limit, kMostBytes);
+  if (changed.ok() && absl::SimpleAtoi(*changed, &seconds) && seconds > 0) {
+    return absl::Seconds(seconds);
+  }
+  return absl::Seconds(std::max<int64_t>(0, spec.limits().time_s()));
 }
 
 std::string FormatStoredSpec(const StoredSpec& stored) {

@@ -36,6 +36,7 @@ struct JobPaths {
   std::string gpus;         // gpus.json: which GPUs the server gave to which attempt
   std::string environment;  // env.json: the environment that the job's setup made or found
   std::string stop;         // why the job must end; no attempt begins once it is there
+  std::string time_limit;   // the running time of SetJobTime in seconds; none before that
 };
 
 // The node root's own entries.
@@ -73,6 +74,9 @@ StreamShape OutputShape(const gpuctl::v1::JobSpec& spec);
 int64_t OutputLimit(const gpuctl::v1::JobSpec& spec);
 // Returns the time between SIGTERM and SIGKILL: the spec's, or the default.
 absl::Duration GraceOf(const gpuctl::v1::JobSpec& spec);
+// Returns the running time after which the job is stopped: that of SetJobTime, else the spec's. 0:
+// it has no such limit.
+absl::Duration TimeLimitOf(const JobPaths& paths, const gpuctl::v1::JobSpec& spec);
 // Returns the shape of lifecycle and metrics: plain files.
 inline StreamShape PlainShape() { return StreamShape{0}; }
 // Returns the shape of telemetry: small segments, so that a reader can begin near the present.

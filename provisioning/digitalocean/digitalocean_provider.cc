@@ -283,17 +283,7 @@ class DigitaloceanProvider : public RestMarket {
         parts[1].empty() || parts[2].empty()) {
       return ForeignOffer(offer, kTitle);
     }
-    if (!options.image.empty() || options.registry_login.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(kTitle, " runs no container images: ", options.image));
-    }
-    if (!options.volume_id.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("no volume of ", kTitle, " can be mounted"));
-    }
-    if (offer.disk_bytes != 0 && options.disk_bytes > offer.disk_bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("its disk has ", offer.disk_bytes / kDiskGb, " GB and cannot be larger"));
-    }
+    RETURN_IF_ERROR(CheckPlainMachine(offer, options, kTitle));
     ASSIGN_OR_RETURN(const std::string user_data,
                      CloudInitData(options, kTitle, kMaxUserDataBytes));
     nlohmann::json body = {

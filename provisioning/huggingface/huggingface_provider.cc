@@ -337,6 +337,7 @@ class HuggingfaceProvider : public RestMarket {
     } else if (absl::SimpleAtoi(ends, &ends_s) && ends_s > 0 && ends_s < 100'000'000'000) {
       instance.ends_ms = ends_s * 1000;
     }
+    instance.tells_end = instance.ends_ms > 0;
   }
 
   // Returns the body of a create.

@@ -294,7 +294,8 @@ TEST_F(HuggingfaceTest, AJobIsWhatItsStageSays) {
   EXPECT_EQ(running->address->port, 22);
   EXPECT_EQ(running->place, "huggingface/a10g-small");
   EXPECT_EQ(running->created_ms, 1773432000000);
-  EXPECT_EQ(running->ends_ms, 0);  // it was not said
+  EXPECT_EQ(running->ends_ms, 0);
+  EXPECT_FALSE(running->tells_end);  // so the ledger keeps what was granted
   // The address is valid with RUNNING alone, and a job without ssh has none.
   const auto waiting = DescribeAnswered(200, JobRow("SCHEDULING", "", kSsh));
   EXPECT_EQ(waiting->state, State::kStarting);
@@ -312,6 +313,7 @@ TEST_F(HuggingfaceTest, AJobIsWhatItsStageSays) {
 TEST_F(HuggingfaceTest, TheTimeOfItsEndIsWhatTheMarketSaysElseWhatItWasAskedFor) {
   const std::string asked = R"("labels":{"gpuctl-ends":"1773440000"},)";
   EXPECT_EQ(DescribeAnswered(200, JobRow("RUNNING", asked))->ends_ms, 1773440000000);
+  EXPECT_TRUE(DescribeAnswered(200, JobRow("RUNNING", asked))->tells_end);
   // The market gave less: its half an hour for jobs without a time.
   EXPECT_EQ(DescribeAnswered(200, JobRow("RUNNING", asked + R"("timeout":1800,)"))->ends_ms,
             1773432000000 + 1800'000);

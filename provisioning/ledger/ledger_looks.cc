@@ -46,7 +46,7 @@ absl::StatusOr<bool> Ledger::Look(absl::string_view lease_id, int64_t seen_ms,
   const bool taken_back = troubled && instance.ends_ms > 0 && instance.ends_ms <= seen_ms;
   ASSIGN_OR_RETURN(const bool changed, Seen(lease_id, seen_ms, instance.told_price(),
                                             taken_back ? instance.ends_ms : 0));
-  RETURN_IF_ERROR(SetEnds(lease_id, instance.ends_ms));
+  if (instance.tells_end) RETURN_IF_ERROR(SetEnds(lease_id, instance.ends_ms));
   if (instance.upload_usd_per_gb.has_value() || instance.download_usd_per_gb.has_value()) {
     RETURN_IF_ERROR(SetTrafficPrices(lease_id, instance.upload_usd_per_gb.value_or(0),
                                      instance.download_usd_per_gb.value_or(0)));

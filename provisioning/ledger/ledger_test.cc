@@ -678,6 +678,17 @@ TEST_F(LedgerTest, WhatItsHostTookBackHasItsNewPriceFromThenOn) {
   EXPECT_FALSE(ledger_->Look(id, ledger_->NowMs(), machine).value());
   Reopen();
   EXPECT_EQ(Get(id).ends_ms, machine.ends_ms);
+  // An answer that cannot tell the end does not take it away; one that tells that there is none
+  // does.
+  Instance silent = machine;
+  silent.ends_ms = 0;
+  silent.tells_end = false;
+  ASSERT_OK(ledger_->Look(id, ledger_->NowMs(), silent));
+  EXPECT_EQ(Get(id).ends_ms, machine.ends_ms);
+  silent.tells_end = true;
+  ASSERT_OK(ledger_->Look(id, ledger_->NowMs(), silent));
+  EXPECT_EQ(Get(id).ends_ms, 0);
+  ASSERT_OK(ledger_->Look(id, ledger_->NowMs(), machine));
   // Nobody looks for ten hours.
   clock_.Advance(absl::Hours(10));
   machine.state = Instance::State::kFailed;

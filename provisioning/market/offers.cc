@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "provisioning/market/gpu_models.h"
 #include "provisioning/market/regions.h"
+#include "provisioning/market/rent_options.h"
 
 namespace gpuctl {
 
@@ -67,6 +68,23 @@ std::vector<Offer> OfferList::Finish() {
 absl::Status ForeignOffer(const Offer& offer, absl::string_view provider_title) {
   return absl::InvalidArgumentError(
       absl::StrCat("offer ", offer.provider, " ", offer.ref, " is none of ", provider_title, "'s"));
+}
+
+absl::Status CheckPlainMachine(const Offer& offer, const RentOptions& options,
+                               absl::string_view provider_title) {
+  if (!options.image.empty() || options.registry_login.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(provider_title, " runs no container images: ", options.image));
+  }
+  if (!options.volume_id.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no volume of ", provider_title, " can be mounted"));
+  }
+  if (offer.disk_bytes != 0 && options.disk_bytes > offer.disk_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its disk has ", offer.disk_bytes / kDiskGb, " GB and cannot be larger"));
+  }
+  return absl::OkStatus();
 }
 
 Instance RentedInstance(const Offer& offer, absl::string_view id, absl::string_view label,

@@ -56,6 +56,11 @@ class OfferList {
 // Returns the error of a Rent whose offer is another provider's, or cannot be read.
 absl::Status ForeignOffer(const Offer& offer, absl::string_view provider_title);
 
+// Returns INVALID_ARGUMENT when `options` want an image, a volume, or a larger disk than the
+// offer's. For markets whose machines are virtual ones that have none of these.
+absl::Status CheckPlainMachine(const Offer& offer, const RentOptions& options,
+                               absl::string_view provider_title);
+
 // Returns the data of a newly rented instance that `offer` has.
 Instance RentedInstance(const Offer& offer, absl::string_view id, absl::string_view label,
                         absl::string_view status);

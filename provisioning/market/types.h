@@ -153,6 +153,8 @@ struct Instance {
   // When its host takes it back or its market ends it, by the provider's clock. From then on it
   // does not run, and at most its disk bills. 0: never, or the provider does not say.
   int64_t ends_ms = 0;
+  // False when this answer cannot say that: what another one said of `ends_ms` is still true.
+  bool tells_end = true;
 
   // Returns the price that the provider tells; absent: none.
   std::optional<double> told_price() const {

@@ -166,6 +166,7 @@ struct Machine {
 constexpr Machine kMachines[] = {
     {"lambda", "ubuntu", "/home/ubuntu/.gpuctl"},
     {"digitalocean", "root", "/root/.gpuctl"},
+    {"shadeform", "shadeform", "/home/shadeform/.gpuctl"},
     {"test-shutdown", "root", "/root/.gpuctl"},
 };
 

@@ -340,7 +340,7 @@ TEST_F(StartScriptTest, AnUnclaimedMachineShutsDown) {
 
 TEST(MakeStartScriptTest, StandsInQuotesAndIsShort) {
   for (const char* provider :
-       {"runpod", "vast", "lambda", "digitalocean", "test-exit", "test-shutdown"}) {
+       {"runpod", "vast", "lambda", "digitalocean", "shadeform", "test-exit", "test-shutdown"}) {
     StartScriptOptions options;
     options.provider = provider;
     options.api_base_url = "https://a-rather-long-name.of-a-provider.test:65535/";

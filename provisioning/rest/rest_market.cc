@@ -239,7 +239,7 @@ absl::Status RestMarket::Terminate(const InstanceId& id) {
   ASSIGN_OR_RETURN(const std::string path, WithAccount(PathOf(shape_.end, id), doing));
   ASSIGN_OR_RETURN(const HttpResponse response, api_.Ask({.doing = doing,
                                                           .kind = CallKind::kRepeat,
-                                                          .method = "DELETE",
+                                                          .method = shape_.end.method,
                                                           .path = path,
                                                           .rate_class = shape_.end.rate_class}));
   return Annotate(CheckEnd(response), doing);

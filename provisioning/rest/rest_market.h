@@ -55,6 +55,7 @@ struct InstancePath {
   absl::string_view path;
   absl::string_view rate_class{};
   absl::string_view row{};  // where the answer has it; empty: the answer itself is the row
+  absl::string_view method = "DELETE";  // of an end
 };
 
 struct MarketShape {
@@ -66,7 +67,7 @@ struct MarketShape {
   absl::string_view list_path;  // with "{account}" as in InstancePath
   ListShape list;
   InstancePath describe;  // GET
-  InstancePath end = {};  // DELETE; empty where Terminate is the market's own
+  InstancePath end = {};  // empty where Terminate is the market's own
   bool numeric_ids = false;
   bool null_is_gone = false;  // a row that is null says that the instance is gone
   KeyHeader key_header = {};

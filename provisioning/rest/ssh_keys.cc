@@ -57,18 +57,21 @@ absl::StatusOr<std::string> EnsureSshKey(const RestApi& api, const SshKeyShape& 
   const std::string name = absl::StrCat("gpuctl-", Sha256HexOf(identity).substr(0, 12));
   nlohmann::json body = {{std::string(shape.new_key), identity}};
   if (!shape.new_name.empty()) body[std::string(shape.new_name)] = name;
-  ASSIGN_OR_RETURN(const HttpResponse response, api.Send({.doing = kDoing,
-                                                          .method = "POST",
-                                                          .path = shape.path,
-                                                          .rate_class = shape.list.rate_class,
-                                                          .body = std::move(body)}));
+  ASSIGN_OR_RETURN(const HttpResponse response,
+                   api.Send({.doing = kDoing,
+                             .method = "POST",
+                             .path = shape.new_path.empty() ? shape.path : shape.new_path,
+                             .rate_class = shape.list.rate_class,
+                             .body = std::move(body)}));
   absl::Status status = api.Explained(response, kDoing);
   if (status.ok() && shape.refusal != nullptr) status = Annotate(shape.refusal(response), kDoing);
   if (status.ok()) {
     if (shape.made.empty()) return "";
-    absl::StatusOr<std::string> made = ParseObject<std::string>(
-        response.body, "the answer", shape.made, "ssh key",
-        [&](JsonReader& row, std::string& value) { value = KeyId(row, shape.id); });
+    const auto read = [&](JsonReader& row, std::string& value) { value = KeyId(row, shape.id); };
+    absl::StatusOr<std::string> made =
+        shape.made == SshKeyShape::kAnswerItself
+            ? ParseAnswer<std::string>(response.body, "the answer", read)
+            : ParseObject<std::string>(response.body, "the answer", shape.made, "ssh key", read);
     if (!made.ok()) return Annotate(made.status(), kDoing);
     return made;
   }

@@ -15,6 +15,7 @@
 namespace gpuctl {
 
 struct SshKeyShape {
+  static constexpr absl::string_view kAnswerItself = ".";
   absl::string_view path;     // GET lists the keys, POST adds one
   absl::string_view query{};  // of the list: "?per_page=200"
   ListShape list;
@@ -23,8 +24,9 @@ struct SshKeyShape {
   absl::string_view id = "id";
   absl::Span<const absl::string_view> key;
   absl::string_view deleted{};
-  // The fields of a new key; no name: the market has none. And where the answer to it has a row;
-  // empty: nowhere.
+  // The path of a new key where it is another one, and its fields; no name: the market has none.
+  // And where the answer to it has a row; empty: nowhere; kAnswerItself: it is the row.
+  absl::string_view new_path{};
   absl::string_view new_name{};
   absl::string_view new_key;
   absl::string_view made{};

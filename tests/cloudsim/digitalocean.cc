@@ -248,13 +248,8 @@ class DigitaloceanService : public Service {
     if (gpus > 0 && StringAt(call.json, "image") != image) {
       return DropletError(422, "You specified an invalid image for Droplet creation.");
     }
-    int alive = 0;
-    for (const auto& instance : world.instances) {
-      if (instance->service == kDroplets && instance->account == account.name) {
-        alive += instance->alive() ? 1 : 0;
-      }
-    }
-    if (alive >= account.quota || world.faults.Take(kDroplets, "create", "quota")) {
+    if (world.CountAlive(kDroplets, account.name) >= account.quota ||
+        world.faults.Take(kDroplets, "create", "quota")) {
       return DropletError(422, "creating this/these droplet(s) will exceed your droplet limit");
     }
     if (world.faults.Take(kDroplets, "create", "no_funds")) {

@@ -48,7 +48,8 @@ const std::set<std::string>& OtherNames() {
                                                              "host_key_not_applied",
                                                              "no_direct_ports",
                                                              "gateway_answers_after_end",
-                                                             "pages"};
+                                                             "pages",
+                                                             "end_ignored"};
   return *names;
 }
 

@@ -49,6 +49,8 @@ def install():
 def description(service):
     """Returns the published description, changed where the service is known to differ."""
     spec = copy.deepcopy(schemas_test.load(service))
+    if service == "shadeform":
+        return described.patched_shadeform(spec)
     if service == "huggingface":
         schemas_test.patch_huggingface(spec)
     if service != "vast":
@@ -221,6 +223,11 @@ class PrismTest(unittest.TestCase):
         self.rent_and_release("digitalocean", {
             "GET /v2/sizes", "POST /v2/droplets", "GET /v2/droplets",
             "GET /v2/droplets/{droplet_id}", "DELETE /v2/droplets/{droplet_id}"})
+
+    def test_shadeform(self):
+        self.rent_and_release("shadeform", {
+            "GET /v1/instances/types", "POST /v1/instances/create", "GET /v1/instances",
+            "GET /v1/instances/{id}/info", "POST /v1/instances/{id}/delete"})
 
     def test_huggingface(self):
         enter_key(self.sim, os.path.join(self.dir.name, "huggingface", "gpuctl_state_dir"))

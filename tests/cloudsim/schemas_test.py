@@ -10,18 +10,22 @@ import json
 import os
 import re
 import sys
+import time
 import unittest
 
 import jsonschema
 import yaml
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "lint")]
+import provisioning_schema_test as described  # noqa: E402
 from simulator import KEYS, Simulator, eventually, runpod_body  # noqa: E402
 
 PROGRAM, SHARED = "", ""
 FILES = {"runpod": "runpod/rest-v2.openapi.json", "lambda": "lambda/cloud-api-1.10.0.openapi.json",
          "vast": "vast/openapi.yaml",
          "digitalocean": "digitalocean/droplets-2026-08.openapi.json",
+         "shadeform": "shadeform/shadeform-2026-04.openapi.json",
          "huggingface": "huggingface/hub-jobs.openapi.json"}
 
 
@@ -81,6 +85,8 @@ class Spec:
             self.spec = with_null(self.spec)
         if service == "vast":
             patch_vast(self.spec)
+        if service == "shadeform":
+            self.spec = described.patched_shadeform(self.spec)
         if service == "huggingface":
             patch_huggingface(self.spec)
         self.covered = set()
@@ -375,6 +381,84 @@ class SchemasTest(unittest.TestCase):
         go("DELETE", f"/v2/droplets/{made}", 404)
         go("GET", f"/v2/droplets/{made}", 404)
         go("GET", "/v2/droplets", 401, key="wrong")
+
+    def test_shadeform(self):
+        def go(*arguments, **more):
+            return self.go("shadeform", *arguments, **more)
+
+        def refused(method, path, body, status, **more):
+            """Errors are in no description: every one has these two fields, and no other."""
+            answer = self.sim.call("shadeform", method, path, body, **more)
+            self.assertEqual((answer.status, set(answer.json)), (status, {"error_code", "error"}))
+            return answer.json["error_code"]
+
+        def types(query=""):
+            rows = go("GET", "/v1/instances/types" + query, 200, key="")["instance_types"]
+            return {f"{row['cloud']}/{row['shade_instance_type']}": row for row in rows}
+        every = types()["hyperstack/A6000"]["availability"]
+        self.assertEqual([(place["region"], place["rental_type"], place["available"])
+                          for place in every],
+                         [("canada-1", "on_demand", True), ("canada-1", "spot", True),
+                          ("norway-1", "on_demand", False), ("norway-1", "spot", True)])
+        there = types("?available=true")["hyperstack/A6000"]["availability"]
+        self.assertEqual(len(there), 3)
+        self.assertIn("container", [row["deployment_type"] for row in types().values()])
+        key = go("POST", "/v1/sshkeys/add", 200, {"name": "k", "public_key": "ssh-ed25519 AAAA"})
+        self.assertEqual(go("GET", "/v1/sshkeys", 200)["ssh_keys"][0]["id"], key["id"])
+        refused("POST", "/v1/sshkeys/add", {"name": "k", "public_key": "ssh-ed25519 B"}, 409)
+        now = self.sim.control("GET", "clock")["now_ms"] / 1000
+
+        def date(seconds):
+            return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now + seconds))
+        create = "/v1/instances/create"
+        body = {"cloud": "hyperstack", "region": "canada-1", "shade_instance_type": "A6000",
+                "shade_cloud": True, "name": "gpuctl-x", "ssh_key_id": key["id"],
+                "tags": ["a:b"], "auto_delete": {"date_threshold": date(5400)}}
+        made = go("POST", create, 200, body)["id"]
+        for wrong in ({"region": "norway-1"}, {"region": "none"}, {"cloud": "none"},
+                      {"ssh_key_id": "none"}, {"tags": "a"},
+                      {"auto_delete": {"date_threshold": "tomorrow"}}):
+            self.assertIn(refused("POST", create, {**body, **wrong}, 409 if wrong.get("region") ==
+                                  "norway-1" else 400), ("OUT_OF_STOCK", "HTTP_400"))
+        info = f"/v1/instances/{made}/info"
+        self.assertEqual(go("GET", info, 200)["status"], "active")
+        (row,) = go("GET", "/v1/instances", 200)["instances"]
+        self.assertNotIn("auto_delete", row)
+        # An update moves the end, keeps it, or takes it away.
+        update = f"/v1/instances/{made}/update"
+        go("POST", update, 200, {"auto_delete": {"date_threshold": date(9000)}})
+        go("POST", update, 200, {"name": "renamed"})
+        self.assertEqual(go("GET", info, 200)["auto_delete"], {"date_threshold": date(9000)})
+        refused("POST", update, {"auto_delete": {"date_threshold": "x"}}, 400)
+        self.sim.advance(8999)
+        self.assertTrue(self.sim.book(made)["alive"])
+        # Somebody looks an hour after the end; the bill ended in time.
+        self.sim.advance(3600)
+        book = self.sim.book(made)
+        self.assertEqual((book["alive"], book["ended_by"]), (False, "simulator: auto_delete"))
+        self.assertAlmostEqual(book["billed_usd"], 3 * 0.50, places=6)
+        self.assertEqual(go("GET", info, 200)["status"], "deleted")
+        self.assertEqual(go("GET", "/v1/instances", 200)["instances"], [])
+        refused("POST", f"/v1/instances/{made}/delete", None, 404)
+        # A spot machine has its own price, and ends by its amount.
+        spot = go("POST", create, 200, {**body, "rental_type": "spot", "auto_delete": {
+            "spend_threshold": "0.60"}})["id"]
+        self.assertEqual(go("GET", f"/v1/instances/{spot}/info", 200)["hourly_price"], 30)
+        self.sim.advance(3500)
+        self.assertTrue(self.sim.book(spot)["alive"])
+        self.sim.advance(200)
+        self.assertFalse(self.sim.book(spot)["alive"])
+        taken = go("POST", create, 200, {**body, "rental_type": "spot", "auto_delete": {}})["id"]
+        self.sim.change("shadeform", taken, "preempt")
+        seen = go("GET", f"/v1/instances/{taken}/info", 200)
+        self.assertEqual((seen["status"], seen["status_details"]), ("deleted", "preempted"))
+        last = go("POST", create, 200, {**body, "auto_delete": {}})["id"]
+        go("POST", f"/v1/instances/{last}/delete", 200)
+        self.assertFalse(self.sim.book(last)["alive"])
+        self.sim.account(service="shadeform", key=KEYS["shadeform"], balance_usd=4)
+        self.assertEqual(refused("POST", create, body, 409), "INSUFFICIENT_FUNDS")
+        refused("GET", "/v1/instances/none/info", None, 404)
+        refused("GET", "/v1/instances", None, 401, key="wrong")
 
     def test_huggingface(self):
         def go(*arguments, **more):

@@ -10,6 +10,7 @@ namespace gpuctl::cloudsim {
   make(MakeLambdaService) \
   make(MakeVastService) \
   make(MakeDigitaloceanService) \
+  make(MakeShadeformService) \
   make(MakeHuggingfaceService)
 // clang-format on
 

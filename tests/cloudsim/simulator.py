@@ -10,7 +10,7 @@ import urllib.parse
 
 # The key of each service's first account.
 KEYS = {name: f"sim-{name}-key" for name in ("runpod", "lambda", "vast", "digitalocean",
-                                                "huggingface")}
+                                             "shadeform", "huggingface")}
 
 
 class Answer:
@@ -66,7 +66,10 @@ class Simulator:
 
     def call(self, service, method, path, body=None, key=None, timeout=60):
         """Sends a request to a service with its account's key."""
-        headers = {"Authorization": "Bearer " + (KEYS[service] if key is None else key)}
+        own = KEYS[service] if key is None else key
+        headers = {"Authorization": "Bearer " + own}
+        if service == "shadeform":
+            headers = {"X-API-KEY": own}
         if key == "":
             headers = {}
         return self.request(method, f"/{service}{path}", body, headers, timeout)

@@ -98,6 +98,13 @@ std::vector<Instance*> World::Listed(const std::string& service, const std::stri
   return listed;
 }
 
+int World::CountAlive(const std::string& service, const std::string& account) const {
+  return static_cast<int>(
+      std::count_if(instances.begin(), instances.end(), [&](const auto& instance) {
+        return instance->service == service && instance->account == account && instance->alive();
+      }));
+}
+
 double World::Balance(const Account& account) const {
   double balance = account.balance_usd;
   for (const auto& instance : instances) {

@@ -78,6 +78,7 @@ class World {
   // of creation. Instances with a lag are missing, or still shown.
   std::vector<Instance*> Listed(const std::string& service, const std::string& account);
 
+  int CountAlive(const std::string& service, const std::string& account) const;
   double Balance(const Account& account) const;
   // Returns the present hourly cost of its instances, in USD.
   double SpendRate(const Account& account) const;

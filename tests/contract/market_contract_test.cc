@@ -52,8 +52,9 @@ ProviderContractHarness Spot(const std::string& name) {
 
 INSTANTIATE_TEST_SUITE_P(Markets, ProviderContract,
                          ::testing::Values(Market("runpod"), Market("lambda"), Market("vast"),
-                                           Market("digitalocean"), Market("huggingface"),
-                                           Spot("runpod"), Spot("vast")),
+                                           Market("digitalocean"), Market("shadeform"),
+                                           Market("huggingface"), Spot("runpod"), Spot("vast"),
+                                           Spot("shadeform")),
                          [](const auto& parameter) { return parameter.param.name; });
 
 }  // namespace

@@ -152,6 +152,15 @@ def test_ranges_and_dependencies_of_slurm_are_named(l):
                        ("afterany:ranged", b"waits for its success")):
         done = l.run("submit", "--host", "local", "--after", word, "--no-workdir", "--", "true", code=2)
         assert b"is Slurm's" in done.stderr and ours in done.stderr, done
+    for word, why in (("lr=log(1e-5,1e-3)", b"there are no distributions"),
+                      ("lr", b'"lr" is not NAME=VALUE,VALUE')):
+        done = l.run("submit", "--host", "local", "--no-workdir", "--sweep", word, "--", "true",
+                     code=2)
+        assert b"--sweep: " in done.stderr and why in done.stderr, done
+    out = l.run("submit", "--name", "ranged", "--host", "local", "--sweep", "i=1,2", "--no-workdir",
+                "--dry-run", "--", "train", "--rank={rnk}", "{i}", "${HOME}").stdout
+    assert b"{rnk} is no parameter and stays in the command" in b" ".join(out.split()), out
+    assert b"HOME" not in out[out.index(b"warning"):out.index(b"each run")], out
     for time, ours in (("60", b"write 60s, 60m or 60h; Slurm means 1h by it"),
                        ("01:30:00", b"Slurm means 1h30m by it"), ("1-12", b"Slurm means 1d12h by it")):
         done = l.run("launch", "--provider", "local", "--time", time, "--", "true", code=2)

@@ -6,6 +6,7 @@
 import json
 import os
 import re
+import signal
 import time
 
 from batches import batch, check_ran_once, job, notes
@@ -58,6 +59,51 @@ def test_launch_takes_nothing_much_dearer_than_it_showed(w):
     # Without a GPU, too.
     plan = plan_of(w, "--", "true")
     assert plan["max_price_usd_per_hour"] <= plan["price_usd_per_hour"] * 1.25 + CENT, plan
+
+
+def test_the_same_batch_is_agreed_to_once(w):
+    def submit(*more, code=0):
+        return w.run("submit", "--name", "again", *ONE, *more, "--sweep", "v=1,2",
+                     *gated(w, "again.ran", "again.go"), code=code)
+    submit(code=2)
+    submit("-y")
+    done = submit()
+    assert b"nothing is submitted again" in done.stderr, done
+    # More money is another agreement; less is not.
+    for more in (["--max-parallel", "2"], ["--max-price", "9"]):
+        done = submit(*more, code=2)
+        assert b"submit asks before it rents" in done.stderr, done
+    submit("--max-cost", "9")
+    done = submit("--max-cost", "19", code=2)
+    assert b"submit asks before it rents" in done.stderr, done
+    open_gate(w, "again.go")
+    w.run("wait", "--batch", "again", "--timeout", "3m")
+    check_ran_once(w, "again.ran", values(3)[1:])
+
+
+def test_a_tight_cost_limit_is_told(w):
+    args = [*ONE, "--max-parallel", "3", "--sweep", "v=1,2,3", "--no-workdir", "--name", "tight"]
+    one = json_plan(w, *args, "--", "true")["each_cost_usd"]
+    for times, said in ((1.5, b"that pays for 1 machine at once, and 3 are asked for"),
+                        (2.5, b"that pays for 2 machines at once"), (3.01, None)):
+        plan = b" ".join(w.run("submit", "--dry-run", *args, "--max-cost", "%.2f" % (one * times + CENT),
+                               "--", "true").stdout.split())
+        assert said in plan if said else b"at once, and" not in plan, (times, plan)
+
+
+def test_ctrl_c_in_a_submit_says_what_goes_on(w):
+    hold = w.sim.hold(service="vast", route="create", nth_request=1, phase="before")
+    child = w.start("submit", "-y", "--name", "cut", *ONE, "--sweep", "v=1,2",
+                    *job(w, "cut.ran", "0.1"))
+    w.sim.wait_hold(hold)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130 and out == b"cut-1\ncut-2\n", (child.returncode, out)
+    assert b"interrupted, and cut is submitted: " in err, err
+    assert b"gpuctl cancel cut calls off what waits" in err, err
+    w.sim.release(hold)
+    w.run("wait", "--batch", "cut", "--timeout", "3m")
+    check_ran_once(w, "cut.ran", ["1", "2"])
 
 
 def test_an_idle_machine_is_in_the_plan(w):

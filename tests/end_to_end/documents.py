@@ -304,7 +304,7 @@ def test_the_run_file_of_the_page_is_read(w):
     assert (plan["name"], plan["image"], plan["secrets"], plan["env"]) == \
         ("math-sft", "ghcr.io/me/train:1", ["HF_TOKEN"], ["WANDB_MODE"]), plan
     assert 6.6 < plan["limits"].pop("salvage_cost_usd") < 6.7, plan
-    assert plan["limits"] == {"time_s": 6 * 3600, "cost_usd": 20.0, "idle_s": 600,
+    assert plan["limits"] == {"time_s": 6 * 3600, "cost_usd": 20.0, "idle_s": 600, "market_end_s": None,
                               "salvage_s": plan["limits"]["salvage_s"], "lease_s": 72 * 3600}, plan
 
 

@@ -89,7 +89,7 @@ def test_the_market_ends_a_job_at_its_time(w):
     assert book["ended_by"] == "simulator: timeout", book
     done = w.run("attach", "timed-1", code=None)
     assert b"it is CANCELED (Job timed out)" in done.stderr, done
-    assert b"it was to end at" in done.stderr and b"preempted" not in done.stderr, done
+    assert b"whose end there was set to" in done.stderr and b"preempted" not in done.stderr, done
     (row,) = w.leases()
     assert row["state"] == "released", row
     assert checkpoint(w, "timed-1") == [b"one\n"], w.files("timed-1")
@@ -171,7 +171,7 @@ def test_a_key_that_is_not_on_the_page_is_asked_for_once(w):
 def test_without_the_key_no_second_job_is_rented(w):
     begin(w, key=False)
     done = w.rent(*RENT, "--name", "keyless", "--ssh-within-s", "2", "--", "true", code=None)
-    assert done.returncode != 0 and b"HINT: gpuctl's public key is not at" in done.stderr, done
+    assert done.returncode != 0 and b"gpuctl's public key is not at" in done.stderr, done
     assert len(w.books()) == 1 and not w.alive() and w.excluded() == [], w.books()
 
 

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Behaviour of single markets: Vast.ai leaves keys out and lets hosts raise prices, Runpod rents
-spot machines in its own way.
+spot machines in its own way, Shadeform ends machines at a date.
 
   markets.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
 """
+import calendar
 import contextlib
 import json
 import os
 import signal
+import sqlite3
 import sys
 import time
 
-from rent_world import RentWorld, eventually, open_gate, run_tests
+from rent_world import KEYS, RentWorld, eventually, open_gate, run_tests
 
 VAST = ["--provider", "vast", "--gpu", "RTX-4090"]
 DAY_S = 86_400
@@ -397,6 +399,161 @@ def test_spot_pods_that_cannot_be_had(w):
     done = w.rent(*SPOT, "--", "true", code=122)
     assert b"balance is too low" in done.stderr and b"no more requests go to runpod" in done.stderr
     assert w.books() == [] and {r["state"] for r in w.leases()} == {"not_created"}, w.leases()
+
+
+SHADEFORM = ["--provider", "shadeform", "--gpu", "RTX-A6000"]
+
+
+def end_at_shadeform(w, instance):
+    """Returns the date at which the market ends an instance, in Unix milliseconds; 0: never."""
+    info = w.sim.call("shadeform", "GET", "/v1/instances/%s/info" % instance).json
+    text = info.get("auto_delete", {}).get("date_threshold", "")
+    return 1000 * calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")) if text else 0
+
+
+def ends_in_ledger(w):
+    """Returns the instances' ends as the ledger has them."""
+    path = os.path.join(w.env["GPUCTL_STATE_DIR"], "ledger.db")
+    with contextlib.closing(sqlite3.connect(path)) as ledger:
+        return dict(ledger.execute("SELECT instance_id, ends_ms / 1000 * 1000 FROM leases "
+                                   "JOIN ends USING (lease_id)"))
+
+
+def test_what_a_cloud_sells_twice_comes_cheapest_first(w):
+    """DigitalOcean's machine is there by Shadeform, for $3.35, and by a key of DigitalOcean."""
+    w.add_services()
+
+    def firsts():
+        offers = w.json("offers", "--gpu", "H100-SXM,H100")["offers"]
+        seen = [o for o in offers if o["place"].startswith(("digitalocean/gpu-h100x1-80gb/nyc2",
+                                                            "shadeform/digitalocean/nyc2"))]
+        assert offers == sorted(offers, key=lambda o: o["price_usd_per_hour"]), offers
+        return [(o["provider"], round(o["price_usd_per_hour"], 2)) for o in seen]
+
+    assert firsts() == [("shadeform", 3.35), ("digitalocean", 3.39)], firsts()
+    w.sim.price(service="shadeform", item="digitalocean/H100_sxm5", usd_per_hour=3.45)
+    assert firsts() == [("digitalocean", 3.39), ("shadeform", 3.45)], firsts()
+    both = ["--provider", "digitalocean,shadeform", "--gpu", "H100", "--region", "nyc2,digitalocean"]
+    w.rent("--down", *both, "--", "true")
+    w.sim.price(service="shadeform", item="digitalocean/H100_sxm5", usd_per_hour=3.20)
+    w.rent("--down", *both, "--", "true")
+    assert [(b["service"], b["product"]) for b in w.books()] == [
+        ("digitalocean", "gpu-h100x1-80gb"), ("shadeform", "digitalocean/H100_sxm5")], w.books()
+
+
+def test_the_market_ends_a_machine_behind_its_limits_and_moves_that(w):
+    w.add_services()
+    done = w.rent("--trace", "--name", "first", "--time", "1h", *SHADEFORM, "--", "true")
+    assert KEYS["shadeform"].encode() not in done.stderr and b"base64_script" not in done.stderr
+    (book,) = w.alive()
+    first = end_at_shadeform(w, book["id"])
+    hours = (first - book["created_ms"]) / 3_600_000
+    # An hour, four of salvage, the start, and what lies behind all limits.
+    assert 5 < hours < 6.5 and ends_in_ledger(w) == {book["id"]: first}, (hours, ends_in_ledger(w))
+    # A list does not tell the end; the ledger keeps it.
+    (shown,) = w.json("instances")["instances"]
+    assert ends_in_ledger(w) == {book["id"]: first}
+    assert shown["ends"].startswith(
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(first / 1000))), shown
+    updates = lambda: [r for r in w.sim.requests("shadeform") if r["route"] == "update"]
+    w.rent("--name", "second", "--time", "1h", *SHADEFORM, "--", "true")
+    assert updates() == [] and end_at_shadeform(w, book["id"]) == first
+    # A longer run on the idle machine, and one beside it.
+    w.rent("--name", "third", "--time", "9h", *SHADEFORM, "--", "true")
+    third = end_at_shadeform(w, book["id"])
+    assert third > first + 20 * 3_600_000 and ends_in_ledger(w) == {book["id"]: third}
+    assert [r["status"] for r in updates()] == [200] and len(w.books()) == 1, w.books()
+    # The market answers well and moves nothing: the machine is not used for what it would cut.
+    w.sim.fault("shadeform", "update", "end_ignored")
+    done = w.rent("--name", "fourth", "--time", "48h", *SHADEFORM, "--", "true")
+    assert b"left out: shadeform/%s: " % book["id"].encode() in done.stderr, done
+    assert b"shadeform did not move that" in done.stderr and len(w.alive()) == 2, done
+    assert end_at_shadeform(w, book["id"]) == third == ends_in_ledger(w)[book["id"]]
+    (other,) = [b["id"] for b in w.alive() if b["id"] != book["id"]]
+    w.run("down", "-y", "first")
+    # One beside it: on a machine that is named.
+    w.sim.fault("shadeform", "update", "500", times=-1)
+    refused = w.rent("--on", "fourth", "--name", "fifth", "--time", "200h", "--", "true", code=None)
+    assert refused.returncode != 0 and b"move the end of" in refused.stderr, refused
+    w.sim.clear_faults()
+    before = end_at_shadeform(w, other)
+    w.rent("--on", "fourth", "--name", "fifth", "--time", "200h", "--", "true")
+    assert end_at_shadeform(w, other) > before and ends_in_ledger(w)[other] > before
+
+
+def test_a_machine_that_comes_back_into_the_ledger_has_its_end(w):
+    w.add_services()
+    w.rent("-d", "--name", "found", *SHADEFORM, "--", "sleep", "1000")
+    (book,) = w.alive()
+    end = end_at_shadeform(w, book["id"])
+    assert ends_in_ledger(w) == {book["id"]: end} and end > 0
+    for name in os.listdir(w.env["GPUCTL_STATE_DIR"]):
+        if name.startswith("ledger.db"):
+            os.unlink(os.path.join(w.env["GPUCTL_STATE_DIR"], name))
+    w.run("reap", "-y")
+    assert [b["id"] for b in w.alive()] == [book["id"]], w.books()
+    assert ends_in_ledger(w) == {book["id"]: end}, ends_in_ledger(w)
+    w.run("down", "-y", "--force", "found")
+
+
+def test_an_end_that_the_market_dropped_is_no_promise(w):
+    w.add_services()
+    w.sim.fault("shadeform", "create", "end_ignored")
+    w.rent("--name", "again", *SHADEFORM, "--", "true")
+    (book,) = w.alive()
+    assert end_at_shadeform(w, book["id"]) == ends_in_ledger(w)[book["id"]] > 0
+    w.run("down", "-y", "again")
+    # A create whose answer was lost had its end, too.
+    w.sim.clear_faults()
+    w.sim.fault("shadeform", "create", "reset_after")
+    w.rent("--name", "lost", *SHADEFORM, "--", "true")
+    (book,) = w.alive()
+    assert end_at_shadeform(w, book["id"]) == ends_in_ledger(w)[book["id"]] > 0
+    w.run("down", "-y", "lost")
+    w.sim.fault("shadeform", "create", "end_ignored")
+    w.sim.fault("shadeform", "update", "end_ignored", times=-1)
+    done = w.rent("--name", "never", *SHADEFORM, "--", "true")
+    (book,) = w.alive()
+    warning = b"warning: shadeform was told to end %s at 20" % book["id"].encode()
+    assert done.stderr.count(warning) == 1 and b"only a gpuctl ends its bill" in done.stderr, done
+    assert end_at_shadeform(w, book["id"]) == ends_in_ledger(w).get(book["id"], 0) == 0
+    w.run("down", "-y", "never")
+
+
+def test_a_spot_machine_of_a_cloud_behind_shadeform(w):
+    w.add_services()
+    spot = ["--spot", *SHADEFORM]
+    offers = w.json("offers", *spot)["offers"]
+    assert [(o["place"], o["price_usd_per_hour"], o["spot"]) for o in offers] == [
+        ("shadeform/hyperstack/canada-1/A6000", 0.3, True),
+        ("shadeform/hyperstack/norway-1/A6000", 0.35, True)], offers
+    saves = "mkdir out; echo kept > out/saved; while :; do sleep 0.1; done"
+    attach = w.start("launch", "-y", "--name", "taken", "--no-workdir", "--checkpoints", "out",
+                     "--pull", *spot, "--", "bash", "-c", saves)
+    home = os.path.join(w.work, "taken-1", "out", "saved")
+    eventually(lambda: os.path.exists(home), "what it saved is at home")
+    (book,) = w.alive()
+    assert book["spot"] and book["charges"][0]["usd_per_hour"] == 0.3, book
+    w.sim.change("shadeform", book["id"], "preempt")
+    _, err = w.finish(attach)
+    assert attach.returncode == 125 and b"preempted: shadeform has" in err, err
+    assert read(home) == b"kept\n" and w.alive() == []
+    assert w.leases()[0]["state"] == "released" and w.run("instances").returncode == 0
+
+
+def test_money_and_stock_at_shadeform(w):
+    w.add_services()
+    w.sim.fault("shadeform", "create", "out_of_stock")
+    w.sim.fault("shadeform", "create", "quota", after=1)
+    done = w.rent("--provider", "shadeform", "--gpu", "H100", "--name", "next", "--", "true", code=121)
+    assert b"(OUT_OF_STOCK); trying the next offer" in done.stderr, done
+    assert b"(QUOTA_EXCEEDED); trying the next offer" in done.stderr, done
+    w.sim.clear_faults()
+    w.sim.account(service="shadeform", key=KEYS["shadeform"], balance_usd=1)
+    done = w.rent("--provider", "shadeform", "--gpu", "H100", "--", "true", code=122)
+    assert b"Balance must be a minimum of $5" in done.stderr, done
+    assert done.stderr.count(b"renting ") == 1, done
+    assert b"no more requests go to shadeform" in done.stderr and w.books() == [], done
 
 
 def refused_in_a_hurry(limited):

@@ -215,6 +215,21 @@ def test_csv_and_json(l):
     assert two["points"][0] == {"step": 1, "loss": 0.1, "learning_rate": 0.5}, two["points"][0]
 
 
+def test_own_numbers_are_in_csv_and_json(l):
+    lines = [{"step": 1, "loss": 2.0, "accuracy": 0.25}, {"step": 2, "loss": 1.5},
+             {"step": 2, "eval_loss": 1.75, "eval": {"f1": 0.5}}, {"step": 3, "accuracy": 0.75}]
+    l.run("launch", "--no-workdir", "--name", "own", "--", "bash", "-c",
+          "".join("echo '%s' > $GPUCTL_METRICS\n" % json.dumps(line) for line in lines))
+    text = l.run("metrics", "own", "--csv").stdout.decode()
+    rows = [(row["step"], row["kind"], row["accuracy"], row["eval/f1"])
+            for row in csv.DictReader(io.StringIO(text))]
+    assert rows == [("1", "train", "0.25", ""), ("2", "train", "", "0.5"), ("2", "eval", "", ""),
+                    ("3", "own", "0.75", "")], text
+    points = l.json("metrics", "own")["runs"][0]["points"]
+    assert [(p["step"], p.get("own")) for p in points] == [
+        (1, {"accuracy": 0.25}), (2, {"eval/f1": 0.5}), (3, {"accuracy": 0.75})], points
+
+
 def mirror_of(l, name):
     run = next(run for run in l.json("ps", "-a")["runs"] if run["name"] == name)
     return os.path.join(l.env["GPUCTL_STATE_DIR"], "runs", run["run_id"])

@@ -19,7 +19,7 @@ from simulator import KEYS, Simulator, enter_key, eventually  # noqa: E402
 
 SERVICES = ("runpod", "lambda", "vast")
 # Markets that only the tests of every market use: the others count on the offers of those above.
-MORE_SERVICES = ("digitalocean", "huggingface")
+MORE_SERVICES = ("digitalocean", "shadeform", "huggingface")
 # The simulator's available machines at Vast.ai with this GPU.
 VAST_OFFERS = {"RTX 4090": (9100001, 9100002, 9100003)}
 # A job as users write them: metrics, checkpoints that grow, an artifact; it needs its data.

@@ -13,11 +13,11 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cloudsim"))
 from simulator import KEYS, Simulator, enter_key  # noqa: E402
 
-PROVIDERS = ("runpod", "lambda", "vast", "digitalocean", "huggingface")
+PROVIDERS = ("runpod", "lambda", "vast", "digitalocean", "shadeform", "huggingface")
 GPU = {"runpod": "RTX4090", "lambda": "A10", "vast": "RTX4090", "digitalocean": "H100",
-       "huggingface": "A10G"}
+       "shadeform": "H100", "huggingface": "A10G"}
 # Begun units of this many seconds are billed whole.
-QUANTUM_S = {"lambda": 60, "digitalocean": 3600, "huggingface": 60}
+QUANTUM_S = {"lambda": 60, "digitalocean": 3600, "shadeform": 3600, "huggingface": 60}
 FIRST_OF_A_KIND = {}
 
 

@@ -17,7 +17,7 @@ from simulator import eventually, runpod_body
 
 REQUESTS = {"launch": 8, "down": 7}  # into the second machine; more than there are
 WRITES = {"launch": 16, "down": 12}  # the same
-NODE_WRITES = range(5, 18)           # earlier ones occur without a node, too; more than there are
+NODE_WRITES = range(5, 20)           # earlier ones occur without a node, too; more than there are
 KILLED = {}
 
 
@@ -48,6 +48,12 @@ def rent_foreign(cell):
                 "name": name}).json
             check("droplet" in made, f"{made}")
             ids.append(str(made["droplet"]["id"]))
+        elif cell.provider == "shadeform":
+            made = sim.call("shadeform", "POST", "/v1/instances/create", {
+                "cloud": "massedcompute", "region": "us-central-2", "shade_instance_type": "H100",
+                "shade_cloud": True, "name": name}).json
+            check("id" in made, f"{made}")
+            ids.append(made["id"])
         elif cell.provider == "huggingface":
             owner = sim.call("huggingface", "GET", "/api/whoami-v2").json["name"]
             made = sim.call("huggingface", "POST", "/api/jobs/" + owner, {

@@ -177,6 +177,23 @@ class LambdaTest(World):
         self.lost_and_resumed_by_hand("end")
 
 
+class ShadeformTest(World):
+    service = "shadeform"
+
+    def test_the_instance_is_reclaimed(self):
+        self.lost_and_resumed_by_hand("preempt")
+
+    def test_the_instance_is_deleted_by_somebody(self):
+        self.lost_and_resumed_by_hand("end")
+
+
+class DigitaloceanTest(World):
+    service = "digitalocean"
+
+    def test_the_droplet_is_deleted_by_somebody(self):
+        self.lost_and_resumed_by_hand("end")
+
+
 class PreemptTest(World):
     def test_goes_on_by_itself(self):
         client = self.launch("--retry-max", "1", "--retry-on", "preempted", "--cost", "5",

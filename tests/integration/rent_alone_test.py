@@ -3,7 +3,9 @@ then the bill, without any gpuctl. Real client, agent and shim; simulated market
 
     rent_alone_test.py GPUCTL GPUCTL-CLOUDSIM
 """
+import calendar
 import json
+import math
 import os
 import signal
 import subprocess
@@ -253,9 +255,80 @@ def reaped_unreachable(service):
         assert not alive and "its node does not answer" in said, said
 
 
+def read_rfc3339(text):
+    return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))
+
+
+def check_ends_by_date(alone):
+    """Expects the market to end the bill at the date that the create gave, and not before, without
+    any request of ours."""
+    book = alone.sim.books()["instances"][0]
+    info = alone.sim.call(alone.service, "GET", f"/v1/instances/{book['id']}/info").json
+    end = read_rfc3339(info["auto_delete"]["date_threshold"])
+    asked = len(alone.sim.requests())
+    alone.sim.advance(end - 60 - alone.sim.books()["now_ms"] / 1000)
+    assert alone.sim.book(book["id"])["alive"], "it ended before its date"
+    # Nobody looks for a week.
+    alone.sim.advance(7 * 24 * 3600)
+    book = alone.sim.book(book["id"])
+    assert (book["alive"], book["ended_by"]) == (False, "simulator: auto_delete"), book
+    assert book["ended_ms"] == end * 1000, (book["ended_ms"], end)
+    hours = math.ceil((book["ended_ms"] - book["created_ms"]) / 3_600_000)
+    [charge] = book["charges"]
+    assert abs(book["billed_usd"] - hours * charge["usd_per_hour"]) < 1e-6, book
+    assert len(alone.sim.requests()) == asked, "somebody asked"
+    return end
+
+
+def expiry(service):
+    """The laptop dies while the job runs and never comes back: the market ends the bill at the date
+    that it was given, behind all limits. When the laptop comes back after all, it tells that."""
+    with Alone(service) as alone:
+        client = subprocess.Popen(
+            [GPUCTL, "launch", "-y", "--provider", service, "--name", "alone-1", "--time", "1h",
+             "--", "bash", "-c", "while :; do sleep 0.1; done"], env=alone.env, cwd=alone.work,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        def runs():
+            shown = alone.gpuctl("ps", "--json")
+            return shown.returncode == 0 and '"status":"running"' in shown.stdout
+        eventually(runs, "the job", 60)
+        begun = alone.sim.books()["now_ms"] / 1000
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+        end = check_ends_by_date(alone)
+        # Behind the run's hour and four hours of salvage, and not by much.
+        assert begun + 5 * 3600 < end < begun + 6.5 * 3600, end - begun
+        up = time.clock_gettime(time.CLOCK_BOOTTIME)
+        alone.env["GPUCTL_TEST_CLOCK"] = "1@%d@%d" % (alone.sim.books()["now_ms"], up * 1000)
+        shown = json.loads(alone.gpuctl("instances", "--json").stdout)
+        assert shown["instances"] == [] and shown["unsettled"] == [], shown
+        told = alone.gpuctl("attach", "alone-1")
+        assert told.returncode != 0 and f"{service} has " in told.stderr, told
+        assert "whose end there was set to 20" in told.stderr, told
+        assert "preempted" not in told.stderr, told
+
+
+def boot_expiry(service):
+    """The laptop dies before it has read the answer to its create: the market ends what it made."""
+    with Alone(service) as alone:
+        hold = alone.sim.hold(service=service, route="create", nth_request=1, phase="after")
+        client = subprocess.Popen(
+            [GPUCTL, "launch", "-y", "--provider", service, "--", "true"], env=alone.env,
+            cwd=alone.work, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        alone.sim.wait_hold(hold)
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+        alone.sim.release(hold, drop=True)
+        check_ends_by_date(alone)
+
+
 CELLS = [(cell, service) for service in ("runpod", "vast")
          for cell in (cost_limit, boot, idle_home, idle_salvage, time_limit, lease)]
 CELLS += [(cell, "lambda") for cell in (no_key, reaped_in_its_stead, reaped_unreachable)]
+CELLS += [(cell, service) for service in ("digitalocean", "shadeform")
+          for cell in (no_key, reaped_in_its_stead)]
+CELLS += [(cell, "shadeform") for cell in (expiry, boot_expiry)]
 
 
 def main():

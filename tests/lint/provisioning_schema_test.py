@@ -59,6 +59,14 @@ EXPECTED = {
     ("digitalocean", "GET", "/v2/droplets"),
     ("digitalocean", "GET", "/v2/droplets/{droplet_id}"),
     ("digitalocean", "DELETE", "/v2/droplets/{droplet_id}"),
+    ("shadeform", "GET", "/v1/instances/types"),
+    ("shadeform", "GET", "/v1/sshkeys"),
+    ("shadeform", "POST", "/v1/sshkeys/add"),
+    ("shadeform", "POST", "/v1/instances/create"),
+    ("shadeform", "GET", "/v1/instances"),
+    ("shadeform", "GET", "/v1/instances/{id}/info"),
+    ("shadeform", "POST", "/v1/instances/{id}/update"),
+    ("shadeform", "POST", "/v1/instances/{id}/delete"),
     ("huggingface", "GET", "/api/whoami-v2"),
     ("huggingface", "GET", "/api/jobs/hardware"),
     ("huggingface", "POST", "/api/jobs/{namespace}"),
@@ -137,6 +145,17 @@ def patched_runpod(document):
     return document
 
 
+def patched_shadeform(document):
+    """Moves the version from the server's address into the paths, and adds the field for spot
+    machines, which only a later edition has."""
+    document = copy.deepcopy(document)
+    document["servers"] = [{"url": "https://api.shadeform.ai"}]
+    document["paths"] = {"/v1" + path: item for path, item in document["paths"].items()}
+    create = document["components"]["schemas"]["CreateRequest"]
+    create["properties"]["rental_type"] = {"enum": ["on_demand", "spot"]}
+    return document
+
+
 def patched_lambda(document):
     """Forbids unknown fields in requests, which the description allows; ours have none."""
     document = copy.deepcopy(document)
@@ -154,6 +173,7 @@ def load(shared):
              "lambda": "lambda/cloud-api-1.10.0.openapi.json",
              "vast": "vast/openapi.yaml",
              "digitalocean": "digitalocean/droplets-2026-08.openapi.json",
+             "shadeform": "shadeform/shadeform-2026-04.openapi.json",
              "huggingface": "huggingface/hub-jobs.openapi.json"}
     documents = {}
     for market, name in names.items():
@@ -166,6 +186,7 @@ def load(shared):
     documents["vast"] = patched_vast(documents["vast"])
     documents["runpod"] = patched_runpod(documents["runpod"])
     documents["lambda"] = patched_lambda(documents["lambda"])
+    documents["shadeform"] = closed(patched_shadeform(documents["shadeform"]))
     create = documents["huggingface"]["paths"]["/api/jobs/{namespace}"]["post"]["requestBody"]
     create = create["content"]["application/json"]
     create["schema"] = closed(create["schema"])
@@ -220,6 +241,11 @@ def check(market, document, request):
 def self_check(documents):
     """Checks requests that must be refused, to detect a validator that accepts everything."""
     create = {"name": "x", "image": "i", "gpu": {"id": "g", "count": 1}, "cloud": "SECURE"}
+    shade = {"cloud": "c", "region": "r", "shade_instance_type": "t", "shade_cloud": True,
+             "name": "n"}
+    request = {"method": "POST", "path": "/v1/instances/create", "body": json.dumps(shade)}
+    if check("shadeform", documents["shadeform"], request)[1]:
+        return f"refused although it is right: {check('shadeform', documents['shadeform'], request)}"
     wrong = [
         ("runpod", "POST", "/v2/pods", dict(create, imageName="i")),
         ("runpod", "POST", "/v2/pods", {"image": "i"}),
@@ -233,6 +259,10 @@ def self_check(documents):
         ("vast", "PUT", "/api/v0/asks/1/", {"image": "i", "imageName": "i"}),
         ("digitalocean", "POST", "/v2/droplets", {"name": "a b", "size": "s", "image": "i"}),
         ("digitalocean", "POST", "/v2/droplets", {"name": "a", "image": "i"}),
+        ("shadeform", "POST", "/v1/instances/create", dict(shade, image="i")),
+        ("shadeform", "POST", "/v1/instances/create", dict(shade, shade_cloud="yes")),
+        ("shadeform", "POST", "/v1/instances/create", {"cloud": "c"}),
+        ("shadeform", "POST", "/v1/instances/i/update", {"auto_delete": "now"}),
         ("huggingface", "POST", "/api/jobs/ada", {"dockerImage": "i"}),
         ("huggingface", "POST", "/api/jobs/ada", {"flavor": "h200", "timeout": 60}),
         ("huggingface", "POST", "/api/jobs/ada", {"flavor": "h200", "labels": {"a": "b c"}}),

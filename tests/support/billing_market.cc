@@ -188,6 +188,10 @@ absl::StatusOr<std::vector<Instance>> BillingMarket::ListInstances() {
 }
 
 bool BillingMarket::SetExpiry(const InstanceId& id, absl::Time expires_at) {
+  if (ignored_expiries > 0) {
+    --ignored_expiries;
+    return true;
+  }
   MutexLock lock(account_->mutex_);
   const auto found = account_->machines_.find(id);
   if (found == account_->machines_.end() || found->second.end <= clock_.Now()) return false;

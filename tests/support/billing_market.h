@@ -78,6 +78,7 @@ class BillingMarket : public Provider {
   std::deque<absl::Status> describe_answers;
   std::deque<absl::Status> terminate_answers;
   int ignored_terminates = 0;  // answered OK without effect
+  int ignored_expiries = 0;    // of creates and moves, the same
   // What it says that it has charged for traffic.
   absl::StatusOr<std::map<InstanceId, double>> traffic_charges = std::map<InstanceId, double>();
   int charge_lists = 0;

@@ -1,0 +1,251 @@
+// gpuctl extend: more time for a run that is not over, and the money that its machine then costs.
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/batch/batch_budget.h"
+#include "client/follow/catch_up.h"
+#include "client/market/holdings.h"
+#include "client/market/lease_view.h"
+#include "client/node/explain_error.h"
+#include "client/node/make_links.h"
+#include "client/node/node_calls.h"
+#include "client/rent/lease_limits.h"
+#include "client/rent/market_expiry.h"
+#include "client/rent/node_terms.h"
+#include "client/runs/find_run.h"
+#include "client/runs/run_store.h"
+#include "client/spec/launch_record.h"
+#include "client/streams/mirror.h"
+#include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kAskFor = absl::Seconds(20);
+
+// A run with what it is to get.
+struct Extension {
+  RunRow row;
+  LaunchRecord record;  // with the new time limit
+  absl::Duration more, used;
+  std::optional<Lease> lease;  // of its machine, with the new limits; absent: nothing is rented
+  double before_usd = 0;       // the cost limit until now
+
+  absl::Duration limit() const { return record.spec.time_limit; }
+  absl::Duration left() const { return std::max(absl::ZeroDuration(), limit() - used); }
+};
+
+// Raises the cost limit where it does not pay for the rest of the run, its end, and the time that
+// was promised to its results.
+void RaiseCost(int64_t now_ms, Extension& extension) {
+  Lease& lease = *extension.lease;
+  extension.before_usd = lease.limits.cost_usd;
+  lease.limits.time_s =
+      std::max(lease.limits.time_s, absl::ToInt64Seconds(extension.record.spec.time_limit));
+  if (lease.limits.cost_usd <= 0) return;
+  const absl::Duration to_pay =
+      extension.left() + extension.record.spec.grace + absl::Seconds(lease.limits.salvage_s);
+  lease.limits.cost_usd =
+      std::max(lease.limits.cost_usd, SpentOn(lease, now_ms).high_usd +
+                                          lease.usd_per_hour() * absl::ToDoubleHours(to_pay));
+}
+
+absl::StatusOr<Extension> PlanExtension(CommandContext& context, Holdings& holdings,
+                                        RunStore& store, RunRow row, absl::Duration more) {
+  absl::Status error;
+  RETURN_IF_ERROR(CatchUp(context, store, row, kAskFor, &error).status());
+  if (row.end.has_value()) {
+    return WithHint(
+        absl::FailedPreconditionError(
+            absl::StrCat(row.name, " is over: it ", DescribeEnd(*row.end))),
+        absl::StrCat("gpuctl resume ", row.name, " goes on from its newest checkpoint"));
+  }
+  if (!error.ok()) return ExplainLinkError(error, row.target);
+  ASSIGN_OR_RETURN(const RunRow whole, store.Get(row.run_id));
+  const absl::StatusOr<LaunchRecord> record = ParseLaunchRecord(whole.launch_json);
+  if (!record.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("an older gpuctl launched ", row.name, ", and did not record its limits"));
+  }
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
+  Extension extension{std::move(row), *record, more, {}, std::nullopt, 0};
+  extension.record.spec.time_limit += more;
+  extension.used = TimeUsed(lifecycle, extension.row.accepted_ms, context.NowMs());
+  ASSIGN_OR_RETURN(extension.lease, holdings.LeaseOf(extension.row.run_id));
+  if (!extension.lease.has_value()) return extension;
+  if (!extension.lease->open() || extension.lease->state != LeaseState::kRented) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the machine of ", extension.row.name, " is being ended"));
+  }
+  RaiseCost(context.NowMs(), extension);
+  return extension;
+}
+
+// Refuses what a batch that the run belongs to may not cost.
+absl::Status CheckBatchLimit(CommandContext& context, Holdings& holdings,
+                             const Extension& extension) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  ASSIGN_OR_RETURN(const std::vector<Batch> open, batches->List(/*open_only=*/true));
+  for (const Batch& batch : open) {
+    if (!batch.max_cost_usd.has_value()) continue;
+    ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches->Attempts(batch.batch_id));
+    const bool of_it = std::any_of(attempts.begin(), attempts.end(), [&](const Attempt& attempt) {
+      return attempt.run_id == extension.row.run_id;
+    });
+    if (!of_it) continue;
+    ASSIGN_OR_RETURN(const BatchMoney money, MoneyOfBatch(context, holdings, *batches, batch));
+    const absl::Status paid = CheckBudget(*batch.max_cost_usd, money.committed(),
+                                          extension.lease->limits.cost_usd - extension.before_usd);
+    if (!paid.ok()) {
+      return WithExitCode(WithHint(Annotate(paid, absl::StrCat("batch ", batch.name)),
+                                   absl::StrCat("the same gpuctl submit --name ", batch.name,
+                                                " with a higher --max-cost raises it")),
+                          kExitCapacity);
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> Text(const Extension& extension) {
+  std::vector<std::string> lines = {absl::StrCat(
+      "time      ", HumanDuration(extension.more), " more: ", HumanDuration(extension.limit()),
+      " in all, of which ", HumanDuration(extension.used), " are over")};
+  if (!extension.lease.has_value()) return lines;
+  const Lease& lease = *extension.lease;
+  const double more = lease.limits.cost_usd - extension.before_usd;
+  lines.push_back(absl::StrCat(
+      "cost      ", FormatUsd(lease.limits.cost_usd), " at most for ",
+      RentedNodeName(lease.provider, lease.instance_id), " at ", FormatUsdPerHour(lease), "/h, ",
+      more > 0 ? absl::StrCat(FormatUsd(more), " more than before") : "as before"));
+  return lines;
+}
+
+void PrintJson(CommandContext& context, const Extension& extension, bool dry_run) {
+  using Json = nlohmann::ordered_json;
+  const bool rented = extension.lease.has_value();
+  Json json = {{"name", extension.row.name},
+               {"run_id", extension.row.run_id},
+               {"dry_run", dry_run},
+               {"added_s", absl::ToInt64Seconds(extension.more)},
+               {"time_s", absl::ToInt64Seconds(extension.limit())},
+               {"used_s", absl::ToInt64Seconds(extension.used)}};
+  json["added_usd"] =
+      rented ? Json(extension.lease->limits.cost_usd - extension.before_usd) : Json();
+  json["cost_usd"] = rented ? Json(extension.lease->limits.cost_usd) : Json();
+  context.PrintJson({{"extended", json}});
+}
+
+// The market's own end of the machine comes first: what cannot be moved must not cost more. Then
+// the node, whose agent may be too old for it. What was done already does no harm, and the same
+// command does the rest.
+absl::Status Extend(CommandContext& context, Holdings& holdings, RunStore& store,
+                    const Extension& extension) {
+  const RunRow& row = extension.row;
+  std::vector<Market> markets;
+  if (extension.lease.has_value()) {
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings.OpenLedger());
+    RunSpec rest = extension.record.spec;
+    rest.time_limit = extension.left();
+    const auto find_provider = [&]() -> absl::StatusOr<Provider*> {
+      ASSIGN_OR_RETURN(markets, holdings.Open({extension.lease->provider}));
+      return markets.front().provider.get();
+    };
+    const absl::Status moved =
+        Prolong(*ledger, *extension.lease, rest, context.clock.Now(), find_provider);
+    if (!moved.ok()) {
+      return WithExitCode(
+          WithHint(Annotate(moved, absl::StrCat("extend ", row.name)),
+                   absl::StrCat("it can go on on another machine: gpuctl stop ", row.name,
+                                " lets it save, gpuctl resume ", row.name, " goes on from there")),
+          kExitCapacity);
+    }
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
+  const absl::Status set = calls.SetJobTime(row.job_id, extension.limit(), row.node_id).status();
+  if (absl::IsUnimplemented(set)) {
+    return WithHint(absl::FailedPreconditionError(absl::StrCat(
+                        "the agent on ", row.target.name, " is older, and cannot change a limit")),
+                    "it is renewed when the next run starts there");
+  }
+  RETURN_IF_ERROR(set);
+  if (extension.lease.has_value()) {
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings.OpenLedger());
+    RETURN_IF_ERROR(ledger->UsedBy(extension.lease->lease_id, row.run_id, row.name,
+                                   extension.lease->limits, GpusOfUse(extension.record.spec),
+                                   /*beside=*/true));
+    ASSIGN_OR_RETURN(const Lease lease, ledger->Get(extension.lease->lease_id));
+    RETURN_IF_ERROR(Annotate(SendTerms(context, lease),
+                             absl::StrCat("send the new cost limit to ", row.target.name)));
+  }
+  return store.SetLaunch(row.run_id, FormatLaunchRecord(extension.record));
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdExtend(CommandContext& context, std::vector<std::string> args) {
+  std::string reference, time_text;
+  bool dry_run = false, yes = false;
+  VerbParser parser(
+      context, "extend RUN TIME [FLAGS]",
+      "Gives a run that is not over more running time. Its rented machine may cost more\n"
+      "then: it says how much, and asks. Where the market itself ends a machine at a\n"
+      "time, that is moved, too.",
+      "  gpuctl extend amber-fox-3 2h\n"
+      "  gpuctl extend amber-fox-3 30m -y");
+  parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
+  parser.Option("TIME", time_text, "How much more, e.g. 2h or 1h30m").Required();
+  parser.Switch("--dry-run", dry_run, "Only say what it would change");
+  parser.Switch("-y,--yes", yes, "Do not ask");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
+  if (!go_on) return kExitOk;
+  const absl::StatusOr<absl::Duration> more = ParseDuration(time_text);
+  if (!more.ok()) {
+    return UsageError(absl::StrCat("extend: ", more.status().message()),
+                      "for example gpuctl extend RUN 2h");
+  }
+  if (*more < absl::Seconds(1)) {
+    return UsageError("extend: less than a second is no time", "gpuctl stop RUN ends a run");
+  }
+  RETURN_IF_ERROR(CheckNoBatch(context, {reference}, "gpuctl extend $-1 2h extends one run"));
+  RETURN_IF_ERROR(CheckStarted(context, {reference}));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
+  Holdings holdings(context);
+  ASSIGN_OR_RETURN(const Extension extension,
+                   PlanExtension(context, holdings, *store, std::move(row), *more));
+  const bool costs =
+      extension.lease.has_value() && extension.lease->limits.cost_usd > extension.before_usd;
+  if (costs) RETURN_IF_ERROR(CheckBatchLimit(context, holdings, extension));
+  for (const std::string& line : Text(extension)) context.Note(line);
+  if (costs && !yes && !dry_run) {
+    ASSIGN_OR_RETURN(
+        const bool agreed,
+        context.AskYesNo("Extend it?", "extend asks before it costs more, and nobody can answer"));
+    if (!agreed) {
+      context.Say("nothing was changed");
+      return kExitFailed;
+    }
+  }
+  if (!dry_run) RETURN_IF_ERROR(Extend(context, holdings, *store, extension));
+  if (context.json()) {
+    PrintJson(context, extension, dry_run);
+  } else if (!dry_run) {
+    context.Say(absl::StrCat(extension.row.name, " may run for ", HumanDuration(extension.left()),
+                             " more"));
+  }
+  return kExitOk;
+}
+
+}  // namespace gpuctl

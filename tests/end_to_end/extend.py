@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""More time for a run that is not over, on this computer and on rented machines.
+
+  extend.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
+"""
+import json
+import os
+import signal
+import time
+
+from keep import end_job, JOB, VAST
+from rent_world import eventually, run_tests
+
+
+def here(w, name, time_limit):
+    """Starts a run on this computer, and returns when it runs."""
+    w.run("launch", "-d", "--no-workdir", "--provider", "local", "--name", name, "--time", time_limit,
+          "--", "sleep", "3600")
+
+
+def state_of(w, name):
+    return next(run for run in w.json("ps", "-a", "-u")["runs"] if run["name"] == name)
+
+
+def over(w, name):
+    return state_of(w, name)["exit_code"] is not None
+
+
+def test_a_run_outlives_its_first_limit(w):
+    here(w, "long", "4s")
+    begin = time.monotonic()
+    json_of = w.json("extend", "long-1", "1h")["extended"]
+    assert (json_of["added_s"], json_of["time_s"], json_of["cost_usd"]) == (3600, 3604, None), json_of
+    assert b"time 1h 00m" in w.run("show", "long-1").stdout
+    # What enforces the limit may be another process by then.
+    for pid in list(w.node_pids()):
+        with open("/proc/%d/cmdline" % pid, "rb") as file:
+            words = file.read().split(b"\0")
+        if b"guard" in words or b"server" in words:
+            os.kill(pid, signal.SIGKILL)
+    time.sleep(max(0, begin + 7 - time.monotonic()))
+    assert not over(w, "long-1"), state_of(w, "long-1")
+    w.run("stop", "long-1")
+    done = w.run("extend", "long-1", "1h", code=1)
+    assert b"long-1 is over: it " in done.stderr, done
+    assert b"HINT: gpuctl resume long-1 goes on" in done.stderr, done
+
+
+def test_the_new_limit_ends_the_run_too(w):
+    here(w, "short", "2s")
+    w.run("extend", "short-1", "4s")
+    eventually(lambda: over(w, "short-1"), "its longer limit ends it")
+    run = state_of(w, "short-1")
+    assert run["status"] == "limit" and "time" in run["reason"], run
+
+
+def test_wrong_words_change_nothing(w):
+    here(w, "words", "1h")
+    for args, why in ((["words-1", "soon"], b"extend: "), (["words-1", "0s"], b"no time"),
+                      (["words-1"], b"TIME"), (["nobody", "1h"], b"nobody")):
+        assert why in w.run("extend", *args, code=None).stderr, (args, why)
+    plan = w.json("extend", "words-1", "1h", "--dry-run")["extended"]
+    assert plan["dry_run"] and plan["time_s"] == 7200, plan
+    assert w.json("extend", "words-1", "1h", "--dry-run")["extended"]["time_s"] == 7200
+    w.run("stop", "words-1")
+
+
+def limits_there(w, instance):
+    """The limits that the agent on a machine enforces."""
+    for folder, _, files in os.walk(w.sim.node(instance)["dir"]):
+        if "limits.json" in files:
+            with open(os.path.join(folder, "limits.json"), encoding="utf-8") as file:
+                return json.load(file)["limits"]
+    raise AssertionError("the machine has no limits")
+
+
+def cap(w, name):
+    return state_of(w, name)["lease"]["cost_limit_usd"]
+
+
+def test_a_rented_machine_costs_more_only_when_that_is_agreed(w):
+    w.rent("-d", "--name", "held", "--time", "1h", "--salvage", "10m", *VAST, "--", "bash", "-c", JOB)
+    before = cap(w, "held-1")
+    done = w.run("extend", "held-1", "2h", code=2)
+    assert b"extend asks before it costs more" in done.stderr, done
+    assert cap(w, "held-1") == before
+    plan = w.json("extend", "held-1", "2h", "-y")["extended"]
+    price = state_of(w, "held-1")["lease"]["usd_per_hour"]
+    # It began with 20 minutes for the start, which were hardly used.
+    assert 1.5 * price < plan["added_usd"] <= 2 * price + 0.01, (plan, price)
+    assert abs(cap(w, "held-1") - before - plan["added_usd"]) < 1e-6, (cap(w, "held-1"), before, plan)
+    (machine,) = w.alive()
+    assert abs(limits_there(w, machine["id"])["cost_usd"] - cap(w, "held-1")) < 1e-6
+    end_job(w)
+    w.run("wait", "held-1", "--timeout", "2m")
+    w.run("down", "held-1", "-y", "--force")
+    assert w.alive() == []
+
+
+def test_a_batch_pays_no_more_than_its_limit(w):
+    args = ["--name", "paid", *VAST, "--time", "1h", "--salvage", "10m"]
+    plan = json.loads(w.run("submit", "--json", "--dry-run", *args, "--no-workdir", "--",
+                            "true").stdout)["plan"]
+    w.run("submit", "-y", *args, "--max-cost", "%.2f" % (plan["each_cost_usd"] + 0.05),
+          "--no-workdir", "--", "bash", "-c", JOB)
+    eventually(lambda: state_of(w, "paid-1")["status"] == "running", "it runs")
+    done = w.run("extend", "paid-1", "9h", "-y", code=121)
+    assert b"batch paid: --max-cost" in done.stderr, done
+    end_job(w)
+    w.run("wait", "paid-1", "--timeout", "2m")
+    w.run("down", "--all", "-y", "--force")
+
+
+if __name__ == "__main__":
+    run_tests(globals())
