@@ -100,6 +100,9 @@ def check_costs(cell, state):
         book = cell.sim.book(lease["instance_id"])
         rate, quantum = lease["price_usd_per_hour"] / 3600, lease["quantum_s"]
         begins = [t for t in (lease["intended_ms"], lease["created_ms"], lease["rented_ms"]) if t]
+        if cell.provider == "huggingface":
+            # A job that still waits costs nothing, and the ledger counts that time.
+            begins.append(book["started_ms"] or lease["ended_after_ms"])
         low = (lease["ended_after_ms"] - max(begins)) / 1000 * rate
         high = (lease["ended_ms"] - min(begins)) / 1000 * rate
         slack = quantum * rate + 1e-6
