@@ -103,6 +103,7 @@ absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::Pa
         // A short flag may have its value at once: -N1.
         const bool is_short = flag.size() > 2 && flag[1] != '-';
         std::string ours = OursForOthers(flag);
+        if (verb == "ps" && flag == "-w") ours = "; -o wide shows more columns, gpuctl top goes on";
         if (ours.empty() && is_short) ours = OursForOthers(flag.substr(0, 2));
         return UsageError(
             absl::StrCat(verb, ": unknown flag ", flag,

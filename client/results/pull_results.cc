@@ -196,7 +196,7 @@ class Puller {
     ASSIGN_OR_RETURN(
         const gpuctl::v1::CheckpointInfo chosen,
         ChooseCheckpoint(checkpoints, request_.checkpoint.empty() ? "latest" : request_.checkpoint,
-                         mirror.progress().eval_losses()));
+                         request_.best_by.value_or(mirror.progress().eval_losses())));
     RETURN_IF_ERROR(MakeDestination());
     ASSIGN_OR_RETURN(const std::string name, HomeName(chosen));
     const std::string path = JoinPath(request_.to, name);

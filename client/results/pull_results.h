@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "client/link/link.h"
+#include "client/metrics/plot.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 
@@ -16,6 +18,9 @@ namespace gpuctl {
 
 struct PullRequest {
   std::string to, checkpoint;
+  // By what `checkpoint` "best" chooses: values by step, the lowest is best. Absent: the evaluation
+  // losses.
+  std::optional<std::vector<PlotPoint>> best_by;
   std::vector<std::string> patterns;
   bool own_directory = false;  // `to` is the default, ./RUN
   int streams = 0;

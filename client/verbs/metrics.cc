@@ -185,6 +185,12 @@ void PrintText(const CommandContext& context, const RunNumbersList& runs) {
          p.checkpoint_step() < 0 ? "-" : absl::StrCat(p.checkpoint_step())});
     series.push_back({absl::StrCat(run->row.name), p.losses()});
   }
+  // Scripts that save by themselves do not tell the step.
+  const bool told = std::any_of(table.begin() + 1, table.end(),
+                                [](const TableRow& row) { return row.back().text != "-"; });
+  for (TableRow& row : table) {
+    if (!told) row.pop_back();
+  }
   const TerminalSize size = GetTerminalSize(STDOUT_FILENO);
   if (context.terminal.stdout_tty) {
     context.PrintTableWithin(std::move(table), size.columns,

@@ -185,9 +185,11 @@ std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease,
   if (lease == nullptr) return {"-", "-", "-", "-"};
   const int64_t now_ms = context.NowMs();
   const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
+  // Later runs on the machine may have changed its limits.
+  const LeaseLimits& limits = status.over ? LimitsFor(*lease, row.run_id) : lease->limits;
   return {lease->open() ? FormatUsdPerHour(*lease) : "ended",
           FormatSpend(SpentByRun(*lease, row.run_id, now_ms)),
-          lease->limits.cost_usd > 0 ? absl::StrFormat("$%.2f", lease->limits.cost_usd) : "-",
+          limits.cost_usd > 0 ? absl::StrFormat("$%.2f", limits.cost_usd) : "-",
           stops_ms == 0 ? "-"
                         : absl::StrCat("in ", HumanDuration(absl::Milliseconds(
                                                   std::max<int64_t>(0, stops_ms - now_ms))))};

@@ -160,11 +160,14 @@ absl::Status WithPlaces(CommandContext& context, const RunRow& row, const absl::
 }
 
 // Brings what `request` says of one run. `again` is what goes on after an interruption.
-absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row,
-                     const PullRequest& request, const std::string& again, PullResults& pulled) {
+absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row, PullRequest request,
+                     const ResultFlags& result, const std::string& again, PullResults& pulled) {
   if (request.checkpoint == "best" && !row.end.has_value()) {
     absl::Status error;
     RETURN_IF_ERROR(CatchUp(context, store, row, kPullPatience, &error).status());
+  }
+  if (request.checkpoint == "best" && !result.metric.empty()) {
+    ASSIGN_OR_RETURN(request.best_by, PointsToChooseBy(context, result, row));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   ASSIGN_OR_RETURN(
@@ -189,7 +192,8 @@ absl::StatusOr<int> PullSeveral(CommandContext& context, RunStore& store, std::v
         request.own_directory ? absl::StrCat("./", row.name) : JoinPath(flags.request.to, row.name);
     request.own_directory = true;
     PullResults pulled;
-    const absl::Status status = PullOne(context, store, row, request, "the same command", pulled);
+    const absl::Status status =
+        PullOne(context, store, row, request, flags.result, "the same command", pulled);
     if (absl::IsCancelled(status)) return status;
     objects.push_back(ToJson(row, request, pulled));
     objects.back()["error"] = status.ok() ? nlohmann::ordered_json() : ErrorToJson(status);
@@ -364,8 +368,9 @@ absl::Status CheckFlags(const PullFlags& flags) {
     return UsageError("--list lists the checkpoints of one run, and brings nothing",
                       "gpuctl pull RUN --list");
   }
-  if (flags.best.empty() && (!flags.result.metric.empty() || !flags.result.goal.empty())) {
-    return UsageError("--metric and --goal go with --best",
+  const bool chooses = !flags.best.empty() || flags.request.checkpoint == "best";
+  if (!chooses && (!flags.result.metric.empty() || !flags.result.goal.empty())) {
+    return UsageError("--metric and --goal go with --best, or with --checkpoint best",
                       "gpuctl pull --best BATCH --metric eval_loss");
   }
   return absl::OkStatus();
@@ -393,12 +398,13 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
                 "Directory to bring them to (default ./RUN); of several runs each\n"
                 "has its own in it");
   parser.Option("--checkpoint", flags.request.checkpoint,
-                "latest, best (by evaluation), a step or a name");
+                "latest, best (by evaluation, or --metric), a step or a name");
   parser.Option("--batch", flags.batch,
                 "Bring all runs of this batch, or the files of each that\n"
                 "match the patterns");
   parser.Option("--best", flags.best, "Bring the best run of this batch");
-  parser.Option("--metric", flags.result.metric, "With --best: by which (default loss)");
+  parser.Option("--metric", flags.result.metric,
+                "With --best and --checkpoint best: by which number");
   parser.Option("--goal", flags.result.goal,
                 "min or max: which values of it are best (default: as its name says)");
   parser.Option("--streams", flags.request.streams, "Connections to use (default: as many as help)")
@@ -438,7 +444,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   if (flags.watch) {
     RETURN_IF_ERROR(WatchPull(context, *store, row, flags, keep, pulled));
   } else {
-    RETURN_IF_ERROR(PullOne(context, *store, row, flags.request, again, pulled));
+    RETURN_IF_ERROR(PullOne(context, *store, row, flags.request, flags.result, again, pulled));
   }
   if (context.json()) context.PrintJson(ToJson(row, flags.request, pulled));
   return kExitOk;

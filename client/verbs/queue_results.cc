@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -41,29 +42,36 @@ std::optional<double> ValueOf(const HistoryPoint& point, absl::string_view metri
   return std::nullopt;
 }
 
-// Reads the metric of a run from its copy here: numbers that gpuctl knows, also out of the output;
-// any other from the job's metrics by its name there.
-MetricValues ReadValues(const ClientPaths& paths, const RunRow& run, const std::string& metric,
-                        MetricGoal goal) {
-  MetricValues values;
+// Passes the metric of a run from its copy here, with the steps as far as they are known: numbers
+// that gpuctl knows, also out of the output; any other from the job's metrics by its name there.
+void ForEachValue(const ClientPaths& paths, const RunRow& run, const std::string& metric,
+                  const std::function<void(double, std::optional<int64_t>)>& take) {
   MirrorReader mirror(paths.MirrorDir(run.run_id), run.output_segment_bytes);
   MetricHistory history;
+  bool any = false;
   if (ReadHistory(mirror, run.heard_ms, history).ok()) {
     for (const HistoryPoint& point : history.points()) {
-      if (const auto value = ValueOf(point, metric); value.has_value()) {
-        values.Add(*value, goal, point.step);
-      }
+      const std::optional<double> value = ValueOf(point, metric);
+      if (!value.has_value()) continue;
+      any = true;
+      take(*value, point.step);
     }
   }
-  if (values.last.has_value()) return values;
+  if (any) return;
   // A file that cannot be read has no numbers.
   (void)mirror.ForEachMetricsLine([&](absl::string_view line) {
     const auto value = MetricInJson(line, metric), step = MetricInJson(line, "step");
     if (!value.has_value()) return;
     const bool counts = step.has_value() && *step >= 0 && *step < 1e15;
-    values.Add(*value, goal,
-               counts ? std::make_optional(static_cast<int64_t>(*step)) : std::nullopt);
+    take(*value, counts ? std::make_optional(static_cast<int64_t>(*step)) : std::nullopt);
   });
+}
+
+MetricValues ReadValues(const ClientPaths& paths, const RunRow& run, const std::string& metric,
+                        MetricGoal goal) {
+  MetricValues values;
+  ForEachValue(paths, run, metric,
+               [&](double value, std::optional<int64_t> step) { values.Add(value, goal, step); });
   return values;
 }
 
@@ -308,6 +316,22 @@ absl::StatusOr<RunRow> FindBestRun(CommandContext& context, const ResultFlags& f
   return WithHint(
       absl::NotFoundError(absl::StrCat("no run of the batch has a value of ", MetricOf(flags))),
       hint);
+}
+
+absl::StatusOr<std::vector<PlotPoint>> PointsToChooseBy(CommandContext& context,
+                                                        const ResultFlags& flags,
+                                                        const RunRow& run) {
+  ASSIGN_OR_RETURN(const MetricGoal goal, GoalOf(flags));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  std::vector<PlotPoint> points;
+  ForEachValue(paths, run, MetricOf(flags), [&](double value, std::optional<int64_t> step) {
+    if (!step.has_value() || !std::isfinite(value)) return;
+    points.push_back({static_cast<double>(*step), goal == MetricGoal::kLowest ? value : -value});
+  });
+  if (!points.empty()) return points;
+  return WithHint(absl::NotFoundError(
+                      absl::StrCat(run.name, " has no value of ", MetricOf(flags), " with a step")),
+                  absl::StrCat("gpuctl metrics ", run.name, " --csv shows what it measured"));
 }
 
 absl::Status PrintResults(CommandContext& context, Holdings& holdings, BatchStore& batches,

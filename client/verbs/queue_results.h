@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "client/batch/batch_plan.h"
 #include "client/market/holdings.h"
+#include "client/metrics/plot.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 
@@ -25,6 +26,12 @@ struct ResultFlags {
 // wrong flags.
 absl::StatusOr<RunRow> FindBestRun(CommandContext& context, const ResultFlags& flags,
                                    const std::vector<BatchView>& views);
+
+// Returns the metric of a run by step, as its copy here has it, so that the lowest value is the
+// best: with other signs where the highest one is. Usage errors for wrong flags.
+absl::StatusOr<std::vector<PlotPoint>> PointsToChooseBy(CommandContext& context,
+                                                        const ResultFlags& flags,
+                                                        const RunRow& run);
 
 // Prints one row for each entry, as a table, JSON or CSV. Usage errors for wrong flags.
 absl::Status PrintResults(CommandContext& context, Holdings& holdings, BatchStore& batches,

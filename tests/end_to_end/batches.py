@@ -495,6 +495,9 @@ def test_results_name_the_best_run(l):
     assert table[0]["text"] == "a, b" and table[0]["eval/accuracy_best"] == "5", table
     out = l.run("queue", "scored", "--results", "--metric", "eval/accuracy", "--goal", "min")
     assert b"*  scored-2" in out.stdout and b"gpuctl pull scored-2" in out.stderr, out
+    assert b"* scored-2 has the lowest eval/accuracy, 2 at step 1, of the runs that are done" in out.stderr
+    assert l.json("queue", "scored", "--results")["results"][1]["best_step"] == 1
+    assert b"exited with code 1" in l.run("queue", "scored").stdout
     assert b"no run here has a value" in l.run("queue", "scored", "--results", "--metric",
                                                "nothing").stderr
 
@@ -631,6 +634,31 @@ def test_pull_brings_several_runs_each_into_its_own_directory(l):
                   ["homes-1", "--metric", "f1"], ["homes-1", "homes-2", "--watch"],
                   ["--best", "homes", "--goal", "most"], ["--batch", "nothing"], ["homes"]):
         l.run("pull", *wrong, code=2)
+
+
+CHECKPOINTS = r"""cd "$GPUCTL_CHECKPOINT_DIR"
+for s in 1 2 3; do
+  echo "{\"step\": $s, \"loss\": $s, \"accuracy\": 0.$((s == 2 ? 9 : s))}" > $GPUCTL_METRICS
+  mkdir .tmp-$s; echo $s > .tmp-$s/weights
+  printf '{"format":1,"step":%d,"files":[{"path":"weights","size":2,"sha256":"%s"}]}' $s \
+    "$(sha256sum .tmp-$s/weights | cut -c -64)" > .tmp-$s/manifest.json
+  mv .tmp-$s step-$s
+done
+"""
+
+
+def test_the_best_checkpoint_is_that_of_any_number(l):
+    l.run("launch", "--no-workdir", "--name", "chosen", "--", "bash", "-c", CHECKPOINTS)
+
+    def comes(*flags):
+        brought = l.json("pull", "chosen-1", "--to", "chosen", "--checkpoint", "best", *flags)
+        return brought["checkpoints"][0]["step"]
+    assert comes("--metric", "accuracy") == 2
+    assert comes("--metric", "accuracy", "--goal", "min") == 1
+    assert comes("--metric", "loss") == 1
+    done = l.run("pull", "chosen-1", "--checkpoint", "best", "--metric", "f1", code=1)
+    assert b"chosen-1 has no value of f1 with a step" in done.stderr, done
+    l.run("pull", "chosen-1", "--checkpoint", "latest", "--metric", "accuracy", code=2)
 
 
 def test_a_machine_that_does_not_answer_leaves_its_runs_to_the_other(l):

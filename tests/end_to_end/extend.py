@@ -9,6 +9,7 @@ import signal
 import time
 
 from keep import end_job, JOB, VAST
+from markets import end_at_shadeform, ends_in_ledger, SHADEFORM
 from rent_world import eventually, run_tests
 
 
@@ -95,6 +96,28 @@ def test_a_rented_machine_costs_more_only_when_that_is_agreed(w):
     w.run("wait", "held-1", "--timeout", "2m")
     w.run("down", "held-1", "-y", "--force")
     assert w.alive() == []
+
+
+def test_the_end_that_a_market_sets_moves_along(w):
+    w.add_services()
+    w.rent("-d", "--name", "far", "--time", "1h", "--salvage", "10m", *SHADEFORM, "--", "bash", "-c",
+           JOB)
+    (machine,) = w.alive()
+    first, limit = end_at_shadeform(w, machine["id"]), cap(w, "far-1")
+    # What cannot be moved does not cost more either.
+    w.sim.fault("shadeform", "update", "500", times=-1)
+    done = w.run("extend", "far-1", "9h", "-y", code=121)
+    assert b"extend far-1: " in done.stderr and b"HINT: it can go on on another" in done.stderr, done
+    w.sim.clear_faults()
+    assert end_at_shadeform(w, machine["id"]) == first and cap(w, "far-1") == limit
+    assert b"time 1h 00m" in w.run("show", "far-1").stdout
+    w.run("extend", "far-1", "9h", "-y")
+    moved = end_at_shadeform(w, machine["id"])
+    assert moved > first + 8 * 3_600_000 and ends_in_ledger(w) == {machine["id"]: moved}, moved
+    assert cap(w, "far-1") > limit and b"time 10h 00m" in w.run("show", "far-1").stdout
+    end_job(w)
+    w.run("wait", "far-1", "--timeout", "2m")
+    w.run("down", "far-1", "-y", "--force")
 
 
 def test_a_batch_pays_no_more_than_its_limit(w):

@@ -6,7 +6,7 @@ has, contracts that end under a run, hosts without ports, stopped pods, lists in
 """
 import time
 
-from rent_world import SERVICES, eventually, run_tests
+from rent_world import MORE_SERVICES, SERVICES, eventually, run_tests
 
 VAST = ["--provider", "vast", "--gpu", "RTX-4090"]
 HOUR_S = 3600
@@ -192,9 +192,11 @@ def test_every_page_of_a_list_is_read(w):
 
 def test_a_market_that_hangs_holds_nobody_up(w):
     w.env.pop("GPUCTL_MARKET_PATIENCE")
-    all_three = w.json("offers", "--gpu", "H100")
-    assert {m["provider"]: m["error"] for m in all_three["providers"]} == dict.fromkeys(SERVICES)
-    for market in SERVICES:
+    w.add_services()
+    markets = [*SERVICES, *MORE_SERVICES]
+    answers = w.json("offers", "--gpu", "H100")
+    assert {m["provider"]: m["error"] for m in answers["providers"]} == dict.fromkeys(markets)
+    for market in markets:
         w.sim.fault(market, "offers", "hang", times=-1)
         begin = time.monotonic()
         done = w.run("offers", "--gpu", "H100")
