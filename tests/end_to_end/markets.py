@@ -481,6 +481,22 @@ def test_the_market_ends_a_machine_behind_its_limits_and_moves_that(w):
     assert end_at_shadeform(w, other) > before and ends_in_ledger(w)[other] > before
 
 
+def test_a_run_with_more_time_has_its_machine_for_longer(w):
+    w.add_services()
+    w.rent("-d", "--name", "more", "--time", "1h", *SHADEFORM, "--", "sleep", "3600")
+    (book,) = w.alive()
+    first = end_at_shadeform(w, book["id"])
+    w.sim.fault("shadeform", "update", "end_ignored")
+    done = w.run("extend", "more", "24h", "-y", code=121)
+    assert b"shadeform did not move that" in done.stderr and b"HINT: " in done.stderr, done
+    assert end_at_shadeform(w, book["id"]) == first == ends_in_ledger(w)[book["id"]]
+    assert b"time 1h 00m" in w.run("show", "more").stdout
+    w.run("extend", "more", "24h", "-y")
+    moved = end_at_shadeform(w, book["id"])
+    assert moved > first + 23 * 3_600_000 and ends_in_ledger(w) == {book["id"]: moved}, moved
+    w.run("down", "-y", "--force", "more")
+
+
 def test_a_machine_that_comes_back_into_the_ledger_has_its_end(w):
     w.add_services()
     w.rent("-d", "--name", "found", *SHADEFORM, "--", "sleep", "1000")
