@@ -171,7 +171,7 @@ class Guard {
   void TendRelease() {
     if (limits_.release_due().empty() || release_ > 0 || clock_.SinceBoot() < next_release_) return;
     if (absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths_);
-        !stored.ok() || !CanRelease(stored->limits).ok()) {
+        !stored.ok() || !CanRelease(stored->limits, paths_).ok()) {
       next_release_ = clock_.SinceBoot() + kReleaseEvery;
       return;
     }

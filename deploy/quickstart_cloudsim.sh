@@ -159,7 +159,7 @@ tour_of_renting() {
   cat <<END
 
 == The same with real machines
-  gpuctl login runpod        or lambda, vast, digitalocean, shadeform; tries the key
+  gpuctl login runpod        or lambda, vast, digitalocean, shadeform, huggingface; tries the key
   gpuctl offers --gpu H100   what there is
   gpuctl launch --gpu H100 --time 6h --cost 20 -- python3 train.py
 END

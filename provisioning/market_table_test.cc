@@ -36,6 +36,8 @@ class TableHttp : public Http {
         absl::StrContains(request.url, "/v1/sshkeys")) {
       response.body = absl::StrCat(R"({"ssh_keys":[{"id":1,"name":"k","public_key":")", kTableKey,
                                    R"("}],"links":{}})");
+    } else if (absl::StrContains(request.url, "/api/whoami-v2")) {
+      response.body = R"({"id":"u1","name":"ada","canPay":true})";
     } else if (absl::StrContains(request.url, "/ssh-keys")) {
       response.body =
           absl::StrCat(R"({"data":[{"id":"1","name":"k","public_key":")", kTableKey, R"("}]})");
@@ -98,6 +100,11 @@ nlohmann::json RunningRow(absl::string_view market) {
         "ssh_user":"shadeform","hourly_price":210,
         "configuration":{"num_gpus":1,"gpu_type":"A6000","vram_per_gpu_in_gb":48}})");
   }
+  if (market == "huggingface") {
+    return nlohmann::json::parse(R"({"id":"i1","createdAt":"2026-03-13T20:00:00Z",
+        "flavor":"a10g-small","labels":{"name":"n"},"timeout":7200,
+        "status":{"stage":"RUNNING","message":null,"sshUrl":"ssh://i1@ssh.hf.jobs"}})");
+  }
   return nlohmann::json::parse(R"({"id":1,"label":"n","actual_status":"running",
       "cur_state":"running","next_state":"running","intended_status":"running",
       "status_msg":"","public_ipaddr":"203.0.113.7",
@@ -107,7 +114,7 @@ nlohmann::json RunningRow(absl::string_view market) {
 }
 
 std::string LookBody(absl::string_view market, const nlohmann::json& row) {
-  if (market == "runpod" || market == "shadeform") return row.dump();
+  if (market == "runpod" || market == "shadeform" || market == "huggingface") return row.dump();
   if (market == "digitalocean") return nlohmann::json({{"droplet", row}}).dump();
   return nlohmann::json({{market == "lambda" ? "data" : "instances", row}}).dump();
 }
@@ -115,6 +122,7 @@ std::string LookBody(absl::string_view market, const nlohmann::json& row) {
 std::string ListBody(absl::string_view market, const nlohmann::json& row) {
   const nlohmann::json rows = nlohmann::json::array({row});
   if (market == "runpod") return nlohmann::json({{"pods", rows}}).dump();
+  if (market == "huggingface") return rows.dump();
   if (market == "lambda") return nlohmann::json({{"data", rows}}).dump();
   if (market == "digitalocean") return nlohmann::json({{"droplets", rows}}).dump();
   return nlohmann::json({{"instances", rows}, {"next_token", nullptr}, {"total_instances", 1}})
@@ -150,6 +158,7 @@ Offer OfferOf(const std::string& market) {
               : market == "lambda"       ? "gpu_1x_a10/us-west-1"
               : market == "digitalocean" ? "1/gpu-h100x1-80gb/nyc2"
               : market == "shadeform"    ? "hyperstack|canada-1|A6000|on_demand|os"
+              : market == "huggingface"  ? "a10g-small"
                                          : "77";
   offer.price_usd_per_hour = 0.75;
   offer.disk_bytes = 1400LL << 30;
@@ -165,7 +174,14 @@ TEST(MarketTable, EachStateIsWhatTheTableSays) {
     nlohmann::json machine = RunningRow(row[0]);
     const nlohmann::json said = nlohmann::json::parse(row[1], nullptr, false);
     ASSERT_TRUE(said.is_object());
-    for (const auto& [field, value] : said.items()) machine[field] = value;
+    for (const auto& [field, value] : said.items()) {
+      // Of an object, only the fields that are named.
+      if (value.is_object() && machine[field].is_object()) {
+        machine[field].merge_patch(value);
+      } else {
+        machine[field] = value;
+      }
+    }
     const auto http = std::make_shared<TableHttp>();
     const std::unique_ptr<Provider> provider = AdapterOf(row[0], http);
     ASSERT_NE(provider, nullptr);
@@ -245,6 +261,19 @@ TEST(MarketTable, EachPublishedStateHasARow) {
       Told("## States of a machine", "digitalocean", 1, "status");
   for (const char* state : {"new", "active", "off", "archive"}) {
     EXPECT_EQ(droplets.count(state), 1u) << state;
+  }
+  GPUCTL_SHARED_OR_SKIP(jobs, "providers/huggingface/hub-jobs.openapi.json");
+  std::set<std::string> stages;
+  for (const TableCells& row : RowsOf("## States of a machine")) {
+    if (row[0] != "huggingface") continue;
+    stages.insert(nlohmann::json::parse(row[1])["status"].value("stage", ""));
+  }
+  const nlohmann::json job = jobs["paths"]["/api/jobs/{namespace}"]["post"]["responses"]["200"]
+                                 ["content"]["application/json"]["schema"]["properties"];
+  const nlohmann::json published_stages = job["status"]["properties"]["stage"]["enum"];
+  ASSERT_GE(published_stages.size(), 6u);
+  for (const auto& stage : published_stages) {
+    EXPECT_EQ(stages.count(stage.get<std::string>()), 1u) << stage;
   }
   const std::set<std::string> vast = Told("## States of a machine", "vast", 1, "actual_status");
   for (const char* state : {"null", "created", "loading", "running", "stopped", "frozen", "exited",

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files/sha256.h"
 #include "provisioning/digitalocean/digitalocean_provider.h"
+#include "provisioning/huggingface/huggingface_provider.h"
 #include "provisioning/lambda/lambda_provider.h"
 #include "provisioning/runpod/runpod_provider.h"
 #include "provisioning/shadeform/shadeform_provider.h"
@@ -44,6 +45,14 @@ RateLimits ShadeformLimits() {
   return limits;
 }
 
+// Returns limits of 960 requests in any five minutes, twenty of them at once; the market takes
+// 1,000 of a free account.
+RateLimits HuggingfaceLimits() {
+  RateLimits limits;
+  limits.all = {absl::Milliseconds(320), 20, absl::Seconds(5)};
+  return limits;
+}
+
 // Returns the limits of each endpoint, which has its own least time between requests. After a
 // refused create the next one waits longer.
 RateLimits VastLimits() {
@@ -75,6 +84,9 @@ const std::vector<MarketFacts>& AllMarkets() {
        "https://cloud.digitalocean.com/account/api/tokens", DigitaloceanLimits()},
       {"shadeform", "Shadeform", "https://api.shadeform.ai",
        "https://platform.shadeform.ai/settings/api", ShadeformLimits()},
+      {"huggingface", "Hugging Face", "https://huggingface.co",
+       "https://huggingface.co/settings/tokens", HuggingfaceLimits(), "HF_TOKEN",
+       "https://huggingface.co/settings/keys"},
   };
   return *markets;
 }
@@ -106,6 +118,8 @@ absl::StatusOr<std::unique_ptr<Provider>> MakeMarket(absl::string_view name, Pro
     provider = MakeDigitaloceanProvider(std::move(http), std::move(access));
   } else if (name == "shadeform") {
     provider = MakeShadeformProvider(std::move(http), std::move(access));
+  } else if (name == "huggingface") {
+    provider = MakeHuggingfaceProvider(std::move(http), std::move(access));
   } else {
     return absl::InvalidArgumentError(absl::StrCat("there is no market \"", name, "\""));
   }

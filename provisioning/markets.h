@@ -21,6 +21,12 @@ struct MarketFacts {
   std::string base_url;   // scheme and host
   std::string keys_page;  // the page where its users make keys
   RateLimits limits;
+  // A variable in which the market's own programs have the key; empty: none that gpuctl reads. Jobs
+  // may need it, too, so it is no secret from them.
+  std::string key_variable = {};
+  // For a market whose machines are behind one ssh gateway: the page where its users enter the
+  // public keys that the gateway takes, because no request can. Empty elsewhere.
+  std::string ssh_keys_page = {};
 };
 
 // Returns all markets, in the order in which they are listed.

@@ -79,8 +79,8 @@ Environment OwnEnvironment() {
 
 bool IsProviderKey(absl::string_view name) {
   if (!absl::EndsWith(name, "_API_KEY")) return false;
-  for (const absl::string_view provider :
-       {"RUNPOD_", "CONTAINER_", "LAMBDA_", "VAST_", "VASTAI_", "DIGITALOCEAN_", "SHADEFORM_"}) {
+  for (const absl::string_view provider : {"RUNPOD_", "CONTAINER_", "LAMBDA_", "VAST_", "VASTAI_",
+                                           "DIGITALOCEAN_", "SHADEFORM_", "HUGGINGFACE_"}) {
     if (absl::StartsWith(name, provider)) return true;
   }
   return false;

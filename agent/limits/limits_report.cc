@@ -47,7 +47,7 @@ std::optional<gpuctl::v1::NodeLimitsState> DescribeNodeLimits(const RootPaths& p
     state.set_reason(action.reason);
     state.set_next_ms(now.time_ms + std::max(int64_t{0}, absl::ToInt64Milliseconds(action.in)));
   }
-  const absl::Status can = CanRelease(stored->limits);
+  const absl::Status can = CanRelease(stored->limits, paths);
   state.set_can_release(can.ok());
   if (!can.ok()) state.set_cannot_release_why(std::string(can.message()));
   const ReleaseNote release = ReadReleaseNote(paths);
@@ -76,7 +76,7 @@ int RunLimits(const std::string& root) {
       stored->limits,
       {note.billed, note.no_job, note.no_contact, live, home, TrafficUsd(stored->limits, note)});
   const bool releases = action.kind == NodeAction::Kind::kRelease;
-  const absl::Status can = CanRelease(stored->limits);
+  const absl::Status can = CanRelease(stored->limits, paths);
   nlohmann::json json = {{"lease_id", stored->limits.lease_id()},
                          {"job_runs", live},
                          {"results_home", home},

@@ -228,8 +228,14 @@ absl::StatusOr<OwnRelease> ReleaseOf(const gpuctl::v1::NodeLimits& limits,
   return release;
 }
 
-absl::Status CanRelease(const gpuctl::v1::NodeLimits& limits) {
-  return ReleaseOf(limits, KeySources(), geteuid() == 0).status();
+absl::Status CanRelease(const gpuctl::v1::NodeLimits& limits, const RootPaths& paths) {
+  ASSIGN_OR_RETURN(const OwnRelease release, ReleaseOf(limits, KeySources(), geteuid() == 0));
+  // Another user, or one with another home, may be the one who runs the start command.
+  if (release.way == EndsItself::kByExit && !PathExists(paths.boot)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("its start command does not look into ", paths.root));
+  }
+  return absl::OkStatus();
 }
 
 ReleaseNote ReadReleaseNote(const RootPaths& paths) {

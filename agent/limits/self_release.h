@@ -44,7 +44,7 @@ absl::StatusOr<OwnRelease> ReleaseOf(const gpuctl::v1::NodeLimits& limits,
                                      const std::vector<Environment>& sources, bool root);
 
 // Returns OK where a request can be made, else the reason.
-absl::Status CanRelease(const gpuctl::v1::NodeLimits& limits);
+absl::Status CanRelease(const gpuctl::v1::NodeLimits& limits, const RootPaths& paths);
 
 // The content of release.json: the result of the latest request, for people.
 struct ReleaseNote {

@@ -99,6 +99,16 @@ TEST(SelfReleaseTest, AStartCommandEndsAndASystemShutsDown) {
   }
 }
 
+// A start command that waits in another directory would end the machine as one that nobody claims.
+TEST(SelfReleaseTest, AStartCommandMustLookIntoTheAgentsRoot) {
+  TempDir dir;
+  const RootPaths paths(dir.path());
+  EXPECT_THAT(CanRelease(Limits("huggingface", "x"), paths),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("does not look into")));
+  ASSERT_OK(WriteFileAtomic(paths.boot, "{}"));
+  EXPECT_OK(CanRelease(Limits("huggingface", "x"), paths));
+}
+
 class OwnEndTest : public ::testing::Test {
  protected:
   void Store(const std::string& market) {

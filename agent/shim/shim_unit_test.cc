@@ -158,7 +158,9 @@ TEST(EnvironmentTest, BaseLessKeysPlusSpecPlusOurs) {
                             {"LAMBDA_CLOUD_API_KEY", "k"},
                             {"OPENAI_API_KEY", "mine"},
                             {"GPUCTL_RESUME_FROM", "old"},
-                            {"HOME", "/h"}};
+                            {"HOME", "/h"},
+                            {"HUGGINGFACE_API_KEY", "k"},
+                            {"GPUCTL_HUGGINGFACE_API_KEY", "k"}};
   const Environment job = JobEnvironment(base, spec, 2, JobPaths("/jobs/j-1"), "");
   EXPECT_EQ(job, (Environment{{"PATH", "/mine"},
                               {"LD_LIBRARY_PATH", "/cuda"},

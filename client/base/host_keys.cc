@@ -18,6 +18,13 @@ std::string HostKeyFile(const std::string& dir, absl::string_view name) {
   return JoinPath(dir, absl::StrCat(readable, "-", Sha256HexOf(name).substr(0, 12)));
 }
 
+std::string PinName(const NodeTarget& target) {
+  if (target.user.empty() || target.name != absl::StrCat(target.provider, "/", target.user)) {
+    return target.name;
+  }
+  return absl::StrCat(target.provider, "@", target.host);
+}
+
 absl::Status CheckHostKey(const std::string& dir, absl::string_view name,
                           absl::string_view fingerprint) {
   const std::string path = HostKeyFile(dir, name);

@@ -6,8 +6,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "client/base/node_target.h"
 
 namespace gpuctl {
+
+// Returns the name under which a node's host key is pinned: its own, or that of its gateway, which
+// has one key for all machines behind it. A rented machine whose id is the user's name for ssh is
+// behind one: there the user's name tells the machines apart.
+std::string PinName(const NodeTarget& target);
 
 // Compares `fingerprint` with the one pinned for `name` in directory `dir`; pins it when there is
 // none. PERMISSION_DENIED when it differs: the machine was rebuilt, or somebody is in between.

@@ -16,6 +16,7 @@
 #include "client/base/shell_quote.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -153,7 +154,15 @@ absl::StatusOr<MarketKey> KeyStore::Find(absl::string_view market) const {
       return Checked(value, kMaxKeyLength, absl::StrCat("$", name));
     }
   }
-  return FindStored(market, /*session=*/true);
+  absl::StatusOr<MarketKey> stored = FindStored(market, /*session=*/true);
+  const MarketFacts* const facts = FindMarket(market);
+  if (!absl::IsNotFound(stored.status()) || facts == nullptr || facts->key_variable.empty()) {
+    return stored;
+  }
+  // It may be there for other reasons, so what was given to gpuctl comes first.
+  const std::string value = Environment(facts->key_variable);
+  if (value.empty()) return stored;
+  return Checked(value, kMaxKeyLength, absl::StrCat("$", facts->key_variable));
 }
 
 absl::StatusOr<MarketKey> KeyStore::FindStored(absl::string_view market, bool session) const {

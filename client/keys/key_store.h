@@ -19,8 +19,8 @@ struct MarketKey {
 
 // A store of keys. Searches in this order: $GPUCTL_<MARKET>_API_KEY, the market's own
 // $<MARKET>_API_KEY, the system's store (macOS Keychain; libsecret when secret-tool and a D-Bus
-// session exist), the file <config>/keys/<market>. GPUCTL_KEY_STORE=file disables the system's
-// store.
+// session exist), the file <config>/keys/<market>, MarketFacts::key_variable. GPUCTL_KEY_STORE=file
+// disables the system's store.
 class KeyStore {
  public:
   explicit KeyStore(std::string config_dir) : config_dir_(std::move(config_dir)) {}

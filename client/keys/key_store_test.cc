@@ -30,7 +30,8 @@ class KeyStoreTest : public ::testing::Test {
   }
   static void Clear() {
     for (const char* name :
-         {"GPUCTL_RUNPOD_API_KEY", "RUNPOD_API_KEY", "GPUCTL_VAST_API_KEY", "VAST_API_KEY"}) {
+         {"GPUCTL_RUNPOD_API_KEY", "RUNPOD_API_KEY", "GPUCTL_VAST_API_KEY", "VAST_API_KEY",
+          "GPUCTL_HUGGINGFACE_API_KEY", "HUGGINGFACE_API_KEY", "HF_TOKEN"}) {
       unsetenv(name);
     }
   }
@@ -55,6 +56,24 @@ TEST_F(KeyStoreTest, OwnVariableThenTheMarketsThenTheFile) {
   setenv("GPUCTL_RUNPOD_API_KEY", "own", 1);
   EXPECT_EQ(keys_.Find("runpod")->key, "own");
   EXPECT_THAT(keys_.Find("vast"), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(KeyStoreTest, TheVariableOfOtherProgramsComesLast) {
+  setenv("HF_TOKEN", "hf_others", 1);
+  EXPECT_EQ(keys_.Find("huggingface")->key, "hf_others");
+  EXPECT_EQ(keys_.Find("huggingface")->source, "$HF_TOKEN");
+  EXPECT_THAT(keys_.Find("vast"), StatusIs(absl::StatusCode::kNotFound));
+  // cron has no such variable.
+  EXPECT_THAT(keys_.FindStored("huggingface", false), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_OK(keys_.Store("huggingface", "hf_given"));
+  EXPECT_EQ(keys_.Find("huggingface")->key, "hf_given");
+  setenv("HUGGINGFACE_API_KEY", "hf_own", 1);
+  EXPECT_EQ(keys_.Find("huggingface")->key, "hf_own");
+  unsetenv("HUGGINGFACE_API_KEY");
+  ASSERT_OK(keys_.Remove("huggingface"));
+  setenv("HF_TOKEN", "two words", 1);
+  EXPECT_THAT(keys_.Find("huggingface"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("$HF_TOKEN")));
 }
 
 TEST_F(KeyStoreTest, KeptForTheUserAlone) {

@@ -172,4 +172,14 @@ absl::Status ExplainMarketError(const absl::Status& status, absl::string_view ma
   }
 }
 
+absl::string_view SshKeysPage(absl::string_view market) {
+  const MarketFacts* const facts = FindMarket(market);
+  return facts == nullptr ? "" : absl::string_view(facts->ssh_keys_page);
+}
+
+std::string AskForSshKey(absl::string_view market, absl::string_view public_key) {
+  return absl::StrCat("add gpuctl's public key at ", SshKeysPage(market),
+                      " once, because no request can; this line: ", public_key);
+}
+
 }  // namespace gpuctl

@@ -43,6 +43,12 @@ absl::Status ExplainMarketError(const absl::Status& status, absl::string_view ma
 // Returns OK for a market's name, else INVALID_ARGUMENT with the nearest valid name.
 absl::Status CheckMarketName(absl::string_view name);
 
+// Returns the page where the market's users enter the ssh keys that its gateway takes; "" where
+// requests give machines their keys.
+absl::string_view SshKeysPage(absl::string_view market);
+// Returns what the user of such a market has to do once, with the line of gpuctl's public key.
+std::string AskForSshKey(absl::string_view market, absl::string_view public_key);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_KEYS_MARKET_ACCESS_H_

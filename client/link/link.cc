@@ -297,7 +297,8 @@ class SshLinkFactory : public LinkFactory {
     // A rented machine learns nothing of the user's other keys.
     ssh.use_agent = IsUsersOwn() && !options_.target.identities_only;
     const std::string pins = JoinPath(options_.state_dir, "ssh/host-keys");
-    const bool first = !local_.has_value() && !PathExists(HostKeyFile(pins, options_.target.name));
+    const std::string pin = PinName(options_.target);
+    const bool first = !local_.has_value() && !PathExists(HostKeyFile(pins, pin));
     const std::string& given = options_.target.given_host_key;
     KnownHostKeys known;
     if (!given.empty()) ssh.host_key_algorithms = kGivenKeyAlgorithm;
@@ -312,11 +313,12 @@ class SshLinkFactory : public LinkFactory {
         RETURN_IF_ERROR(CheckKnownHost(options_.target, known, fingerprint));
         if (known.keys.empty() && options_.on_new_host_key) options_.on_new_host_key(fingerprint);
       }
-      return CheckHostKey(pins, options_.target.name, fingerprint);
+      return CheckHostKey(pins, pin, fingerprint);
     };
     ssh.on_host_key = [this](const std::string& key) {
       // For another program's ssh only, so an error here is none of the link's.
-      (void)KeepKnownHost(JoinPath(options_.state_dir, kKnownHostsDir), options_.target.name, key);
+      (void)KeepKnownHost(JoinPath(options_.state_dir, kKnownHostsDir), PinName(options_.target),
+                          key);
     };
     absl::StatusOr<std::unique_ptr<SshSession>> session =
         SshSession::Open(std::move(server.socket), ssh);

@@ -58,11 +58,17 @@ bool TrafficMayHaveEnded(Provider& provider, const Lease& lease, int64_t now_ms,
   return IsAtItsCost(lease, now_ms, grace, std::max(0.0, charged_usd - KnownTraffic(lease).usd));
 }
 
+// True when its market was to end the machine by now.
+bool IsAtItsEnd(const Lease& lease, int64_t now_ms) {
+  return lease.ends_ms > 0 && absl::Milliseconds(lease.ends_ms - now_ms) <= kClockSlack;
+}
+
 // True when the machine may have ended itself, which is no preemption: its idle limit may have
 // passed during the silence, or it has cost what it may cost.
 bool MayHaveEndedItself(const Lease& lease, int64_t heard_ms, int64_t now_ms,
                         absl::Duration grace) {
   if (IsAtItsCost(lease, now_ms, grace, 0)) return true;
+  if (IsAtItsEnd(lease, now_ms)) return true;
   const int64_t silence_ms = now_ms - std::max(heard_ms, lease.claimed_ms);
   return absl::Milliseconds(silence_ms) >= absl::Seconds(lease.limits.idle_s) + kClockSlack;
 }
@@ -150,8 +156,9 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   bool gone = false;
   if (absl::IsNotFound(instance.status())) {
     if (!IsUnlisted(provider, lease->instance_id)) return absl::OkStatus();
+    const std::string words = WordsOfGone(instance.status());
     why = absl::StrCat(lease->provider, " has ", lease->instance_id, " no more",
-                       EndedAsSet(*lease, context_.NowMs()));
+                       words.empty() ? "" : ": ", words, EndedAsSet(*lease, context_.NowMs()));
     gone = true;
   } else if (!instance.ok()) {
     return absl::OkStatus();

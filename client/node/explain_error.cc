@@ -111,6 +111,10 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
     case absl::StatusCode::kUnauthenticated:
       // gpuctl made both sides of this login.
       if (local) return WithHint(named, doctor);
+      if (const absl::string_view page = SshKeysPage(target.provider); !page.empty()) {
+        return WithHint(named,
+                        absl::StrCat("is gpuctl's public key still at ", page, "? ", doctor));
+      }
       return WithHint(
           named,
           rented ? absl::StrCat("it does not take gpuctl's own key; try: ", LoginCommand(target))

@@ -186,6 +186,10 @@ TEST(ExplainErrorTest, HintsHoldCommandsThatCanBeTyped) {
               HasSubstr("ssh -i /home/ada/.config/gpuctl/key -p 2222 root@203.0.113.7"));
   EXPECT_THAT(HintOf(ExplainFullNode(FullThere(), target)),
               HasSubstr("make room on vast/123 below "));
+  // A gateway has the user's keys from a page.
+  target.provider = "huggingface";
+  EXPECT_THAT(HintOf(ExplainLinkError(absl::UnauthenticatedError("no key fits"), target)),
+              HasSubstr("https://huggingface.co/settings/keys"));
 }
 
 TEST(ExplainErrorTest, NobodyLogsInToLocalByHand) {

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/host_keys.h"
 #include "client/base/run_program.h"
 #include "client/node/explain_error.h"
 #include "client/reach/ssh_files.h"
@@ -50,7 +51,7 @@ absl::StatusOr<std::vector<std::string>> SshCommandFor(CommandContext& context, 
   }
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   // Our own sshd has its key from us, and no pin from anybody before the first link.
-  if (!KnowsPinnedKey(paths, row.target.name)) {
+  if (!KnowsPinnedKey(paths, PinName(row.target))) {
     if (const absl::Status status = links.TryLogin(); !status.ok()) {
       return ExplainLinkError(status, row.target);
     }

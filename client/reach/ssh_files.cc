@@ -126,11 +126,11 @@ absl::StatusOr<std::string> SshHostBlock(const ClientPaths& paths, absl::string_
   std::vector<std::string> identities = target.identity_files;
   if (local) identities = {JoinPath(paths.state_dir, "ssh/local/client_key")};
   ASSIGN_OR_RETURN(const std::string known_hosts,
-                   Quoted(HostKeyFile(JoinPath(paths.state_dir, kKnownHostsDir), target.name)));
+                   Quoted(HostKeyFile(JoinPath(paths.state_dir, kKnownHostsDir), PinName(target))));
   ASSIGN_OR_RETURN(const std::string proxy, OwnCommand("--stdio"));
   std::string text = absl::StrCat(
       "Host ", kSshHostPrefix, word, "\n  User ", user, "\n  ProxyCommand ", proxy, " ", row.run_id,
-      "\n  HostKeyAlias ", KnownHostAlias(target.name), "\n  UserKnownHostsFile ", known_hosts,
+      "\n  HostKeyAlias ", KnownHostAlias(PinName(target)), "\n  UserKnownHostsFile ", known_hosts,
       "\n  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  UpdateHostKeys no\n"
       "  CheckHostIP no\n  ServerAliveInterval 15\n  ServerAliveCountMax 4\n");
   for (const std::string& file : identities) {

@@ -6,6 +6,7 @@
 #include "client/node/tell_node.h"
 #include "client/rent/market_expiry.h"
 #include "common/base/status_macros.h"
+#include "common/release/release_route.h"
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/ledger/lease.h"
 
@@ -23,6 +24,12 @@ absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls
                            (waited_under == nullptr || waited_under->checkpoints_only());
   ASSIGN_OR_RETURN(const gpuctl::v1::NodeLimitsState state,
                    SendNodeLimits(calls, MakeNodeLimits(lease, facts, context.NowMs())));
+  if (!state.can_release() && ReleaseRouteOf(lease.provider).way == EndsItself::kByExit) {
+    // Its start command waits for a claim that it does not see, and would end the job with it.
+    return absl::AbortedError(
+        absl::StrCat(lease.provider, "/", lease.instance_id,
+                     " would end before its time: ", state.cannot_release_why()));
+  }
   if (!state.can_release()) {
     const std::string end = DescribeMarketEnd(lease, context.NowMs());
     context.Say(absl::StrCat(end.empty() ? "warning: " : "", lease.provider, "/", lease.instance_id,

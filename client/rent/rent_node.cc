@@ -266,8 +266,9 @@ class NodeRenter {
     if (offer.spot) options.bid_usd_per_hour = offer.price_usd_per_hour;
     const absl::Time now = context_.clock.Now();
     if (provider.traits().expiry.at_create) {
-      options.expires_at =
-          ExpiryFor(limits_, offer.price_usd_per_hour, now, MostLifetime(spec), now);
+      // The run begins when the machine is ready, and has its whole time from then on.
+      options.expires_at = ExpiryFor(limits_, offer.price_usd_per_hour, now, MostLifetime(spec),
+                                     now + provider.traits().ready_within + request_.ssh_within);
     }
     asked_end_ = options.expires_at;
     StartScriptOptions script;
@@ -415,13 +416,16 @@ class NodeRenter {
   void AttachKey(Provider& provider, const InstanceId& id) {
     const std::string refuses =
         absl::StrCat(RentedNodeName(provider.name(), id), " refuses our ssh key: ");
+    std::string key;
     const auto attach = [&]() -> absl::Status {
       ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
-      ASSIGN_OR_RETURN(const std::string key, EnsureKeyPair(paths.own_key(), "gpuctl"));
+      ASSIGN_OR_RETURN(key, EnsureKeyPair(paths.own_key(), "gpuctl"));
       return provider.AttachKey(id, key);
     };
     const absl::Status attached = attach();
-    if (absl::IsUnimplemented(attached)) {
+    if (!SshKeysPage(provider.name()).empty()) {
+      Say(absl::StrCat(refuses, AskForSshKey(provider.name(), key)));
+    } else if (absl::IsUnimplemented(attached)) {
       Say(absl::StrCat(refuses, "trying on"));
     } else if (attached.ok()) {
       Say(absl::StrCat(refuses, provider.name(), " attached it to the instance once more"));
@@ -451,6 +455,12 @@ class NodeRenter {
         on_refused_key();
       }
       if (context_.clock.SinceBoot() >= end) {
+        // No machine is to blame for a key that only the user can enter.
+        if (absl::IsUnauthenticated(status) && !SshKeysPage(target.provider).empty()) {
+          return absl::FailedPreconditionError(
+              absl::StrCat("reach ", target.name, " by ssh: gpuctl's public key is not at ",
+                           SshKeysPage(target.provider), ": ", status.message()));
+        }
         return absl::DeadlineExceededError(
             absl::StrCat("reach ", target.name, " by ssh: ", status.message()));
       }

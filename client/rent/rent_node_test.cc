@@ -112,6 +112,10 @@ TEST_F(RentNodeTest, AMarketThatEndsMachinesIsToldWhen) {
   const double hours = static_cast<double>(node->lease.ends_ms - now_ms) / 3'600'000;
   EXPECT_GT(hours * node->lease.usd_per_hour(), node->lease.limits.cost_usd);
   EXPECT_LT(hours * node->lease.usd_per_hour(), node->lease.limits.cost_usd * 1.2);
+  // A run on a machine that was slow to come has its whole time, too.
+  EXPECT_GE(market_->rented_with.expires_at, absl::FromUnixMillis(now_ms) + MostLifetime(spec_) +
+                                                 market_->market_traits.ready_within +
+                                                 request_.ssh_within);
 }
 
 TEST_F(RentNodeTest, AnEndThatTheMarketDroppedIsSetOnceMore) {

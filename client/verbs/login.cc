@@ -12,6 +12,7 @@
 #include "client/base/exit_codes.h"
 #include "client/keys/key_store.h"
 #include "client/keys/market_access.h"
+#include "client/link/ssh_session.h"
 #include "client/market/holdings.h"
 #include "client/terminal/console.h"
 #include "client/verbs/verb_parser.h"
@@ -243,6 +244,10 @@ absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> a
   RETURN_IF_ERROR(CheckKey(context, market, key));
   ASSIGN_OR_RETURN(const std::string place, keys.Store(name, key));
   Show(context, market, "stored", {place});
+  if (!market.ssh_keys_page.empty()) {
+    ASSIGN_OR_RETURN(const std::string line, EnsureKeyPair(paths.own_key(), "gpuctl"));
+    context.Say(absl::StrCat("before the first launch, ", AskForSshKey(name, line)));
+  }
   RETURN_IF_ERROR(SettleAccount(context, name, key, same_account));
   WarnOfVariable(context, keys, market);
   return kExitOk;

@@ -120,7 +120,7 @@ absl::StatusOr<WarmPlace> FindWarmPlace(const std::string& state_dir, const Node
         absl::StrCat(dir, ": others may write or read there, so no connection is kept"));
   }
   const absl::StatusOr<std::string> pin = ReadFileToString(
-      HostKeyFile(JoinPath(state_dir, "ssh/host-keys"), target.name), int64_t{64} << 10);
+      HostKeyFile(JoinPath(state_dir, "ssh/host-keys"), PinName(target)), int64_t{64} << 10);
   RETURN_IF_ERROR(pin.status());
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);

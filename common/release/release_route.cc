@@ -10,6 +10,7 @@ constexpr ReleaseRoute kRoutes[] = {
      "/v2/pods/{id}/action", R"({"action":"terminate"})", ""},
     {"vast", EndsItself::kByKey, "CONTAINER_ID", "CONTAINER_API_KEY", "DELETE",
      "/api/v0/instances/{id}/", "", ""},
+    {"huggingface", EndsItself::kByExit, "", "", "", "", "", ""},
     {"test-exit", EndsItself::kByExit, "", "", "", "", "", ""},
     {"test-shutdown", EndsItself::kByShutdown, "", "", "", "", "", "gpuctl-test-shutdown"},
 };

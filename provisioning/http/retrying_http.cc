@@ -4,6 +4,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/backoff.h"
 
 namespace gpuctl {
@@ -44,6 +46,25 @@ class RetryingHttp : public Http {
   const RetryPolicy policy_;
 };
 
+// Returns the longest time after which a limit of a RateLimit header has more, of those that are
+// used up; absent when it names none.
+std::optional<absl::Duration> RefilledIn(absl::string_view header) {
+  std::optional<absl::Duration> longest;
+  for (const absl::string_view limit : absl::StrSplit(header, ',')) {
+    int64_t remaining = 0, seconds = 0;
+    bool told = false;
+    for (absl::string_view part : absl::StrSplit(limit, ';')) {
+      part = absl::StripAsciiWhitespace(part);
+      if (absl::ConsumePrefix(&part, "r=")) (void)absl::SimpleAtoi(part, &remaining);
+      if (absl::ConsumePrefix(&part, "t=")) told = absl::SimpleAtoi(part, &seconds);
+    }
+    if (remaining > 0 || !told) continue;
+    const absl::Duration wait = absl::Seconds(std::clamp<int64_t>(seconds, 0, 1'000'000));
+    longest = std::max(longest.value_or(wait), wait);
+  }
+  return longest;
+}
+
 }  // namespace
 
 std::unique_ptr<Http> MakeRetryingHttp(std::unique_ptr<Http> inner, Clock& clock,
@@ -52,7 +73,9 @@ std::unique_ptr<Http> MakeRetryingHttp(std::unique_ptr<Http> inner, Clock& clock
 }
 
 std::optional<absl::Duration> RetryAfter(const HttpResponse& response, absl::Time now) {
+  std::optional<absl::Duration> limited;
   for (const auto& [name, value] : response.headers) {
+    if (name == "ratelimit") limited = RefilledIn(value);
     if (name != "retry-after") continue;
     int64_t seconds = 0;
     if (absl::SimpleAtoi(value, &seconds)) {
@@ -63,7 +86,7 @@ std::optional<absl::Duration> RetryAfter(const HttpResponse& response, absl::Tim
       return std::max(until - now, absl::ZeroDuration());
     }
   }
-  return std::nullopt;
+  return limited;
 }
 
 }  // namespace gpuctl

@@ -24,7 +24,9 @@ struct RetryPolicy {
 std::unique_ptr<Http> MakeRetryingHttp(std::unique_ptr<Http> inner, Clock& clock,
                                        RetryPolicy policy);
 
-// Returns the wait that a reply asks for, by seconds or by date; absent when it asks for none.
+// Returns the wait that a reply asks for: by Retry-After, in seconds or as a date, or by RateLimit
+// ("name";r=0;t=55: nothing remains, and there is more in 55 s;
+// draft-ietf-httpapi-ratelimit-headers). Absent when it asks for none.
 std::optional<absl::Duration> RetryAfter(const HttpResponse& response, absl::Time now);
 
 }  // namespace gpuctl

@@ -119,5 +119,21 @@ TEST(RetryAfter, SecondsAndDates) {
   EXPECT_EQ(RetryAfter(response, now), std::nullopt);
 }
 
+TEST(RetryAfter, ALimitThatIsUsedUp) {
+  const auto asked = [](const std::string& limit) {
+    HttpResponse response;
+    response.headers = {{"ratelimit", limit}};
+    return RetryAfter(response, absl::UnixEpoch());
+  };
+  EXPECT_EQ(asked("\"api\";r=0;t=55"), absl::Seconds(55));
+  EXPECT_EQ(asked("\"pages\";r=7;t=200, \"api\"; r=0; t=41"), absl::Seconds(41));
+  for (const char* none : {"", "api", "\"api\";r=3;t=55", "\"api\";r=0;t=soon", ";;,,"}) {
+    EXPECT_EQ(asked(none), std::nullopt) << none;
+  }
+  HttpResponse both;
+  both.headers = {{"ratelimit", "\"api\";r=0;t=55"}, {"retry-after", "3"}};
+  EXPECT_EQ(RetryAfter(both, absl::UnixEpoch()), absl::Seconds(3));
+}
+
 }  // namespace
 }  // namespace gpuctl

@@ -1,11 +1,13 @@
 #include "provisioning/market/provider.h"
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr char kBusyPayload[] = "gpuctl/busy";
+constexpr char kGonePayload[] = "gpuctl/gone";
 
 }  // namespace
 
@@ -16,5 +18,16 @@ absl::Status BusyError(absl::string_view message) {
 }
 
 bool IsBusy(const absl::Status& status) { return status.GetPayload(kBusyPayload).has_value(); }
+
+absl::Status GoneError(absl::string_view doing, absl::string_view words) {
+  absl::Status status = absl::NotFoundError(absl::StrCat(doing, ": ", words));
+  status.SetPayload(kGonePayload, absl::Cord(words));
+  return status;
+}
+
+std::string WordsOfGone(const absl::Status& status) {
+  const auto words = status.GetPayload(kGonePayload);
+  return words.has_value() ? std::string(*words) : "";
+}
 
 }  // namespace gpuctl

@@ -53,6 +53,11 @@ struct ProviderTraits {
 absl::Status BusyError(absl::string_view message);
 bool IsBusy(const absl::Status& status);
 
+// Returns NOT_FOUND for an instance that is gone, with the market's own words about it. WordsOfGone
+// returns these; "" for any other status.
+absl::Status GoneError(absl::string_view doing, absl::string_view words);
+std::string WordsOfGone(const absl::Status& status);
+
 // A rental market's adapter. It never sleeps or retries; its callers do. Used by one thread at a
 // time.
 class Provider {

@@ -416,7 +416,9 @@ absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::
         return ready;
       }
     } else if (absl::IsNotFound(trouble) && after >= kDescribeLag) {
-      return absl::AbortedError(absl::StrCat(doing, ": the provider ended it"));
+      const std::string words = WordsOfGone(trouble);
+      return absl::AbortedError(
+          absl::StrCat(doing, ": the provider ended it", words.empty() ? "" : ": ", words));
     } else if (!WaitingHelps(trouble.code())) {
       return Annotate(trouble, doing);
     }

@@ -6,8 +6,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -35,6 +37,30 @@ PageEnd ReadPageEnd(JsonReader& answer, const Paging& paging) {
   if (end.more.has_value() && !*end.more) end.next.clear();
   RefuseUnknownPaging(answer, paging.next);
   return end;
+}
+
+// Returns the address with rel="next" in an answer's header Link; "" when there is none.
+std::string NextInHeaders(const HttpResponse& response) {
+  for (const auto& [name, value] : response.headers) {
+    if (name != "link") continue;
+    absl::string_view rest = value;
+    for (;;) {
+      const size_t begin = rest.find('<');
+      if (begin == absl::string_view::npos) break;
+      const size_t end = rest.find('>', begin);
+      if (end == absl::string_view::npos) break;
+      const absl::string_view address = rest.substr(begin + 1, end - begin - 1);
+      rest.remove_prefix(end + 1);
+      const std::string parameters = absl::StrReplaceAll(
+          absl::AsciiStrToLower(rest.substr(0, rest.find('<'))), {{"\"", ""}, {" ", ""}});
+      if (absl::StrContains(parameters, "rel=next") && !address.empty()) {
+        return std::string(address);
+      }
+    }
+    // There is a next page, and nobody can tell where: the list is not whole.
+    if (absl::StrContains(value, "next")) return "?";
+  }
+  return "";
 }
 
 // Returns path and query of an address. The host is dropped: the key goes to the market alone.
@@ -70,6 +96,7 @@ std::string PagePath(absl::string_view path, const Paging& paging, int page, siz
     case Paging::By::kNone:
       return std::string(path);
     case Paging::By::kLink:
+    case Paging::By::kLinkHeader:
       return next.empty() ? std::string(path) : next;
     case Paging::By::kPageNumber:
       value = absl::StrCat(page + 1);
@@ -145,7 +172,8 @@ absl::StatusOr<std::vector<nlohmann::json>> ListRows(const RestApi& api, absl::s
     if (paging.by == Paging::By::kPageNumber || paging.by == Paging::By::kOffset) {
       last = array->empty() ||
              (end.total.has_value() && static_cast<int64_t>(rows.size()) >= *end.total);
-    } else if (paging.by == Paging::By::kLink) {
+    } else if (paging.by == Paging::By::kLink || paging.by == Paging::By::kLinkHeader) {
+      if (paging.by == Paging::By::kLinkHeader) end.next = NextInHeaders(response);
       next = PathOfLink(end.next, api.base_url());
       if (next.empty() && !end.next.empty()) return fail("the next page's address is none");
       last = next.empty();

@@ -21,6 +21,7 @@ struct Paging {
     kOffset,      // the query has the number of rows before the page
     kCursor,      // an answer has a word for the next one's query
     kLink,        // an answer has the next one's address
+    kLinkHeader,  // the header Link has it, as rel="next" (RFC 8288)
   };
   By by = By::kNone;
   absl::string_view parameter{};               // of the query, for the number, offset or cursor

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -17,11 +18,21 @@ namespace gpuctl {
 namespace {
 
 constexpr size_t kMostStatusBytes = 60;
+constexpr size_t kMostMoreBytes = 160;
+constexpr absl::string_view kAccount = "{account}";
 
-// Returns the value of the tag `key`, among tags {"key", "value"} or "key:value"; "" for none.
+// Returns the value of the tag `key`, among tags {"key", "value"} or "key:value", or in an object
+// of tags; "" for none.
 std::string TagOf(JsonReader& row, absl::string_view path, absl::string_view key) {
   const nlohmann::json* tags = row.Find(path);
   if (tags == nullptr) return "";
+  if (tags->is_object()) {
+    std::string value;
+    JsonReader reader(*tags, "tags");
+    reader.Read(key, value);
+    row.Check(reader.status());
+    return value;
+  }
   if (!tags->is_array()) {
     row.Fail(path, "is no list");
     return "";
@@ -79,6 +90,19 @@ std::string RestMarket::Doing(absl::string_view verb, absl::string_view id) cons
   return absl::StrCat(verb, " ", shape_.title, " ", shape_.machine, id.empty() ? "" : " ", id);
 }
 
+absl::StatusOr<std::string> RestMarket::WithAccount(absl::string_view path,
+                                                    absl::string_view doing) {
+  if (!absl::StrContains(path, kAccount)) return std::string(path);
+  const absl::StatusOr<std::string> account = AccountInPath();
+  // Only an answer about the instance itself may say that it is gone.
+  if (absl::IsNotFound(account.status())) {
+    return absl::UnknownError(absl::StrCat(doing, ": ", account.status().message()));
+  }
+  if (!account.ok()) return Annotate(account.status(), doing);
+  if (account->empty()) return absl::UnknownError(absl::StrCat(doing, ": no account"));
+  return absl::StrReplaceAll(path, {{kAccount, UrlEncode(*account)}});
+}
+
 absl::Status RestMarket::CheckId(absl::string_view id, absl::string_view doing) const {
   int64_t number = 0;
   if (id.empty()) return absl::InvalidArgumentError(absl::StrCat(doing, ": no id"));
@@ -114,6 +138,15 @@ absl::StatusOr<RestMarket::MarketRow> RestMarket::RowOf(const nlohmann::json& js
     instance.state = word.state;
     read.gone = word.gone;
   }
+  std::string more;
+  for (const absl::string_view path : at.more) {
+    std::string text;
+    row.Read(path, text);
+    if (!text.empty()) absl::StrAppend(&more, more.empty() ? "" : ", ", text);
+  }
+  if (!more.empty()) {
+    absl::StrAppend(&instance.status, " (", PrintableText(more, kMostMoreBytes), ")");
+  }
   if (read.gone) {
     RETURN_IF_ERROR(row.status());
     return read;
@@ -142,11 +175,12 @@ absl::StatusOr<Instance> RestMarket::Describe(const InstanceId& id) {
     // There can be no instance of such an id.
     return id.empty() ? good : absl::NotFoundError(good.message());
   }
+  ASSIGN_OR_RETURN(const std::string path, WithAccount(PathOf(shape_.describe, id), doing));
   ASSIGN_OR_RETURN(const HttpResponse response,
                    api_.Ask({.doing = doing,
                              .kind = CallKind::kRead,
                              .method = "GET",
-                             .path = PathOf(shape_.describe, id),
+                             .path = path,
                              .rate_class = shape_.describe.rate_class}));
   const absl::StatusOr<nlohmann::json> json = ParseJson(response.body);
   if (!json.ok()) return Annotate(json.status(), doing);
@@ -170,7 +204,7 @@ absl::StatusOr<Instance> RestMarket::Describe(const InstanceId& id) {
         absl::StrCat(doing, ": the answer is about ", shape_.machine, " ", read->instance.id));
   }
   if (read->gone) {
-    return absl::NotFoundError(absl::StrCat(doing, ": it is ", read->instance.status));
+    return GoneError(doing, absl::StrCat("it is ", read->instance.status));
   }
   LookFurther(*row, read->instance);
   return std::move(read->instance);
@@ -181,7 +215,9 @@ absl::StatusOr<std::vector<nlohmann::json>> RestMarket::ListRowsOfInstances() co
 }
 
 absl::StatusOr<std::vector<Instance>> RestMarket::ListInstances() {
-  return InstancesAt(shape_.list_path);
+  ASSIGN_OR_RETURN(const std::string path,
+                   WithAccount(shape_.list_path, absl::StrCat(Doing("list", ""), "s")));
+  return InstancesAt(path);
 }
 
 absl::StatusOr<std::vector<Instance>> RestMarket::InstancesAt(absl::string_view path) const {
@@ -200,10 +236,11 @@ absl::StatusOr<std::vector<Instance>> RestMarket::InstancesAt(absl::string_view 
 absl::Status RestMarket::Terminate(const InstanceId& id) {
   const std::string doing = Doing("terminate", id);
   RETURN_IF_ERROR(CheckId(id, doing));
+  ASSIGN_OR_RETURN(const std::string path, WithAccount(PathOf(shape_.end, id), doing));
   ASSIGN_OR_RETURN(const HttpResponse response, api_.Ask({.doing = doing,
                                                           .kind = CallKind::kRepeat,
                                                           .method = shape_.end.method,
-                                                          .path = PathOf(shape_.end, id),
+                                                          .path = path,
                                                           .rate_class = shape_.end.rate_class}));
   return Annotate(CheckEnd(response), doing);
 }

@@ -36,18 +36,21 @@ struct StateWord {
 struct InstanceShape {
   absl::string_view id = "id";  // text, or a whole number where MarketShape::numeric_ids
   absl::string_view label = "name";
-  absl::string_view tags{};       // an array of {"key", "value"} or of "key:value"
+  // An array of {"key", "value"} or of "key:value", or an object.
+  absl::string_view tags{};
   absl::string_view lease_tag{};  // the key of the tag that has the label, too
   absl::string_view status = "status";
-  absl::Span<const StateWord> states{};  // other words: kStarting
-  absl::string_view host{};              // the address for ssh
+  absl::Span<const StateWord> states{};        // other words: kStarting
+  absl::Span<const absl::string_view> more{};  // texts that say more about it, for people
+  absl::string_view host{};                    // the address for ssh
   absl::string_view port{};
   absl::string_view user_at{};
   absl::string_view user = "root";  // where no row says it
   absl::string_view created{};      // RFC 3339
 };
 
-// One kind of request about an instance. "{id}" in the path stands for its id.
+// One kind of request about an instance. "{id}" in the path stands for its id, and "{account}" for
+// RestMarket::AccountInPath.
 struct InstancePath {
   absl::string_view path;
   absl::string_view rate_class{};
@@ -61,7 +64,7 @@ struct MarketShape {
   absl::string_view machine;   // in messages: "instance", "pod"
   absl::string_view base_url;  // scheme and host
   InstanceShape instance;
-  absl::string_view list_path;
+  absl::string_view list_path;  // with "{account}" as in InstancePath
   ListShape list;
   InstancePath describe;  // GET
   InstancePath end = {};  // empty where Terminate is the market's own
@@ -88,6 +91,8 @@ class RestMarket : public Provider {
   virtual void Complete(JsonReader& row, Instance& instance) const = 0;
   // Asks the market more about the one instance that Describe was asked for.
   virtual void LookFurther(const nlohmann::json& /*row*/, Instance& /*instance*/) const {}
+  // Returns what "{account}" in the paths stands for. It may ask the market.
+  virtual absl::StatusOr<std::string> AccountInPath() { return std::string(); }
   // Returns the refusal in an answer of 2xx to an end, or OK.
   virtual absl::Status CheckEnd(const HttpResponse& /*response*/) const { return absl::OkStatus(); }
 
@@ -100,6 +105,8 @@ class RestMarket : public Provider {
   };
   // Reads a row. An error names the field.
   absl::StatusOr<MarketRow> RowOf(const nlohmann::json& json) const;
+  // Returns `path` with the account in it. An error begins with `doing`.
+  absl::StatusOr<std::string> WithAccount(absl::string_view path, absl::string_view doing);
   // Returns the instances of the list at `path`, read as that of ListInstances.
   absl::StatusOr<std::vector<Instance>> InstancesAt(absl::string_view path) const;
   // Returns all rows of the list, for a reader of more than instances.

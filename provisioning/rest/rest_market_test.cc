@@ -123,6 +123,31 @@ TEST_F(ListRowsTest, ALinkLeadsOnAtTheSameMarketOnly) {
   }
 }
 
+TEST_F(ListRowsTest, AHeaderLeadsOn) {
+  const ListShape shape = {
+      .what = "the list", .part = "row", .id = "id", .paging = {.by = Paging::By::kLinkHeader}};
+  const auto link = [](const std::string& value) {
+    return std::vector<std::pair<std::string, std::string>>{{"date", "x"}, {"link", value}};
+  };
+  http_
+      ->Answer(200, R"([{"id":1}])",
+               link("<http://x.test/base/things?a=1>; rel=\"prev\", "
+                    "<http://x.test/base/things?a=3&b=%2C>; title=\"more\"; rel=\"next\""))
+      .Answer(200, R"([{"id":2}])", link("</things?a=4>; rel=next"))
+      .Answer(200, R"([{"id":3}])", link("</things?a=1>; rel=\"first\""));
+  ASSERT_OK(Read(shape, "/things"));
+  EXPECT_THAT(Paths(), ElementsAre("/things", "/things?a=3&b=%2C", "/things?a=4"));
+  for (const char* bad : {"<>; rel=\"next\"", "<nowhere>; rel=\"next\"", "rel=next", ">; rel=next",
+                          "</a; rel=next"}) {
+    http_->Answer(200, "[]", link(bad));
+    EXPECT_THAT(Read(shape, "/things"), StatusIs(Code::kUnknown)) << bad;
+  }
+  for (const char* none : {"", "<", "<a", "</a>; rel=\"prev\""}) {
+    http_->Answer(200, "[]", link(none));
+    EXPECT_OK(Read(shape, "/things")) << none;
+  }
+}
+
 TEST_F(ListRowsTest, PagesWithoutAnEndFail) {
   const ListShape link = Shape({.by = Paging::By::kLink, .next = kLink});
   http_->Answer(200, R"({"rows":[{"id":1}],"links":{"next":"/things"}})");
@@ -221,6 +246,7 @@ constexpr StateWord kWords[] = {{"on", State::kRunning},
                                 {"lost", State::kSilent},
                                 {"off", State::kFailed},
                                 {"over", State::kStopping, true}};
+constexpr absl::string_view kMoreWords[] = {"why", "code"};
 constexpr MarketShape kShape = {
     .name = "example",
     .title = "Example",
@@ -229,10 +255,11 @@ constexpr MarketShape kShape = {
     .instance = {.tags = "tags",
                  .lease_tag = "gpuctl-lease",
                  .states = kWords,
+                 .more = kMoreWords,
                  .host = "net.ip",
                  .port = "net.port",
                  .created = "made"},
-    .list_path = "/boxes",
+    .list_path = "/boxes?of={account}",
     .list = {.what = "the list of boxes", .part = "box", .rows = "boxes", .id = "id"},
     .describe = {.path = "/boxes/{id}", .rate_class = "one", .row = "box"},
     .end = {.path = "/boxes/{id}"},
@@ -251,8 +278,10 @@ class ExampleMarket : public RestMarket {
   absl::StatusOr<Instance> Rent(const Offer&, const RentOptions&, absl::string_view) override {
     return absl::UnimplementedError("rent");
   }
+  absl::StatusOr<std::string> account = std::string("me");
 
  private:
+  absl::StatusOr<std::string> AccountInPath() override { return account; }
   void Complete(JsonReader& row, Instance& instance) const override {
     row.Read("price", instance.price_usd_per_hour);
   }
@@ -306,7 +335,41 @@ TEST_F(RestMarketTest, ALostNameIsFoundInTheTags) {
       Described(R"("status":"on","tags":[{"key":"gpuctl-lease","value":")" + label + "\"}]")->label,
       label);
   EXPECT_EQ(Described(R"("name":"new","status":"on","tags":["gpuctl-lease:x"])")->label, "new");
-  EXPECT_THAT(Described(R"("status":"on","tags":{})").status(), StatusIs(Code::kUnknown));
+  EXPECT_EQ(
+      Described(R"("name":"new","status":"on","tags":{"gpuctl-lease":")" + label + "\"}")->label,
+      label);
+  for (const char* bad : {"7", "\"gpuctl-lease\"", R"({"gpuctl-lease":7})"}) {
+    EXPECT_THAT(Described(absl::StrCat(R"("status":"on","tags":)", bad)).status(),
+                StatusIs(Code::kUnknown))
+        << bad;
+  }
+}
+
+TEST_F(RestMarketTest, AStatusHasItsWords) {
+  const auto box = Described(R"("status":"on","why":"cold","code":"X9")");
+  EXPECT_EQ(box->status, "on (cold, X9)");
+  EXPECT_EQ(Described(R"("status":"on","why":null)")->status, "on");
+  const auto gone = Described(R"("status":"over","why":"no money")");
+  EXPECT_THAT(gone.status(), StatusIs(Code::kNotFound));
+  EXPECT_EQ(WordsOfGone(gone.status()), "it is over (no money)");
+  EXPECT_EQ(WordsOfGone(absl::NotFoundError("x")), "");
+}
+
+TEST_F(RestMarketTest, AnAccountStandsInThePath) {
+  http_->Answer(200, R"({"boxes":[]})");
+  market_.account = std::string("a/b");
+  EXPECT_OK(market_.ListInstances());
+  EXPECT_EQ(http_->requests().back().url, "http://market.test/base/boxes?of=a%2Fb");
+  http_->Answer(204);
+  EXPECT_OK(market_.Terminate("3"));
+  EXPECT_EQ(http_->requests().back().url, "http://market.test/base/boxes/3");
+  // An account that is not known makes nothing look gone, and nothing is asked.
+  const size_t asked = http_->requests().size();
+  market_.account = absl::NotFoundError("no such key");
+  EXPECT_THAT(market_.ListInstances(), StatusIs(Code::kUnknown, HasSubstr("no such key")));
+  market_.account = std::string();
+  EXPECT_THAT(market_.ListInstances(), StatusIs(Code::kUnknown));
+  EXPECT_EQ(http_->requests().size(), asked);
 }
 
 TEST_F(RestMarketTest, GoneIsTheMarketsOwnWord) {

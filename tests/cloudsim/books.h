@@ -54,6 +54,7 @@ struct Trouble {
   bool offline = false;          // the service does not hear from it
   bool hidden = false;           // the service shows it nowhere, and it goes on
   bool volume_missing = false;   // the requested mount is missing
+  bool mute_end = false;         // its ssh gateway answers on after its end
   bool no_direct_ports = false;  // its host opens none, whatever the offer said (Vast)
   int list_lag = 0;              // absent from this many lists
   double list_lag_s = 0;

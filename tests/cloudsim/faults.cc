@@ -47,6 +47,7 @@ const std::set<std::string>& OtherNames() {
                                                              "key_not_applied",
                                                              "host_key_not_applied",
                                                              "no_direct_ports",
+                                                             "gateway_answers_after_end",
                                                              "pages",
                                                              "end_ignored"};
   return *names;
@@ -135,6 +136,7 @@ Trouble Faults::TakeTrouble(const std::string& service) {
   }
   trouble.no_direct_ports = take("no_direct_ports").has_value();
   trouble.volume_missing = take("volume_missing").has_value();
+  trouble.mute_end = take("gateway_answers_after_end").has_value();
   if (const auto broken = take("cuda_broken")) {
     trouble.cuda_error = static_cast<int>(IntegerAt(*broken, "error", 802));
   }

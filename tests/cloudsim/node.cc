@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pwd.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -61,7 +62,9 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Make(const NodeSpec& spec) {
 
 Node::~Node() { Stop(); }
 
-std::string Node::root() const { return JoinPath(spec_.dir, "root"); }
+std::string Node::root() const {
+  return spec_.root_in_home ? JoinPath(Home(), ".gpuctl") : JoinPath(spec_.dir, "root");
+}
 std::string Node::Home() const { return JoinPath(spec_.dir, "home"); }
 std::string Node::log_path() const { return JoinPath(spec_.dir, "boot.log"); }
 std::string Node::tag() const { return absl::StrCat(spec_.id, "@", getpid()); }
@@ -250,6 +253,18 @@ void Node::Stop() {
   listener_22_.reset();
   Children::Get().KillAll(tag());
   (void)file_ops::Unlink(JoinPath(spec_.dir, "sshd_wanted"));
+  (void)file_ops::Unlink(ScriptEndFile(spec_.dir));
+}
+
+void Node::Mute() {
+  (void)SetAuthorized({});
+  for (const pid_t pid : Children::Get().Pids(tag())) {
+    // Its sshd answers on, as a gateway does that is none of the machine's processes.
+    std::error_code error;
+    const std::filesystem::path program =
+        std::filesystem::read_symlink(absl::StrCat("/proc/", pid, "/exe"), error);
+    if (!error && program.filename() != "sshd") kill(pid, SIGSTOP);
+  }
 }
 
 }  // namespace gpuctl::cloudsim

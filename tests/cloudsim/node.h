@@ -17,7 +17,7 @@ namespace gpuctl::cloudsim {
 struct NodeSpec {
   std::string id;    // of the instance; with the simulator's pid it is the tag of its processes
   std::string dir;   // it is made; the whole node is below it
-  std::string user;  // root or ubuntu: the user who may log in
+  std::string user;  // root, ubuntu or a name of its own: the user who may log in
   std::string host = "127.0.0.1";  // where its sshd listens
   bool port_22 = false;            // also on port 22 of that address, where the system allows it
   std::vector<std::string> authorized_keys;
@@ -30,6 +30,9 @@ struct NodeSpec {
   // only after it starts the image's /start.sh, sshd, or `service ssh start`. Otherwise sshd runs
   // from the boot on.
   bool container_command = false;
+  // True when the start script's root of the agent is the one of whoever logs in, as on real
+  // machines.
+  bool root_in_home = false;
   // The GPUs that nvidia-smi shows.
   std::string gpu_name;
   int gpu_count = 0;
@@ -55,6 +58,9 @@ class Node {
   // Ends every process and closes the ports. A later boot gets new ports, as a stopped container
   // does.
   void Stop();
+  // Halts every process but sshd, and lets nobody log in any more: open connections get no answer
+  // but those of ssh itself.
+  void Mute();
   // Allows a further key to log in, at once.
   absl::Status Authorize(const std::string& public_key);
   absl::Status SetAuthorized(const std::vector<std::string>& public_keys);

@@ -3,10 +3,14 @@
 #include <arpa/inet.h>
 #include <unistd.h>
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "tests/cloudsim/children.h"
 
 namespace gpuctl::cloudsim {
 namespace {
@@ -35,6 +39,8 @@ else
   run() { bash "$script"; }
 fi
 run < /dev/null
+code=$?
+[ "$mode" = loop ] || [ "$script" != @DIR@/script ] || echo $code > @DIR@/script_ended
 while [ "$mode" = loop ]; do
   sleep 1
   run < /dev/null
@@ -193,7 +199,8 @@ absl::Status WriteNodeFiles(const std::string& dir, const std::string& home,
   // All user names have our own user id; as root, sshd also needs a user of its own.
   const std::string ids = absl::StrCat(geteuid(), ":", getegid());
   std::string passwd;
-  for (const char* name : {"root", "ubuntu", "shadeform"}) {
+  std::set<std::string> names_of_users = {"root", "ubuntu", user};
+  for (const std::string& name : names_of_users) {
     absl::StrAppend(&passwd, name, ":x:", ids, "::", home, ":/bin/bash\n");
   }
   absl::StrAppend(&passwd, "sshd:x:", geteuid() == 0 ? "100:65534" : ids,
@@ -202,6 +209,15 @@ absl::Status WriteNodeFiles(const std::string& dir, const std::string& home,
   RETURN_IF_ERROR(
       WriteFileAtomic(JoinPath(dir, "group"), absl::StrCat("root:x:", getegid(), ":\n"), 0644));
   return WriteFileAtomic(JoinPath(dir, "sshd_config"), SshdConfig(dir, home, user, names));
+}
+
+std::string ScriptEndFile(const std::string& dir) { return JoinPath(dir, "script_ended"); }
+
+std::string MakeHostKeyFile(const std::string& dir) {
+  const std::string path = JoinPath(dir, absl::StrCat("gateway_key_", RandomHex(8)));
+  const auto made = RunProgram(
+      {"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gateway", "-f", path});
+  return made.ok() ? ReadFileToString(path).value_or("") : "";
 }
 
 std::vector<std::string> NameServiceEnvironment(const std::string& dir) {

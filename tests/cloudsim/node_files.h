@@ -28,6 +28,12 @@ struct SessionNames {
 absl::Status WriteNodeFiles(const std::string& dir, const std::string& home,
                             const std::string& user, const SessionNames& names);
 
+// Returns the file with the exit code of the node's start script; it is there when that has ended.
+std::string ScriptEndFile(const std::string& dir);
+
+// Makes a host key for several nodes in `dir`, and returns its private part; "" when that fails.
+std::string MakeHostKeyFile(const std::string& dir);
+
 // Returns the environment in which sshd knows the node's users, who all are our own user.
 std::vector<std::string> NameServiceEnvironment(const std::string& dir);
 

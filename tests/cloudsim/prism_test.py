@@ -24,7 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "lint")]
 import provisioning_schema_test as described  # noqa: E402
 import schemas_test  # noqa: E402
-from simulator import Answer, KEYS, Simulator, runpod_body  # noqa: E402
+from simulator import Answer, KEYS, Simulator, enter_key, runpod_body  # noqa: E402
 
 PACKAGE = "@stoplight/prism-cli"
 GPUCTL, PROGRAM, SHARED, NPM_DIR = "", "", "", ""
@@ -51,6 +51,8 @@ def description(service):
     spec = copy.deepcopy(schemas_test.load(service))
     if service == "shadeform":
         return described.patched_shadeform(spec)
+    if service == "huggingface":
+        schemas_test.patch_huggingface(spec)
     if service != "vast":
         return spec
     schemas_test.patch_vast(spec)
@@ -226,6 +228,13 @@ class PrismTest(unittest.TestCase):
         self.rent_and_release("shadeform", {
             "GET /v1/instances/types", "POST /v1/instances/create", "GET /v1/instances",
             "GET /v1/instances/{id}/info", "POST /v1/instances/{id}/delete"})
+
+    def test_huggingface(self):
+        enter_key(self.sim, os.path.join(self.dir.name, "huggingface", "gpuctl_state_dir"))
+        self.rent_and_release("huggingface", {
+            "GET /api/whoami-v2", "GET /api/jobs/hardware", "POST /api/jobs/{namespace}",
+            "GET /api/jobs/{namespace}", "GET /api/jobs/{namespace}/{jobId}",
+            "POST /api/jobs/{namespace}/{jobId}/cancel"})
 
     def ask(self, service, method, path, body):
         connection = http.client.HTTPConnection(*self.recorder.server_address, timeout=60)

@@ -25,7 +25,8 @@ PROGRAM, SHARED = "", ""
 FILES = {"runpod": "runpod/rest-v2.openapi.json", "lambda": "lambda/cloud-api-1.10.0.openapi.json",
          "vast": "vast/openapi.yaml",
          "digitalocean": "digitalocean/droplets-2026-08.openapi.json",
-         "shadeform": "shadeform/shadeform-2026-04.openapi.json"}
+         "shadeform": "shadeform/shadeform-2026-04.openapi.json",
+         "huggingface": "huggingface/hub-jobs.openapi.json"}
 
 
 def load(service):
@@ -49,6 +50,15 @@ def patch_vast(spec):
     ask = spec["paths"]["/api/v0/asks/{id}"]["put"]["responses"]
     errors = ask["400"]["content"]["application/json"]["schema"]["properties"]["error"]
     errors["enum"].append("insufficient_credit")
+
+
+def patch_huggingface(spec):
+    """Adds the errors, which the description leaves out."""
+    said = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+    for item in spec["paths"].values():
+        for method in {"get", "post", "put"} & set(item):
+            item[method].setdefault("responses", {})["default"] = {
+                "description": "a refusal", "content": {"application/json": {"schema": said}}}
 
 
 def with_null(node):
@@ -77,6 +87,8 @@ class Spec:
             patch_vast(self.spec)
         if service == "shadeform":
             self.spec = described.patched_shadeform(self.spec)
+        if service == "huggingface":
+            patch_huggingface(self.spec)
         self.covered = set()
         self.paths = []
         for path, item in self.spec["paths"].items():
@@ -447,6 +459,52 @@ class SchemasTest(unittest.TestCase):
         self.assertEqual(refused("POST", create, body, 409), "INSUFFICIENT_FUNDS")
         refused("GET", "/v1/instances/none/info", None, 404)
         refused("GET", "/v1/instances", None, 401, key="wrong")
+
+    def test_huggingface(self):
+        def go(*arguments, **more):
+            return self.go("huggingface", *arguments, **more)
+        flavors = go("GET", "/api/jobs/hardware", 200)
+        (l4x4,) = [flavor for flavor in flavors if flavor["name"] == "l4x4"]
+        self.assertEqual((l4x4["accelerator"]["quantity"], l4x4["accelerator"]["vram"]),
+                         ("4", "96 GB"))
+        who = go("GET", "/api/whoami-v2", 200)
+        self.assertTrue(who["canPay"])
+        jobs = "/api/jobs/" + who["name"]
+        body = {"flavor": "a10g-small", "dockerImage": "i", "command": ["sh", "-c", "sleep 999"],
+                "environment": {"AB": "c"}, "timeoutSeconds": 7200, "ssh": {"enabled": True},
+                "labels": {"name": "gpuctl-x", "gpuctl-lease": "gpuctl-x"}}
+        made = go("POST", jobs, 200, body)
+        self.assertEqual((made["status"]["stage"], made["timeout"]), ("SCHEDULING", 7200))
+        for wrong in ({"flavor": "none"}, {"labels": {"a": "b c"}}, {"timeoutSeconds": 0},
+                      {"command": []}, {"imageName": "i"}):
+            go("POST", jobs, 400, {**body, **wrong})
+        go("POST", "/api/jobs/somebody", 403, body)
+        at = f"{jobs}/{made['id']}"
+        eventually(lambda: go("GET", at, 200)["status"]["stage"] == "RUNNING", "the job runs")
+        # Waiting is free; a begun minute counts.
+        self.sim.advance(5)
+        book = self.sim.book(made["id"])
+        self.assertEqual(book["charges"][0]["from_ms"], book["started_ms"])
+        self.assertAlmostEqual(book["billed_usd"], 0.016667, places=6)
+        others = [go("POST", jobs, 200, {**body, "timeoutSeconds": 3600})["id"] for _ in range(3)]
+        page = self.sim.call("huggingface", "GET", jobs + "?stage=RUNNING&stage=SCHEDULING")
+        self.assertEqual(len(page.json), 3)
+        self.assertIn('rel="next"', page.headers["link"])
+        rest = go("GET", page.headers["link"].split("/huggingface", 1)[1].split(">")[0], 200)
+        self.assertEqual([job["id"] for job in page.json + rest], [made["id"]] + others)
+        self.assertEqual(go("POST", at + "/cancel", 200)["status"]["stage"], "CANCELED")
+        go("POST", at + "/cancel", 400)
+        # It stays readable, and in the list of everything.
+        self.assertEqual(go("GET", at, 200)["status"]["stage"], "CANCELED")
+        self.assertEqual([job["id"] for job in go("GET", jobs + "?stage=CANCELED", 200)],
+                         [made["id"]])
+        self.sim.advance(3600)
+        for other in others:
+            status = go("GET", f"{jobs}/{other}", 200)["status"]
+            self.assertEqual((status["stage"], status["message"]), ("CANCELED", "Job timed out"))
+            self.assertFalse(self.sim.book(other)["alive"])
+        go("GET", jobs + "/" + "0" * 24, 404)
+        go("GET", jobs, 401, key="wrong")
 
     def test_vast(self):
         def go(*arguments, **more):

@@ -10,7 +10,8 @@ namespace gpuctl::cloudsim {
   make(MakeLambdaService) \
   make(MakeVastService) \
   make(MakeDigitaloceanService) \
-  make(MakeShadeformService)
+  make(MakeShadeformService) \
+  make(MakeHuggingfaceService)
 // clang-format on
 
 #define GPUCTL_DECLARE(function) std::unique_ptr<Service> function();

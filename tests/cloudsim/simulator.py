@@ -10,7 +10,7 @@ import urllib.parse
 
 # The key of each service's first account.
 KEYS = {name: f"sim-{name}-key" for name in ("runpod", "lambda", "vast", "digitalocean",
-                                             "shadeform")}
+                                             "shadeform", "huggingface")}
 
 
 class Answer:
@@ -137,6 +137,19 @@ class Simulator:
 
     def account(self, **change):
         return self.control("POST", "account", change)
+
+
+def enter_key(sim, state_dir):
+    """Enters gpuctl's public key on the page of the account at Hugging Face, as its user does once:
+    no request of the API can. Makes the key where gpuctl would."""
+    path = os.path.join(state_dir, "ssh", "id_ed25519")
+    if not os.path.exists(path):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpuctl", "-f", path],
+                       check=True)
+    with open(path + ".pub", encoding="utf-8") as file:
+        assert sim.call("huggingface", "POST", "/settings/keys",
+                        {"key": file.read().strip()}).status == 200
 
 
 def eventually(condition, what, seconds=30):

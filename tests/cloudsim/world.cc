@@ -179,7 +179,11 @@ void World::End(Instance* instance, const std::string& by, double delay_s) {
   }
   instance->StopCharges("", now);
   instance->ended_by = by;
-  if (instance->node != nullptr) instance->node->Stop();
+  if (instance->node != nullptr && instance->trouble.mute_end) {
+    instance->node->Mute();
+  } else if (instance->node != nullptr) {
+    instance->node->Stop();
+  }
   ReleaseStock(instance);
   if (delay_s > 0) {
     instance->end_at_ms = now + static_cast<int64_t>(delay_s * 1000);

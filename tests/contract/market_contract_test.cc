@@ -53,7 +53,8 @@ ProviderContractHarness Spot(const std::string& name) {
 INSTANTIATE_TEST_SUITE_P(Markets, ProviderContract,
                          ::testing::Values(Market("runpod"), Market("lambda"), Market("vast"),
                                            Market("digitalocean"), Market("shadeform"),
-                                           Spot("runpod"), Spot("vast"), Spot("shadeform")),
+                                           Market("huggingface"), Spot("runpod"), Spot("vast"),
+                                           Spot("shadeform")),
                          [](const auto& parameter) { return parameter.param.name; });
 
 }  // namespace

@@ -61,7 +61,8 @@ def check_a_run(w, service, quantum_s):
 def test_a_run_at_each_market(w):
     w.add_services()
     for service in SERVICES + MORE_SERVICES:
-        check_a_run(w, service, {"lambda": 60, "digitalocean": 3600, "shadeform": 3600}.get(service, 1))
+        check_a_run(w, service, {"lambda": 60, "digitalocean": 3600, "shadeform": 3600,
+                                 "huggingface": 60}.get(service, 1))
 
 
 def test_each_bad_offer_is_followed_by_the_next(w):

@@ -15,11 +15,11 @@ import traceback
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cloudsim"))
 from runs import (  # noqa: E402
     DEADLINE_S, Laptop, end_processes, open_gate, processes_with)
-from simulator import KEYS, Simulator, eventually  # noqa: E402
+from simulator import KEYS, Simulator, enter_key, eventually  # noqa: E402
 
 SERVICES = ("runpod", "lambda", "vast")
 # Markets that only the tests of every market use: the others count on the offers of those above.
-MORE_SERVICES = ("digitalocean", "shadeform")
+MORE_SERVICES = ("digitalocean", "shadeform", "huggingface")
 # The simulator's available machines at Vast.ai with this GPU.
 VAST_OFFERS = {"RTX 4090": (9100001, 9100002, 9100003)}
 # A job as users write them: metrics, checkpoints that grow, an artifact; it needs its data.
@@ -143,6 +143,7 @@ class RentWorld(Laptop):
         for service in MORE_SERVICES:
             self.env["GPUCTL_%s_URL" % service.upper()] = (url or self.sim.url) + "/" + service
             self.env["GPUCTL_%s_API_KEY" % service.upper()] = KEYS[service]
+        enter_key(self.sim, self.env["GPUCTL_STATE_DIR"])
 
     def rent(self, *args, code=0, **env):
         return self.run("launch", "-y", "--no-workdir", *args, code=code, **env)

@@ -25,14 +25,14 @@ STRIDE = 3
 ENDED = (0, 1, 117, 120, 121, 122, 124)
 
 
-def asks_keys(provider):
-    return provider != "runpod"
+def routes_of(provider):
+    if provider == "huggingface":  # the path of every request has the account
+        return tuple("account" if route == "keys" else route for route in ROUTES)
+    return tuple(route for route in ROUTES if route != "keys" or provider != "runpod")
 
 
 def wire_faults(provider):
-    for route in ROUTES:
-        if route == "keys" and not asks_keys(provider):
-            continue
+    for route in routes_of(provider):
         for fault in ANSWERS + REFUSALS:
             yield route, fault, 1, {}
         for fault in ("torn", "html", "wrong_types", "error_200", "500", "reset", "410"):

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "provisioning/http/http.h"
 #include "provisioning/market/rent_options.h"
@@ -15,8 +16,19 @@ namespace gpuctl {
 
 class OneBodyHttp : public Http {
  public:
-  explicit OneBodyHttp(absl::string_view body) { response_.body = std::string(body); }
-  absl::StatusOr<HttpResponse> Send(const HttpRequest&) override {
+  // `knows_account`: a question about the account has a good answer, so that the body is read as
+  // the answer to those that follow.
+  explicit OneBodyHttp(absl::string_view body, bool knows_account = true)
+      : knows_account_(knows_account) {
+    response_.body = std::string(body);
+  }
+  absl::StatusOr<HttpResponse> Send(const HttpRequest& request) override {
+    if (knows_account_ && absl::EndsWith(request.url, "/api/whoami-v2")) {
+      HttpResponse account;
+      account.status = 200;
+      account.body = R"({"id":"u1","name":"ada"})";
+      return account;
+    }
     // Pages without an end stop at their limit; the fuzzer should not wait for it.
     if (++sent_ > 20) return absl::UnavailableError("enough");
     response_.status = 200;
@@ -24,6 +36,7 @@ class OneBodyHttp : public Http {
   }
 
  private:
+  const bool knows_account_;
   HttpResponse response_;
   int sent_ = 0;
 };
@@ -56,6 +69,10 @@ inline void CheckMarketAnswers(absl::string_view market, absl::string_view body)
     }
   }
   (void)ask()->Terminate("1");
+  const auto account = (*MakeMarket(market, {"http://market.test", "key"},
+                                    std::make_shared<OneBodyHttp>(body, false)))
+                           ->AccountId();
+  if (account.ok() && account->empty()) abort();
 }
 
 }  // namespace gpuctl

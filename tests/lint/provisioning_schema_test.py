@@ -67,6 +67,12 @@ EXPECTED = {
     ("shadeform", "GET", "/v1/instances/{id}/info"),
     ("shadeform", "POST", "/v1/instances/{id}/update"),
     ("shadeform", "POST", "/v1/instances/{id}/delete"),
+    ("huggingface", "GET", "/api/whoami-v2"),
+    ("huggingface", "GET", "/api/jobs/hardware"),
+    ("huggingface", "POST", "/api/jobs/{namespace}"),
+    ("huggingface", "GET", "/api/jobs/{namespace}"),
+    ("huggingface", "GET", "/api/jobs/{namespace}/{jobId}"),
+    ("huggingface", "POST", "/api/jobs/{namespace}/{jobId}/cancel"),
 }
 
 
@@ -167,7 +173,8 @@ def load(shared):
              "lambda": "lambda/cloud-api-1.10.0.openapi.json",
              "vast": "vast/openapi.yaml",
              "digitalocean": "digitalocean/droplets-2026-08.openapi.json",
-             "shadeform": "shadeform/shadeform-2026-04.openapi.json"}
+             "shadeform": "shadeform/shadeform-2026-04.openapi.json",
+             "huggingface": "huggingface/hub-jobs.openapi.json"}
     documents = {}
     for market, name in names.items():
         path = os.path.join(shared, "providers", name)
@@ -180,6 +187,9 @@ def load(shared):
     documents["runpod"] = patched_runpod(documents["runpod"])
     documents["lambda"] = patched_lambda(documents["lambda"])
     documents["shadeform"] = closed(patched_shadeform(documents["shadeform"]))
+    create = documents["huggingface"]["paths"]["/api/jobs/{namespace}"]["post"]["requestBody"]
+    create = create["content"]["application/json"]
+    create["schema"] = closed(create["schema"])
     return documents
 
 
@@ -253,6 +263,9 @@ def self_check(documents):
         ("shadeform", "POST", "/v1/instances/create", dict(shade, shade_cloud="yes")),
         ("shadeform", "POST", "/v1/instances/create", {"cloud": "c"}),
         ("shadeform", "POST", "/v1/instances/i/update", {"auto_delete": "now"}),
+        ("huggingface", "POST", "/api/jobs/ada", {"dockerImage": "i"}),
+        ("huggingface", "POST", "/api/jobs/ada", {"flavor": "h200", "timeout": 60}),
+        ("huggingface", "POST", "/api/jobs/ada", {"flavor": "h200", "labels": {"a": "b c"}}),
         ("vast", "POST", "/api/v0/bundles/", {"num_gpus": 1}),
         ("vast", "POST", "/api/v0/bundles", {}),
     ]
