@@ -185,6 +185,9 @@ class Planner {
       }
     }
     if (!IsLater(entry.not_before_ms)) return true;
+    if (plan_.retry_ms == 0 || entry.not_before_ms < plan_.retry_ms) {
+      plan_.retry_ms = entry.not_before_ms;
+    }
     Wait(entry, absl::StrCat(entry.why, TriedAgain(entry.not_before_ms, in_.now_ms)));
     return false;
   }

@@ -99,6 +99,7 @@ struct StartPlan {
   std::vector<StartPick> starts;               // in the order in which they are started
   std::map<std::string, std::string> waits;    // why, by entry id
   std::map<std::string, std::string> cancels;  // entries that can never start, and why
+  int64_t retry_ms = 0;  // when the first entry is tried again that failed to start; 0: none is
 };
 
 // Plans what starts now. Of a batch that gives up all that waits is cancelled. An entry with a

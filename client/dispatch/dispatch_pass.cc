@@ -41,6 +41,8 @@ namespace {
 constexpr size_t kStartsAtOnce = 8;
 // A run of others that no node has accepted after this holds a machine up only until it is asked.
 constexpr absl::Duration kLaunchTakes = absl::Minutes(2);
+// What is tried again within this time is waited for.
+constexpr int64_t kSoonMs = 2000;
 constexpr absl::Duration kLookEvery = absl::Milliseconds(30);
 
 bool IsOneOf(const std::vector<std::string>& names, const std::string& name) {
@@ -454,6 +456,7 @@ absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore&
   Rentals rentals(context, holdings, batches);
   const absl::Duration end = context.clock.SinceBoot() + patience;
   bool look = true;
+  int64_t retry_ms = 0;
   while (true) {
     if (look) {
       RETURN_IF_ERROR(EndSchedulesThatGiveUp(runs, batches));
@@ -467,11 +470,14 @@ absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore&
         RETURN_IF_ERROR(starts.Begin(pick));
         rentals.Begin(pick);
       }
+      retry_ms = plan.retry_ms;
     }
     rentals.Tell();
-    if (starts.none() || context.clock.SinceBoot() >= end) return absl::OkStatus();
+    // One that another run took a machine from is tried again at once.
+    const bool soon = retry_ms > 0 && retry_ms - context.NowMs() <= kSoonMs;
+    if ((starts.none() && !soon) || context.clock.SinceBoot() >= end) return absl::OkStatus();
     context.clock.SleepFor(kLookEvery);
-    look = starts.Reap();
+    look = starts.Reap() || (soon && context.NowMs() >= retry_ms);
   }
 }
 

@@ -162,7 +162,12 @@ absl::StatusOr<MarketKey> KeyStore::Find(absl::string_view market) const {
   // It may be there for other reasons, so what was given to gpuctl comes first.
   const std::string value = Environment(facts->key_variable);
   if (value.empty()) return stored;
-  return Checked(value, kMaxKeyLength, absl::StrCat("$", facts->key_variable));
+  absl::StatusOr<MarketKey> key =
+      Checked(value, kMaxKeyLength, absl::StrCat("$", facts->key_variable));
+  // What it is there for is not ours to judge.
+  if (!key.ok()) return stored;
+  key->borrowed = true;
+  return key;
 }
 
 absl::StatusOr<MarketKey> KeyStore::FindStored(absl::string_view market, bool session) const {

@@ -15,6 +15,9 @@ namespace gpuctl {
 struct MarketKey {
   std::string key;
   std::string source;  // for people: "$RUNPOD_API_KEY", a file's path
+  // True for MarketFacts::key_variable, which is there for other programs, too: nobody has said
+  // that gpuctl may rent with it.
+  bool borrowed = false;
 };
 
 // A store of keys. Searches in this order: $GPUCTL_<MARKET>_API_KEY, the market's own

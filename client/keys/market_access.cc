@@ -129,8 +129,10 @@ absl::StatusOr<std::vector<Market>> OpenMarkets(CommandContext& context,
       return NoKey(name);
     }
     RETURN_IF_ERROR(key.status());
+    if (names.empty() && key->borrowed) continue;
     ASSIGN_OR_RETURN(Market market, OpenMarketWithKey(context, name, key->key));
     market.key_source = key->source;
+    market.borrowed_key = key->borrowed;
     markets.push_back(std::move(market));
   }
   if (!markets.empty()) return markets;

@@ -20,12 +20,13 @@ struct Market {
   std::string key_source;  // source of its key, for people
   // How far this computer's clock is ahead of the market's; null: never asked.
   std::shared_ptr<const ClockSkew> skew;
+  bool borrowed_key = false;  // MarketKey::borrowed
 };
 
-// Opens the markets `names`, or all markets with a key when `names` is empty. Sends nothing yet.
-// UNAUTHENTICATED (exit code 120) when one of `names` has no key, or no market has;
-// INVALID_ARGUMENT for a name of no market, or an unusable address; FAILED_PRECONDITION for a key
-// that others can read.
+// Opens the markets `names`, or all markets with a key of gpuctl's when `names` is empty: a
+// borrowed key counts where its market is named. Sends nothing yet. UNAUTHENTICATED (exit code 120)
+// when one of `names` has no key, or no market has; INVALID_ARGUMENT for a name of no market, or an
+// unusable address; FAILED_PRECONDITION for a key that others can read.
 absl::StatusOr<std::vector<Market>> OpenMarkets(CommandContext& context,
                                                 const std::vector<std::string>& names);
 

@@ -135,14 +135,15 @@ absl::Status Holdings::OpenAllMarkets() {
   std::vector<ReconcileMarket> unusable;
   for (const std::string& name : MarketNames()) {
     absl::StatusOr<std::vector<Market>> market = open_markets_({name});
+    const bool needed = std::any_of(open.begin(), open.end(),
+                                    [&name](const Lease& l) { return l.provider == name; });
+    if (market.ok() && market->front().borrowed_key && !needed) continue;
     if (market.ok()) {
       markets_.push_back(std::move(market->front()));
       reconcile_.push_back(
           {name, markets_.back().provider.get(), absl::OkStatus(), SkewOf(markets_.back())});
       continue;
     }
-    const bool needed = std::any_of(open.begin(), open.end(),
-                                    [&name](const Lease& l) { return l.provider == name; });
     if (needed || !absl::IsUnauthenticated(market.status())) {
       unusable.push_back({name, nullptr, market.status(), {}});
     }

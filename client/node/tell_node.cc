@@ -43,13 +43,14 @@ absl::StatusOr<gpuctl::v1::NodeLimitsState> SendNodeLimits(NodeCalls& calls,
   return state;
 }
 
-absl::Status TellHome(NodeCalls& calls, const RunRow& row, std::optional<int64_t> step, bool all) {
+absl::StatusOr<gpuctl::v1::NodeLimitsState> TellHome(NodeCalls& calls, const RunRow& row,
+                                                     std::optional<int64_t> step, bool all) {
   gpuctl::v1::MarkHomeRequest request;
   gpuctl::v1::JobHome& home = *request.add_jobs();
   home.set_job_id(row.job_id);
   if (step.has_value()) home.set_checkpoint_step(*step);
   home.set_all_home(all);
-  return calls.MarkHome(request).status();
+  return calls.MarkHome(request);
 }
 
 bool IsJobOver(const gpuctl::v1::HelloReply& node, const std::string& job_id) {

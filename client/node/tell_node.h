@@ -37,8 +37,9 @@ absl::StatusOr<gpuctl::v1::NodeLimitsState> SendNodeLimits(NodeCalls& calls,
                                                            const gpuctl::v1::NodeLimits& limits);
 
 // Tells the node of `row` that the checkpoint of `step` (absent: none) is home. `all`: every result
-// is home, and the job was over before they were listed.
-absl::Status TellHome(NodeCalls& calls, const RunRow& row, std::optional<int64_t> step, bool all);
+// is home, and the job was over before they were listed. Returns the node's limits after that.
+absl::StatusOr<gpuctl::v1::NodeLimitsState> TellHome(NodeCalls& calls, const RunRow& row,
+                                                     std::optional<int64_t> step, bool all);
 
 // True when `node` says that the job is over: its results do not change any more.
 bool IsJobOver(const gpuctl::v1::HelloReply& node, const std::string& job_id);

@@ -10,6 +10,7 @@
 #include "client/keys/market_access.h"
 #include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
+#include "client/market/machine_users.h"
 #include "client/market/price_rises.h"
 #include "provisioning/markets.h"
 
@@ -70,8 +71,13 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
         absl::StrCat("this is so, but could not be written down: ", found.unwritten.message()));
   }
   for (const Lease& lease : found.ended_outside) {
+    const int64_t idle_ms = store == nullptr ? 0 : IdleSinceMs(*store, lease).value_or(0);
+    const bool idle_over = idle_ms > 0 && lease.limits.idle_s > 0 &&
+                           context.NowMs() >= idle_ms + lease.limits.idle_s * 1000;
     context.Say(absl::StrCat(lease.instance_id, " at ", lease.provider,
-                             " ended by itself or by somebody else's hand"));
+                             idle_over
+                                 ? " is gone: nothing ran on it for longer than its idle limit"
+                                 : " ended by itself or by somebody else's hand"));
   }
   for (const Lease& lease : found.back) {
     context.Say(absl::StrCat(lease.instance_id, " at ", lease.provider,

@@ -33,7 +33,20 @@ int64_t SalvageAtNewPrice(const gpuctl::v1::NodeLimits& had, const gpuctl::v1::N
   return std::min(now.salvage_s(), static_cast<int64_t>(same_money));
 }
 
-absl::Status SendTermsOf(CommandContext& context, const Lease& lease) {
+absl::Status Settle(CommandContext& context, Ledger& ledger, const std::string& lease_id,
+                    const absl::StatusOr<NodeVerdict>& verdict) {
+  RETURN_IF_ERROR(verdict.status());
+  if (verdict->sent_bytes.has_value() && verdict->received_bytes.has_value()) {
+    RETURN_IF_ERROR(ledger.NoteTraffic(lease_id, *verdict->sent_bytes, *verdict->received_bytes));
+  }
+  ASSIGN_OR_RETURN(const Lease lease, ledger.Get(lease_id));
+  if (!lease.open() || !KnowsOtherPrices(*verdict, lease)) return absl::OkStatus();
+  return SendTerms(context, lease);
+}
+
+}  // namespace
+
+absl::Status SendTerms(CommandContext& context, const Lease& lease) {
   ASSIGN_OR_RETURN(const NodeTarget target, TargetOfInstance(context, lease, lease.address));
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, LinksToNode(context, lease));
   ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, target));
@@ -52,23 +65,6 @@ absl::Status SendTermsOf(CommandContext& context, const Lease& lease) {
   gpuctl::v1::NodeLimits limits = MakeNodeLimits(lease, facts, revision);
   limits.set_salvage_s(std::max(int64_t{1}, SalvageAtNewPrice(had, limits)));
   return SendNodeLimits(calls, limits).status();
-}
-
-absl::Status Settle(CommandContext& context, Ledger& ledger, const std::string& lease_id,
-                    const absl::StatusOr<NodeVerdict>& verdict) {
-  RETURN_IF_ERROR(verdict.status());
-  if (verdict->sent_bytes.has_value() && verdict->received_bytes.has_value()) {
-    RETURN_IF_ERROR(ledger.NoteTraffic(lease_id, *verdict->sent_bytes, *verdict->received_bytes));
-  }
-  ASSIGN_OR_RETURN(const Lease lease, ledger.Get(lease_id));
-  if (!lease.open() || !KnowsOtherPrices(*verdict, lease)) return absl::OkStatus();
-  return SendTermsOf(context, lease);
-}
-
-}  // namespace
-
-absl::Status SendTerms(CommandContext& context, const Lease& lease) {
-  return SendTermsOf(context, lease);
 }
 
 bool HasTermsToSettle(const Lease& lease) {

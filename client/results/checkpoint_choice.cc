@@ -31,9 +31,10 @@ absl::StatusOr<CheckpointInfo> Best(const std::vector<CheckpointInfo>& checkpoin
     best_loss = *loss;
   }
   if (best != nullptr) return *best;
-  return WithHint(absl::NotFoundError("choose the best checkpoint: the run has recorded no "
-                                      "evaluation before any of them"),
-                  "use --checkpoint latest, or a step");
+  return WithHint(
+      absl::NotFoundError("choose the best checkpoint: the run has recorded no "
+                          "evaluation before any of them"),
+      "use --metric NAME for another number of the job, --checkpoint latest, or a step");
 }
 
 bool HasName(const CheckpointInfo& checkpoint, const std::string& name) {

@@ -229,7 +229,7 @@ bool CheckpointWatch::AllIsHome() {
 
 void CheckpointWatch::TellNode(bool all) {
   if (!limited_ || calls_ == nullptr || (!all && !step_.has_value())) return;
-  const absl::Status told = TellHome(*calls_, row_, step_, all);
+  const absl::Status told = TellHome(*calls_, row_, step_, all).status();
   if (!told.ok()) Tell(absl::StrCat("the node keeps its results: ", told.message()));
 }
 

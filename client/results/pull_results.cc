@@ -74,9 +74,12 @@ class Puller {
     // A run whose job made nothing is home as a whole.
     const bool everything = request_.patterns.empty() && request_.checkpoint.empty();
     if (limited_ && (status.ok() || (pulled_.nothing && everything))) {
-      const absl::Status told = TellHome(*calls_, row_, step_, everything && over);
+      const absl::StatusOr<gpuctl::v1::NodeLimitsState> told =
+          TellHome(*calls_, row_, step_, everything && over);
       if (!told.ok()) {
-        context_.Say(absl::StrCat("the node keeps its results: ", told.message()));
+        context_.Say(absl::StrCat("the node keeps its results: ", told.status().message()));
+      } else if (everything && over && told->results_home()) {
+        TellThatAllIsHome(*told);
       }
     }
     return status;
@@ -84,6 +87,17 @@ class Puller {
   const PullResults& pulled() const { return pulled_; }
 
  private:
+  // Says that the machine has no result any more that is not here, and when it ends itself.
+  void TellThatAllIsHome(const gpuctl::v1::NodeLimitsState& node) const {
+    const bool ends =
+        node.can_release() && node.next() == gpuctl::v1::NodeLimitsState::NEXT_RELEASE;
+    const absl::Duration left =
+        std::max(absl::ZeroDuration(), absl::Milliseconds(node.next_ms() - context_.NowMs()));
+    context_.Say(absl::StrCat("all results that are on ", row_.target.name, " are at home",
+                              ends ? absl::StrCat("; it ends itself in ", HumanDuration(left)) : "",
+                              "; gpuctl down ", row_.name, " ends its bill now"));
+  }
+
   absl::Status BringAll() {
     std::vector<std::string> patterns = request_.patterns;
     const bool everything = patterns.empty() && request_.checkpoint.empty();

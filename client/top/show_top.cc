@@ -40,10 +40,12 @@ constexpr absl::Duration kPatience = absl::Milliseconds(300);
 
 class Top {
  public:
-  Top(CommandContext& context, RunStore& store, Holdings& holdings, SignalPipe signals)
+  Top(CommandContext& context, RunStore& store, Holdings& holdings,
+      const std::function<std::vector<std::string>()>& waiting, SignalPipe signals)
       : context_(context),
         store_(store),
         holdings_(holdings),
+        waiting_(waiting),
         signals_(std::move(signals)),
         terminal_(context) {}
 
@@ -116,6 +118,7 @@ class Top {
       ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings_.LeaseOf(run->row().run_id));
       if (lease.has_value()) leases_.insert_or_assign(run->row().run_id, *std::move(lease));
     }
+    waiting_lines_ = waiting_();
     return ReadIdle();
   }
 
@@ -170,6 +173,7 @@ class Top {
       TopScreen screen;
       screen.title = Title();
       screen.notices = notices_;
+      screen.notices.insert(screen.notices.end(), waiting_lines_.begin(), waiting_lines_.end());
       for (const Lease& lease : idle_) {
         const std::string machine = RentedNodeName(lease.provider, lease.instance_id);
         screen.notices.push_back(absl::StrCat(machine, " is idle and bills ",
@@ -240,11 +244,13 @@ class Top {
   CommandContext& context_;
   RunStore& store_;
   Holdings& holdings_;
+  const std::function<std::vector<std::string>()>& waiting_;
   SignalPipe signals_;
   PanelTerminal terminal_;
   std::vector<std::unique_ptr<TopRunFollower>> runs_;  // live ones first, the newest first
   std::map<std::string, Lease> leases_;                // by run id
   std::vector<Lease> idle_;                            // bill, and have no run
+  std::vector<std::string> waiting_lines_;             // of runs in batches
   std::vector<std::string> notices_;
   absl::Duration list_at_ = absl::ZeroDuration(), leases_at_ = absl::ZeroDuration();
   std::string pending_;   // of the frame, not written yet
@@ -253,10 +259,11 @@ class Top {
 
 }  // namespace
 
-absl::StatusOr<int> ShowTop(CommandContext& context, RunStore& store, Holdings& holdings) {
+absl::StatusOr<int> ShowTop(CommandContext& context, RunStore& store, Holdings& holdings,
+                            const std::function<std::vector<std::string>()>& waiting) {
   ASSIGN_OR_RETURN(SignalPipe signals,
                    SignalPipe::Install({SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP}));
-  return Top(context, store, holdings, std::move(signals)).Run();
+  return Top(context, store, holdings, waiting, std::move(signals)).Run();
 }
 
 }  // namespace gpuctl

@@ -2,6 +2,10 @@
 #ifndef GPUCTL_CLIENT_TOP_SHOW_TOP_H_
 #define GPUCTL_CLIENT_TOP_SHOW_TOP_H_
 
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
@@ -10,8 +14,10 @@
 namespace gpuctl {
 
 // Shows the live runs, those that begin meanwhile and those that end, until q or Ctrl-C. All that
-// comes is stored, as attach stores it. Needs a terminal that can animate. Returns the exit code.
-absl::StatusOr<int> ShowTop(CommandContext& context, RunStore& store, Holdings& holdings);
+// comes is stored, as attach stores it. `waiting` returns lines on runs that wait in batches, again
+// every few seconds. Needs a terminal that can animate. Returns the exit code.
+absl::StatusOr<int> ShowTop(CommandContext& context, RunStore& store, Holdings& holdings,
+                            const std::function<std::vector<std::string>()>& waiting);
 
 }  // namespace gpuctl
 

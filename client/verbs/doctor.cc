@@ -213,6 +213,11 @@ Check CheckAccount(CommandContext& context, const MarketFacts& facts) {
     return check;
   }
   if (!markets.ok()) return failed(markets.status());
+  if (markets->front().borrowed_key) {
+    check.found = absl::StrCat("no key of its own; --provider ", facts.name, " would take that in ",
+                               markets->front().key_source);
+    return check;
+  }
   Provider& provider = *markets->front().provider;
   check.found = absl::StrCat("key in ", markets->front().key_source);
   const absl::StatusOr<std::vector<Instance>> instances = provider.ListInstances();

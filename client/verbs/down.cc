@@ -45,7 +45,7 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::string_view kNobodyToAsk =
-    "down asks before it ends a job, and there is nobody to ask";
+    "down asks before it ends a job or a machine, and there is nobody to ask";
 
 // The runs and machines that the command line names.
 struct Plan {
@@ -733,7 +733,9 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
                 "Batch whose runs and machines end; machines that other\n"
                 "runs use, too, stay");
   parser.Switch("--all", all, "All runs that have not ended, and all that is rented");
-  parser.Switch("-y,--yes", yes, "Do not ask; a machine with results that are not at home stays");
+  parser.Switch(
+      "-y,--yes", yes,
+      "Do not ask; a machine whose newest checkpoint or named\nresults are not at home stays");
   parser.Switch("-f,--force", force, "End it also when results are not at home");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;

@@ -124,7 +124,7 @@ absl::Status CheckBatchLimit(CommandContext& context, Holdings& holdings,
 std::vector<std::string> Text(const Extension& extension) {
   std::vector<std::string> lines = {absl::StrCat(
       "time      ", HumanDuration(extension.more), " more: ", HumanDuration(extension.limit()),
-      " in all, of which ", HumanDuration(extension.used), " are over")};
+      " in all, ", HumanDuration(extension.used), " of it used")};
   if (!extension.lease.has_value()) return lines;
   const Lease& lease = *extension.lease;
   const double more = lease.limits.cost_usd - extension.before_usd;
@@ -203,17 +203,23 @@ absl::StatusOr<int> CmdExtend(CommandContext& context, std::vector<std::string> 
   bool dry_run = false, yes = false;
   VerbParser parser(
       context, "extend RUN TIME [FLAGS]",
-      "Gives a run that is not over more running time. Its rented machine may cost more\n"
-      "then: it says how much, and asks. Where the market itself ends a machine at a\n"
-      "time, that is moved, too.",
+      "Gives a run that is not over more running time, and says what its rented machine\n"
+      "may cost then. It asks when that is more than was agreed to. Where the market itself\n"
+      "ends a machine at a time, that is moved, too.",
       "  gpuctl extend amber-fox-3 2h\n"
       "  gpuctl extend amber-fox-3 30m -y");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
-  parser.Option("TIME", time_text, "How much more, e.g. 2h or 1h30m").Required();
+  std::string time_flag;
+  parser.Option("TIME", time_text, "How much more, e.g. 2h or 1h30m");
+  parser.Option("--time", time_flag, "").Hidden();
   parser.Switch("--dry-run", dry_run, "Only say what it would change");
   parser.Switch("-y,--yes", yes, "Do not ask");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  if (time_text.empty() == time_flag.empty()) {
+    return UsageError("extend takes a RUN, and the TIME that it gets", "gpuctl extend RUN 2h");
+  }
+  if (time_text.empty()) time_text = time_flag;
   const absl::StatusOr<absl::Duration> more = ParseDuration(time_text);
   if (!more.ok()) {
     return UsageError(absl::StrCat("extend: ", more.status().message()),

@@ -22,6 +22,7 @@
 #include "client/terminal/table.h"
 #include "client/verbs/batch_text.h"
 #include "client/verbs/metrics_files.h"
+#include "client/verbs/queue_results.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -170,8 +171,11 @@ nlohmann::ordered_json Points(const std::vector<PlotPoint>& points) {
   return list;
 }
 
-void PrintText(const CommandContext& context, const RunNumbersList& runs) {
+// `metric`: the number that is shown beside the others, and drawn in place of the loss; "": none.
+void PrintText(const CommandContext& context, const RunNumbersList& runs,
+               const std::string& metric) {
   std::vector<TableRow> table = {{"RUN", "STEP", "LOSS", "EVAL", "LR", "TOKENS/S", "CHECKPOINT"}};
+  if (!metric.empty()) table[0].insert(table[0].begin() + 2, Cell(metric));
   std::vector<PlotSeries> series;
   for (const auto& run : runs) {
     const TrainingProgress& p = run->progress;
@@ -183,7 +187,12 @@ void PrintText(const CommandContext& context, const RunNumbersList& runs) {
          Number(p.loss()), Number(p.eval_loss()), Number(p.learning_rate()),
          Number(p.tokens_per_s()),
          p.checkpoint_step() < 0 ? "-" : absl::StrCat(p.checkpoint_step())});
-    series.push_back({absl::StrCat(run->row.name), p.losses()});
+    if (!metric.empty()) {
+      const bool has = !run->chosen.empty();
+      table.back().insert(table.back().begin() + 2,
+                          Number(has ? std::make_optional(run->chosen.back().y) : std::nullopt));
+    }
+    series.push_back({absl::StrCat(run->row.name), metric.empty() ? p.losses() : run->chosen});
   }
   // Scripts that save by themselves do not tell the step.
   const bool told = std::any_of(table.begin() + 1, table.end(),
@@ -203,7 +212,7 @@ void PrintText(const CommandContext& context, const RunNumbersList& runs) {
            !context.terminal.utf8);
   if (plot.empty()) return;
   context.PrintLine("");
-  context.PrintLine("loss");
+  context.PrintLine(metric.empty() ? "loss" : metric);
   context.PrintLines(plot);
 }
 
@@ -236,7 +245,8 @@ void PrintFiles(const CommandContext& context, const std::vector<WrittenFile>& f
 
 // Writes what the flags name; empty: not wanted.
 absl::StatusOr<int> WriteFiles(const CommandContext& context, const RunNumbersList& runs,
-                               const std::string& tensorboard, const std::string& plot) {
+                               const std::string& tensorboard, const std::string& plot,
+                               const std::string& metric) {
   std::vector<WrittenFile> files;
   for (const auto& run : runs) {
     if (!run->history.points().empty()) continue;
@@ -251,7 +261,7 @@ absl::StatusOr<int> WriteFiles(const CommandContext& context, const RunNumbersLi
     }
   }
   if (!plot.empty()) {
-    ASSIGN_OR_RETURN(WrittenFile drawing, WritePlot(runs, plot));
+    ASSIGN_OR_RETURN(WrittenFile drawing, WritePlot(runs, plot, metric));
     if (runs.size() == 1) drawing.run_id = runs[0]->row.run_id;
     if (runs.size() == 1) drawing.name = runs[0]->row.name;
     files.push_back(std::move(drawing));
@@ -296,7 +306,7 @@ absl::Status ReadNumbers(CommandContext& context, RunStore& store, bool offline,
 
 absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
-  std::string tensorboard, plot;
+  std::string tensorboard, plot, metric;
   bool csv = false, offline = false;
   VerbParser parser(
       context, "metrics [RUN...] [FLAGS]",
@@ -306,6 +316,7 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
       "  gpuctl metrics amber-fox-3 amber-fox-4 --plot loss.svg\n"
       "  gpuctl metrics amber-fox-3 --csv > loss.csv");
   parser.Option("RUN", references, kRunOrNewestLive);
+  parser.Option("--metric", metric, "Show and draw this number of the job, as it named it");
   parser.Switch("--csv", csv, "All steps as CSV: loss, time, epoch, rate, speed, GPU");
   const FlagSet::Flag plots =
       parser.Option("--plot", plot, "Draw all runs into FILE.svg or FILE.png");
@@ -324,6 +335,7 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
                       "call gpuctl metrics twice");
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   RunNumbersList runs;
   RETURN_IF_ERROR(CheckNoBatch(context, references,
                                "gpuctl queue $ --results compares them; gpuctl metrics $-1 $-2"));
@@ -337,10 +349,11 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
     });
     if (named) continue;
     RETURN_IF_ERROR(ReadNumbers(context, *store, offline, files || csv || context.json(), *run));
+    if (!metric.empty()) run->chosen = PointsOfMetric(paths, run->row, metric);
     runs.push_back(std::move(run));
   }
   if (files) {
-    const absl::StatusOr<int> written = WriteFiles(context, runs, tensorboard, plot);
+    const absl::StatusOr<int> written = WriteFiles(context, runs, tensorboard, plot, metric);
     if (!written.ok()) return WithExitCode(written.status(), kExitFailed);
     return written;
   }
@@ -349,7 +362,12 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   } else if (csv) {
     PrintCsv(context, runs);
   } else {
-    PrintText(context, runs);
+    for (const auto& run : runs) {
+      if (!metric.empty() && run->chosen.empty()) {
+        context.Say(absl::StrCat(run->row.name, " has no value of ", metric));
+      }
+    }
+    PrintText(context, runs, metric);
   }
   return kExitOk;
 }

@@ -142,18 +142,23 @@ absl::Status CheckPlotName(const std::string& path) {
                     "FILE.svg: a browser shows it, and saves it as PNG");
 }
 
-absl::StatusOr<WrittenFile> WritePlot(const RunNumbersList& runs, const std::string& path) {
+absl::StatusOr<WrittenFile> WritePlot(const RunNumbersList& runs, const std::string& path,
+                                      const std::string& metric) {
   std::vector<std::string> names;
-  SvgChart loss{"loss", 360, true, {}, {}, {}, {}};
+  SvgChart loss{metric.empty() ? "loss" : MakeSafe(metric), 360, true, {}, {}, {}, {}};
   SvgChart rate{"learning rate", 90, false, 0.0, {}, {}, {}};
   SvgChart speed{"tokens per second", 90, true, 0.0, {}, {}, {}};
   SvgChart gpu{"GPU utilization, %", 90, true, 0.0, 100.0, {}, {}};
   for (const auto& run : runs) {
     const MetricHistory& history = run->history;
     names.push_back(MakeSafe(run->row.name));
-    loss.curves.push_back(CurveOf(history, [](const HistoryPoint& point) { return point.loss; }));
-    loss.circles.push_back(
-        CurveOf(history, [](const HistoryPoint& point) { return point.eval_loss; }));
+    if (metric.empty()) {
+      loss.curves.push_back(CurveOf(history, [](const HistoryPoint& point) { return point.loss; }));
+      loss.circles.push_back(
+          CurveOf(history, [](const HistoryPoint& point) { return point.eval_loss; }));
+    } else {
+      loss.curves.push_back(run->chosen);
+    }
     rate.curves.push_back(
         CurveOf(history, [](const HistoryPoint& point) { return point.learning_rate; }));
     speed.curves.push_back(

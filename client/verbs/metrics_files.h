@@ -23,6 +23,7 @@ struct RunNumbers {
   TrainingProgress progress;
   MetricHistory history;
   OwnMetrics own;
+  std::vector<PlotPoint> chosen;     // of the metric that the user named
   std::unique_ptr<GpuHistory> gpus;  // refers to the history
 };
 using RunNumbersList = std::vector<std::unique_ptr<RunNumbers>>;
@@ -42,7 +43,8 @@ absl::StatusOr<std::vector<WrittenFile>> WriteEventFiles(const RunNumbersList& r
 // Checks the name of a drawing, before anything is asked or read.
 absl::Status CheckPlotName(const std::string& path);
 // Draws all runs into an SVG file; replaces an existing one. NOT_FOUND when no run has numbers.
-absl::StatusOr<WrittenFile> WritePlot(const RunNumbersList& runs, const std::string& path);
+absl::StatusOr<WrittenFile> WritePlot(const RunNumbersList& runs, const std::string& path,
+                                      const std::string& metric);
 
 }  // namespace gpuctl
 

@@ -237,7 +237,8 @@ class StoredRuns {
     }
     return absl::OkStatus();
   }
-  void PrintJson() const {
+  // `bills`: what bills without a live run.
+  void PrintJson(const nlohmann::ordered_json& bills) const {
     std::vector<nlohmann::ordered_json> objects;
     for (size_t i = 0; i < rows_.size(); ++i) {
       nlohmann::ordered_json& run = objects.emplace_back(RunToJson(rows_[i], statuses_[i]));
@@ -245,7 +246,8 @@ class StoredRuns {
       AddForecast(forecasts_[i], money_.Of(rows_[i]) != nullptr, run);
       run = WithMoney(context_, std::move(run), money_.Of(rows_[i]), rows_[i], statuses_[i]);
     }
-    context_.PrintJsonList("runs", objects);
+    if (context_.format == OutputFormat::kJsonLines) return context_.PrintJsonList("runs", objects);
+    context_.PrintJson({{"runs", objects}, {"bills", bills}});
   }
   // Prints the table. In a narrow terminal the columns of cost and stop are the last to be left
   // out; -o wide shows everything.
@@ -449,20 +451,18 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
     return kExitOk;
   }
   RETURN_IF_ERROR(runs.Read(holdings));
-  if (context.json()) {
-    runs.PrintJson();
-  } else {
-    runs.PrintTable();
-  }
+  if (!context.json()) runs.PrintTable();
   nodes.Tell();
-  if (!context.json()) {
-    ASSIGN_OR_RETURN(const bool launches,
-                     TellOfMoney(context, holdings, *store, paths, runs.money()));
+  ASSIGN_OR_RETURN(const ToldMoney told,
+                   TellOfMoney(context, holdings, *store, paths, runs.money()));
+  if (context.json()) {
+    runs.PrintJson(told.bills);
+  } else {
     bool waits = false;
     if (!flags.which.searches()) {
       ASSIGN_OR_RETURN(waits, TellOfWaiting(context));
     }
-    if (runs.empty() && !waits && !launches) HintForNone(context, flags.which);
+    if (runs.empty() && !waits && !told.launches) HintForNone(context, flags.which);
   }
   if (nodes.stuck()) ExitAtOnce(context, kExitOk);
   return kExitOk;

@@ -106,15 +106,16 @@ bool TellIfLaunching(CommandContext& context, Holdings& holdings, const Lease& l
   return true;
 }
 
-absl::StatusOr<bool> TellWhatBillsOn(CommandContext& context, Holdings& holdings, RunStore& store,
-                                     const ClientPaths& paths, const Money& money) {
+absl::StatusOr<ToldMoney> TellWhatBillsOn(CommandContext& context, Holdings& holdings,
+                                          RunStore& store, const ClientPaths& paths,
+                                          const Money& money) {
   std::vector<BillsOn> bill_on;
-  bool any_launches = false;
+  ToldMoney told;
   for (const Lease& lease : money.open) {
     if (lease.uses.empty()) continue;
     const absl::StatusOr<RunRow> row = store.Get(lease.uses.back().run_id);
     if (absl::IsNotFound(row.status())) {
-      any_launches = TellIfLaunching(context, holdings, lease) || any_launches;
+      told.launches = TellIfLaunching(context, holdings, lease) || told.launches;
       continue;
     }
     RETURN_IF_ERROR(row.status());
@@ -124,11 +125,13 @@ absl::StatusOr<bool> TellWhatBillsOn(CommandContext& context, Holdings& holdings
     ASSIGN_OR_RETURN(const std::optional<Lease> newest, holdings.LeaseOf(row->run_id));
     if (!newest.has_value() || newest->lease_id != lease.lease_id) continue;
     ASSIGN_OR_RETURN(const int64_t idle_since_ms, IdleSinceMs(store, lease));
+    told.bills.push_back(
+        {{"node", row->target.name}, {"run", row->name}, {"usd_per_hour", lease.usd_per_hour()}});
     RETURN_IF_ERROR(
         TellIfBillsOn(context, holdings, paths, money, lease, *row, idle_since_ms, bill_on));
   }
   TellThatTheyBillOn(context, bill_on);
-  return any_launches;
+  return told;
 }
 
 }  // namespace
@@ -202,8 +205,8 @@ nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json
   return run;
 }
 
-absl::StatusOr<bool> TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
-                                 const ClientPaths& paths, const Money& money) {
+absl::StatusOr<ToldMoney> TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
+                                      const ClientPaths& paths, const Money& money) {
   TellLeaks(context, money);
   for (const Lease& lease : money.open) {
     const std::string early = DescribeEarlyEnd(lease, context.NowMs());

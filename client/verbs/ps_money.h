@@ -39,10 +39,16 @@ std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease,
 nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json run,
                                  const Lease* lease, const RunRow& row, const RunStatus& status);
 
-// Says on stderr what the table does not show: leaks, announced prices, machines that bill on, and
-// machines that are being rented. Returns whether there are any of these last ones.
-absl::StatusOr<bool> TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
-                                 const ClientPaths& paths, const Money& money);
+// What the table of runs does not show.
+struct ToldMoney {
+  bool launches = false;  // a machine is being rented: its run is not in the list yet
+  // The machines that bill and have no live run (docs/json.md).
+  nlohmann::ordered_json bills = nlohmann::ordered_json::array();
+};
+
+// Says it on stderr, with leaks and announced prices.
+absl::StatusOr<ToldMoney> TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
+                                      const ClientPaths& paths, const Money& money);
 
 // Returns the time since `time_ms` for people; "-" for 0.
 std::string Ago(CommandContext& context, int64_t time_ms);

@@ -159,6 +159,19 @@ absl::Status WithPlaces(CommandContext& context, const RunRow& row, const absl::
                       static_cast<ExitCode>(ExitCodeOf(status)));
 }
 
+// Says that the newest checkpoint, which comes, is not where the number was best.
+void TellIfBestIsOlder(CommandContext& context, const ResultFlags& result, const RunRow& row) {
+  const absl::StatusOr<std::vector<PlotPoint>> points = PointsToChooseBy(context, result, row);
+  if (!points.ok()) return;
+  const auto best = std::min_element(
+      points->begin(), points->end(),
+      [](const PlotPoint& one, const PlotPoint& other) { return one.y < other.y; });
+  if (best->y >= points->back().y) return;
+  context.Say(absl::StrCat("its newest checkpoint comes, and ", result.metric, " was best at step ",
+                           static_cast<int64_t>(best->x)));
+  context.Hint("--checkpoint best brings that one, by the same number");
+}
+
 // Brings what `request` says of one run. `again` is what goes on after an interruption.
 absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row, PullRequest request,
                      const ResultFlags& result, const std::string& again, PullResults& pulled) {
@@ -168,6 +181,8 @@ absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row, Pull
   }
   if (request.checkpoint == "best" && !result.metric.empty()) {
     ASSIGN_OR_RETURN(request.best_by, PointsToChooseBy(context, result, row));
+  } else if (request.checkpoint.empty() && !result.metric.empty()) {
+    TellIfBestIsOlder(context, result, row);
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   ASSIGN_OR_RETURN(

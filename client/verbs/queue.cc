@@ -124,7 +124,7 @@ absl::StatusOr<std::vector<BatchView>> FindViews(RunStore& runs, BatchStore& bat
   return ReadBatches(runs, batches, flags.batches, flags.batches.empty() && !flags.all);
 }
 
-absl::Status Print(CommandContext& context, Holdings& holdings, BatchStore& batches,
+absl::Status Print(CommandContext& context, Holdings& holdings, RunStore& runs, BatchStore& batches,
                    const QueueFlags& flags, const std::vector<BatchView>& views) {
   std::vector<BatchMoney> money;
   std::vector<nlohmann::ordered_json> objects;
@@ -158,6 +158,7 @@ absl::Status Print(CommandContext& context, Holdings& holdings, BatchStore& batc
       }
       TellOfGivingUp(context, view);
       TellOfOtherContent(context, view);
+      if (view.over()) TellWhatBatchBills(context, holdings, runs, batches, view.batch);
     }
   }
   return absl::OkStatus();
@@ -170,7 +171,9 @@ absl::Status AddReasons(CommandContext& context, Holdings& holdings, RunStore& r
   for (BatchView& view : views) {
     for (EntryView& entry : view.entries) {
       const auto found = why.find(entry.entry.entry_id);
-      if (entry.phase == EntryPhase::kWaiting && found != why.end()) entry.why = found->second;
+      if (entry.phase != EntryPhase::kWaiting) continue;
+      entry.why = found != why.end() ? found->second
+                                     : "it may start now: gpuctl queue starts it, and so does keep";
     }
   }
   return absl::OkStatus();
@@ -263,7 +266,7 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
     TellIfNobodyKeeps(context, views);
     if (flags.results) TellOfOpenEntries(context, views);
     RETURN_IF_ERROR(flags.results ? PrintResults(context, holdings, *batches, flags.result, views)
-                                  : Print(context, holdings, *batches, flags, views));
+                                  : Print(context, holdings, *runs, *batches, flags, views));
   }
   if (stuck) ExitAtOnce(context, kExitOk);
   return kExitOk;

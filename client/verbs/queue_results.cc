@@ -18,6 +18,7 @@
 #include "client/streams/mirror_reader.h"
 #include "client/streams/read_history.h"
 #include "client/terminal/console.h"
+#include "client/terminal/panel_terminal.h"
 #include "client/verbs/batch_text.h"
 #include "common/base/status_macros.h"
 
@@ -183,12 +184,20 @@ std::string Number(const std::optional<double>& value, const char* otherwise) {
   return value.has_value() ? FormatNumber(*value) : otherwise;
 }
 
+// Returns every digit; "" for none.
+std::string Exactly(const std::optional<double>& value) {
+  if (!value.has_value()) return "";
+  const nlohmann::ordered_json json = NumberToJson(value);
+  return json.is_string() ? json.get<std::string>() : json.dump();
+}
+
 void PrintCsv(CommandContext& context, const std::string& metric, const std::vector<Row>& rows) {
   const std::vector<std::string> names = NamesOf(rows);
   std::vector<std::string> head = {"entry"};
   for (const std::string& name : names) head.push_back(CsvCell(name));
-  head.insert(head.end(), {"state", "run", CsvCell(absl::StrCat(metric, "_last")),
-                           CsvCell(absl::StrCat(metric, "_best")), "cost_usd", "best"});
+  head.insert(head.end(),
+              {"state", "run", CsvCell(absl::StrCat(metric, "_last")),
+               CsvCell(absl::StrCat(metric, "_best")), "best_step", "cost_usd", "best"});
   context.PrintLine(absl::StrJoin(head, ","));
   for (const Row& row : rows) {
     std::vector<std::string> cells = {CsvCell(row.view->entry.name)};
@@ -197,7 +206,8 @@ void PrintCsv(CommandContext& context, const std::string& metric, const std::vec
     cells.insert(
         cells.end(),
         {EntryPhaseWord(row.view->phase), has_run ? CsvCell(row.view->run->name) : "",
-         Number(row.values.last, ""), Number(row.values.best, ""),
+         Exactly(row.values.last), Exactly(row.values.best),
+         row.values.best_step.has_value() ? absl::StrCat(*row.values.best_step) : "",
          row.cost_usd.has_value() ? absl::StrCat(*row.cost_usd) : "", row.best ? "true" : "false"});
     context.PrintLine(absl::StrJoin(cells, ","));
   }
@@ -221,19 +231,29 @@ void PrintAsJson(CommandContext& context, const std::string& metric, const std::
   context.PrintJsonList("results", objects);
 }
 
-// Says which run the star marks, and why.
-void TellOfBest(CommandContext& context, const std::string& metric, MetricGoal goal,
-                const Row& best) {
+// Returns "sweep-2 has the lowest loss, 0.12 at step 340, of the runs that are done".
+std::string DescribeBest(const std::string& metric, MetricGoal goal, const Row& best) {
   static constexpr const char* kOfRuns[] = {"of the runs that are done", "so far: none is done",
                                             "of those that did not succeed: none is done"};
   const std::string step =
       best.values.best_step.has_value() ? absl::StrCat(" at step ", *best.values.best_step) : "";
-  context.Say(absl::StrCat("* ", best.view->entry.name, " has the ",
-                           goal == MetricGoal::kLowest ? "lowest " : "highest ", metric, ", ",
-                           FormatNumber(*best.values.best), step, ", ", kOfRuns[RankOf(*best.view)],
+  return absl::StrCat(best.view->entry.name, " has the ",
+                      goal == MetricGoal::kLowest ? "lowest " : "highest ", metric, ", ",
+                      FormatNumber(*best.values.best), step, ", ", kOfRuns[RankOf(*best.view)]);
+}
+
+// Says which run the star marks, and why.
+void TellOfBest(CommandContext& context, const std::string& metric, MetricGoal goal,
+                const Row& best) {
+  context.Say(absl::StrCat("* ", DescribeBest(metric, goal, best),
                            "; --metric and --goal choose otherwise"));
-  context.Hint(
-      absl::StrCat("gpuctl pull ", best.view->run->name, " brings the best one's results"));
+  const bool at_the_end = best.values.best == best.values.last;
+  context.Hint(absl::StrCat(
+      "gpuctl pull ", best.view->run->name,
+      at_the_end ? "" : absl::StrCat(" --checkpoint best --metric ", metric),
+      at_the_end ? " brings the best one's results"
+                 : absl::StrCat(" brings its checkpoint of that step; without these flags the "
+                                "newest one comes")));
 }
 
 // Says what the runs have cost together.
@@ -248,6 +268,20 @@ void TellOfCost(CommandContext& context, const std::vector<Row>& rows) {
   context.Say(absl::StrCat("together ", FormatUsd(sum),
                            " so far, all their starts counted; gpuctl cost --by batch adds the "
                            "time in which machines were idle"));
+}
+
+// Returns the names of the numbers that only the jobs themselves know.
+absl::StatusOr<std::vector<std::string>> OwnNamesOf(CommandContext& context,
+                                                    const std::vector<Row>& rows) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  OwnMetrics own;
+  for (const Row& row : rows) {
+    if (!row.view->run.has_value()) continue;
+    const RunRow& run = *row.view->run;
+    MirrorReader mirror(paths.MirrorDir(run.run_id), run.output_segment_bytes);
+    (void)mirror.ForEachMetricsLine([&own](absl::string_view line) { own.Add(line); });
+  }
+  return own.names();
 }
 
 void PrintAsTable(CommandContext& context, const std::string& metric, MetricGoal goal,
@@ -271,26 +305,17 @@ void PrintAsTable(CommandContext& context, const std::string& metric, MetricGoal
     if (rented) cells.emplace_back(row.cost_usd.has_value() ? FormatUsd(*row.cost_usd) : "-");
     table.push_back(std::move(cells));
   }
-  context.PrintTable(table);
+  PrintTableFor(context, std::move(table), {"COST", "STATE"});
   const auto best = std::find_if(rows.begin(), rows.end(), [](const Row& row) { return row.best; });
   if (best == rows.end()) {
-    return context.Say(absl::StrCat("no run here has a value of ", metric, " yet"));
+    const absl::StatusOr<std::vector<std::string>> own = OwnNamesOf(context, rows);
+    context.Say(absl::StrCat("no run here has a value of ", metric, " yet"));
+    if (own.ok() && !own->empty()) {
+      context.Hint(absl::StrCat("their own numbers are ", absl::StrJoin(*own, ", ")));
+    }
+    return;
   }
   TellOfBest(context, metric, goal, *best);
-}
-
-// Returns the names of the numbers that only the jobs themselves know.
-absl::StatusOr<std::vector<std::string>> OwnNamesOf(CommandContext& context,
-                                                    const std::vector<Row>& rows) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  OwnMetrics own;
-  for (const Row& row : rows) {
-    if (!row.view->run.has_value()) continue;
-    const RunRow& run = *row.view->run;
-    MirrorReader mirror(paths.MirrorDir(run.run_id), run.output_segment_bytes);
-    (void)mirror.ForEachMetricsLine([&own](absl::string_view line) { own.Add(line); });
-  }
-  return own.names();
 }
 
 }  // namespace
@@ -301,6 +326,7 @@ absl::StatusOr<RunRow> FindBestRun(CommandContext& context, const ResultFlags& f
   ASSIGN_OR_RETURN(const std::vector<Row> rows, ReadRows(context, MetricOf(flags), goal, views));
   for (const Row& row : rows) {
     if (!row.best) continue;
+    context.Say(DescribeBest(MetricOf(flags), goal, row));
     TellOfBetter(context, MetricOf(flags), goal, rows);
     return *row.view->run;
   }
@@ -318,16 +344,26 @@ absl::StatusOr<RunRow> FindBestRun(CommandContext& context, const ResultFlags& f
       hint);
 }
 
+std::vector<PlotPoint> PointsOfMetric(const ClientPaths& paths, const RunRow& run,
+                                      const std::string& metric) {
+  std::vector<PlotPoint> points;
+  ForEachValue(paths, run, metric, [&points](double value, std::optional<int64_t> step) {
+    if (step.has_value()) points.push_back({static_cast<double>(*step), value});
+  });
+  return points;
+}
+
 absl::StatusOr<std::vector<PlotPoint>> PointsToChooseBy(CommandContext& context,
                                                         const ResultFlags& flags,
                                                         const RunRow& run) {
   ASSIGN_OR_RETURN(const MetricGoal goal, GoalOf(flags));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  std::vector<PlotPoint> points;
-  ForEachValue(paths, run, MetricOf(flags), [&](double value, std::optional<int64_t> step) {
-    if (!step.has_value() || !std::isfinite(value)) return;
-    points.push_back({static_cast<double>(*step), goal == MetricGoal::kLowest ? value : -value});
-  });
+  std::vector<PlotPoint> points = PointsOfMetric(paths, run, MetricOf(flags));
+  const auto is_infinite = [](const PlotPoint& point) { return !std::isfinite(point.y); };
+  points.erase(std::remove_if(points.begin(), points.end(), is_infinite), points.end());
+  for (PlotPoint& point : points) {
+    if (goal == MetricGoal::kHighest) point.y = -point.y;
+  }
   if (!points.empty()) return points;
   return WithHint(absl::NotFoundError(
                       absl::StrCat(run.name, " has no value of ", MetricOf(flags), " with a step")),

@@ -27,6 +27,11 @@ struct ResultFlags {
 absl::StatusOr<RunRow> FindBestRun(CommandContext& context, const ResultFlags& flags,
                                    const std::vector<BatchView>& views);
 
+// Returns a metric of a run by step, as its copy here has it: one of those that gpuctl knows, or
+// any other by the name that the job gave it. Values without a step are left out.
+std::vector<PlotPoint> PointsOfMetric(const ClientPaths& paths, const RunRow& run,
+                                      const std::string& metric);
+
 // Returns the metric of a run by step, as its copy here has it, so that the lowest value is the
 // best: with other signs where the highest one is. Usage errors for wrong flags.
 absl::StatusOr<std::vector<PlotPoint>> PointsToChooseBy(CommandContext& context,

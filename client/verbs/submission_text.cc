@@ -73,7 +73,7 @@ void Submission::AddTightness(std::vector<std::string>& lines) const {
   const int machines = (runs + RunsOnOne() - 1) / RunsOnOne();
   const int paid = std::max(1, static_cast<int>(*batch_.max_cost_usd / one_usd_ + 1e-9));
   if (paid >= machines) return;
-  lines.push_back(absl::StrCat("warning   that pays for ", paid,
+  lines.push_back(absl::StrCat("warning   at the highest price that pays for ", paid,
                                paid == 1 ? " machine" : " machines", " at once, and ", machines,
                                " are asked for: a run may cost ", FormatUsd(one_usd_),
                                " and claims that until it ends; a shorter --time, or --max-cost ",

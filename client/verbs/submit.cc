@@ -19,6 +19,7 @@
 #include "client/batch/parameters.h"
 #include "client/dispatch/dispatch_pass.h"
 #include "client/dispatch/due_schedules.h"
+#include "client/keep/keep_status.h"
 #include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/market/secret_values.h"
@@ -239,9 +240,9 @@ void TellOfRaises(CommandContext& context, Holdings& holdings, const BatchView& 
   }
 }
 
-// Says what became of the batch so far, and how it goes on.
+// Says what became of the batch so far, and how it goes on. `pulls`: with --pull.
 absl::Status TellOfBatch(CommandContext& context, Holdings& holdings, RunStore& runs,
-                         BatchStore& batches, const std::string& name) {
+                         BatchStore& batches, const std::string& name, bool pulls) {
   ASSIGN_OR_RETURN(std::vector<BatchView> views,
                    ReadBatches(runs, batches, {name}, /*open_only=*/false));
   if (views.empty()) return absl::OkStatus();
@@ -250,6 +251,12 @@ absl::Status TellOfBatch(CommandContext& context, Holdings& holdings, RunStore& 
     context.Say(absl::StrCat(name, ": ", DescribeSchedule(*views[0].schedule)));
     context.Hint("gpuctl keep --install starts its runs; with --every 1m they begin on time");
     return absl::OkStatus();
+  }
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (pulls && paths.ok() && !IsKept(paths->state_dir)) {
+    context.Say(
+        "--pull is for gpuctl keep, which nobody calls here: gpuctl keep --install lets it "
+        "bring the results home");
   }
   TellOfRaises(context, holdings, views[0]);
   context.Say(absl::StrCat(name, ": ", DescribeCounts(views[0])));
@@ -397,7 +404,8 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
   if (absl::IsCancelled(passed)) return TellOfInterrupt(context, *runs, *batches, name);
   if (!passed.ok()) context.Say(absl::StrCat("nothing could be started: ", passed.message()));
   RETURN_IF_ERROR(context.json() ? PrintSubmitted(context, *runs, *batches, name, again)
-                                 : TellOfBatch(context, holdings, *runs, *batches, name));
+                                 : TellOfBatch(context, holdings, *runs, *batches, name,
+                                               !submission.flags().launch.pull.empty()));
   if (again) return kExitOk;
   return TellOfCancelled(context, *runs, *batches, name);
 }

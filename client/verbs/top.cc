@@ -1,8 +1,13 @@
 // gpuctl top: several runs live on one screen.
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/market/holdings.h"
 #include "client/terminal/console.h"
 #include "client/top/show_top.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -24,7 +29,20 @@ absl::StatusOr<int> CmdTop(CommandContext& context, std::vector<std::string> arg
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   Holdings holdings(context);
-  return ShowTop(context, *store, holdings);
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  const auto waiting = [&batches] {
+    std::vector<std::string> lines;
+    // What cannot be read is not told.
+    for (const auto& [name, count] :
+         batches->Waiting().value_or(std::map<std::string, int64_t>())) {
+      lines.push_back(
+          absl::StrCat(count, count == 1 ? " run of " : " runs of ", name,
+                       count == 1 ? " waits; gpuctl wait --batch " : " wait; gpuctl wait --batch ",
+                       name, " goes on with it"));
+    }
+    return lines;
+  };
+  return ShowTop(context, *store, holdings, waiting);
 }
 
 }  // namespace gpuctl

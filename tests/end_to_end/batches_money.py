@@ -84,7 +84,7 @@ def test_the_same_batch_is_agreed_to_once(w):
 def test_a_tight_cost_limit_is_told(w):
     args = [*ONE, "--max-parallel", "3", "--sweep", "v=1,2,3", "--no-workdir", "--name", "tight"]
     one = json_plan(w, *args, "--", "true")["each_cost_usd"]
-    for times, said in ((1.5, b"that pays for 1 machine at once, and 3 are asked for"),
+    for times, said in ((1.5, b"at the highest price that pays for 1 machine at once, and 3 are asked"),
                         (2.5, b"that pays for 2 machines at once"), (3.01, None)):
         plan = b" ".join(w.run("submit", "--dry-run", *args, "--max-cost", "%.2f" % (one * times + CENT),
                                "--", "true").stdout.split())

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 
+import huggingface
 from keep import end_job, JOB, VAST
 from markets import end_at_shadeform, ends_in_ledger, SHADEFORM
 from rent_world import eventually, run_tests
@@ -118,6 +119,23 @@ def test_the_end_that_a_market_sets_moves_along(w):
     end_job(w)
     w.run("wait", "far-1", "--timeout", "2m")
     w.run("down", "far-1", "-y", "--force")
+
+
+def test_an_end_that_cannot_be_moved_is_told(w):
+    huggingface.begin(w)
+    w.rent("-d", "--name", "fixed", "--time", "1h", "--salvage", "10m", *huggingface.RENT, "--",
+           "bash", "-c", JOB)
+    limit = cap(w, "fixed-1")
+    done = w.run("extend", "fixed-1", "9h", "-y", code=121)
+    assert b"before the run has had its time" in done.stderr, done
+    assert b"gpuctl resume fixed-1 goes on from there" in done.stderr, done
+    assert cap(w, "fixed-1") == limit and b"time 1h 00m" in w.run("show", "fixed-1").stdout
+    # What ends before that is given.
+    w.run("extend", "fixed-1", "2m", "-y")
+    assert b"time 1h 02m" in w.run("show", "fixed-1").stdout
+    end_job(w)
+    w.run("wait", "fixed-1", "--timeout", "2m")
+    w.run("down", "fixed-1", "-y", "--force")
 
 
 def test_a_batch_pays_no_more_than_its_limit(w):

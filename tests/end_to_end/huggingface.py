@@ -202,6 +202,19 @@ def test_the_token_is_the_key_and_may_be_the_jobs_too(w):
     begin(w)
     w.env.pop("GPUCTL_HUGGINGFACE_API_KEY")
     w.env["HF_TOKEN"] = KEYS[MARKET]
+    # It is there for other programs, too: only who names the market asks it.
+    w.env.update(GPUCTL_VAST_URL=w.sim.url + "/vast", GPUCTL_VAST_API_KEY=KEYS["vast"])
+    before = len(w.sim.requests(MARKET))
+    asked_at_all = lambda: [m["provider"] for m in w.json("offers", "--gpu", "H100,H200")["providers"]]
+    assert asked_at_all() == ["vast"], asked_at_all()
+    w.run("instances")
+    for wrong in ("hf_unknown", "two words"):
+        w.env["HF_TOKEN"] = wrong
+        assert asked_at_all() == ["vast"], wrong
+        w.run("instances")
+        assert b"UNKNOWN" not in w.run("ps").stderr
+    assert len(w.sim.requests(MARKET)) == before, w.sim.requests(MARKET)[before:]
+    w.env["HF_TOKEN"] = KEYS[MARKET]
     shows = ["--", "sh", "-c", 'echo "token=$HF_TOKEN"']
     assert w.rent(*RENT, "--name", "none", *shows).stdout == b"token=\n"
     asked = b"token=%s\n" % KEYS[MARKET].encode()

@@ -225,6 +225,14 @@ def test_own_numbers_are_in_csv_and_json(l):
             for row in csv.DictReader(io.StringIO(text))]
     assert rows == [("1", "train", "0.25", ""), ("2", "train", "", "0.5"), ("2", "eval", "", ""),
                     ("3", "own", "0.75", "")], text
+    shown = l.run("metrics", "own", "--metric", "accuracy", "--plot", "own.svg").stdout
+    assert b"own.svg" in shown
+    with open(os.path.join(l.work, "own.svg"), encoding="utf-8") as file:
+        assert ">accuracy<" in file.read()
+    table = l.run("metrics", "own", "--metric", "accuracy").stdout.decode().splitlines()
+    assert table[0].split()[:4] == ["RUN", "STEP", "accuracy", "LOSS"], table
+    assert table[1].split()[2] == "0.75" and "accuracy" in table[2:], table
+    assert b"own-1 has no value of f2" in l.run("metrics", "own", "--metric", "f2").stderr
     points = l.json("metrics", "own")["runs"][0]["points"]
     assert [(p["step"], p.get("own")) for p in points] == [
         (1, {"accuracy": 0.25}), (2, {"eval/f1": 0.5}), (3, {"accuracy": 0.75})], points
