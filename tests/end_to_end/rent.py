@@ -331,6 +331,11 @@ def test_a_machine_that_ended_itself_is_no_alarm(w):
     assert b"reap again" not in done.stderr, done
 
 
+def idle_machine(w):
+    (machine,) = w.alive()
+    return "vast/%s" % machine["id"]
+
+
 def test_an_idle_machine_says_when_it_ends_itself(w):
     w.rent("-d", "--provider", "vast", *GPU, "--name", "busy", "--idle", "20m", "--salvage", "40m",
            "--", "sleep", "3600")
@@ -343,7 +348,14 @@ def test_an_idle_machine_says_when_it_ends_itself(w):
     assert re.search(rb"ours: idle, ends in (19m|20m).* to (39m|40m)", w.run("instances").stdout)
     assert re.search(rb"bills on, .*it ends itself in (19m|20m).* once its results are home, else "
                      rb"in (39m|40m).*; gpuctl down busy-1 ends it now", w.run("ps").stderr)
+    (bills,) = w.json("ps")["bills"]
+    assert bills["run"] == "busy-1" and bills["node"] == idle_machine(w) and bills["usd_per_hour"] > 0
+    # What nothing is missing of is told by the one who brought it.
+    pulled = w.run("pull", "busy-1", code=None)
+    assert re.search(rb"all results that are on vast/\d+ are at home; it ends itself in (19m|20m)",
+                     pulled.stderr), pulled
     w.run("down", "busy-1", "-y", "--force")
+    assert w.json("ps")["bills"] == []
     # This market gives its machines no way to end themselves.
     w.rent("--provider", "lambda", "--gpu", "A10", "--name", "held", "--idle", "20m", "--", "true")
     assert b"idle, ends" not in w.run("instances").stdout

@@ -136,6 +136,27 @@ def test_fewer_offers_than_machines_are_a_warning(w):
         assert b"warning" not in text, text
 
 
+def test_top_tells_of_idle_machines_and_of_runs_that_wait(w):
+    w.run("submit", "-y", "--name", "held", "--provider", "vast", "--gpu", "RTX-4090", "--no-workdir",
+          "--sweep", "v=1,2", "--", "true")
+    w.run("wait", "--batch", "held", "--timeout", "3m")
+    done = w.run("queue", "held")
+    assert b"bills on, $" in done.stderr and b"gpuctl down --batch held ends it now" in done.stderr, done
+    done = w.run("reap", "--dry-run")
+    assert b"no leaks" in done.stderr and b"1 machine of yours bills, $" in done.stderr, done
+    waits = ["--provider", "vast", "--gpu", "H100:8", "--max-price", "0.01", "--no-workdir"]
+    w.run("launch", "-d", "--provider", "local", "--no-workdir", "--name", "first", "--", "sleep", "60")
+    w.run("submit", "-y", "--name", "last", "--after", "first-1", *waits, "--", "true")
+    (machine,) = w.alive()
+    terminal = Terminal(w, "top", rows=30, columns=120)
+    terminal.until(b"vast/%s is idle and bills $" % str(machine["id"]).encode())
+    terminal.until(b"1 run of last waits; gpuctl wait --batch last goes on with it")
+    terminal.type(b"q")
+    assert terminal.finish() == 0, terminal.text
+    w.run("stop", "first-1")
+    w.run("down", "--all", "-y", "--force")
+
+
 def test_eighty_columns_break_no_words(w):
     w.rent("--name", "narrow", *GPU, "--", "true")
     w.run("submit", "--name", "a-name-of-some-length", "--every", "0 3 * * *", "--host", "local",

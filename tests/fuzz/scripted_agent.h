@@ -65,6 +65,7 @@ class ScriptedStub : public gpuctl::v1::Agent::StubInterface {
   GPUCTL_SCRIPTED_CALL(ListJobs, ListJobsRequest, ListJobsReply)
   GPUCTL_SCRIPTED_CALL(StartJob, StartJobRequest, Job)
   GPUCTL_SCRIPTED_CALL(StopJob, StopJobRequest, Job)
+  GPUCTL_SCRIPTED_CALL(SetJobTime, SetJobTimeRequest, Job)
   GPUCTL_SCRIPTED_CALL(ListArtifacts, ListArtifactsRequest, ListArtifactsReply)
   GPUCTL_SCRIPTED_CALL(SetNodeLimits, NodeLimits, NodeLimitsState)
   GPUCTL_SCRIPTED_CALL(MarkHome, MarkHomeRequest, NodeLimitsState)
