@@ -181,6 +181,8 @@ class Sentences:
         (NAME + " is gone; the ledger does not know what it cost", is_ended),
         (ID + " at " + MARKET + ", " + RATE + r": .*: NOT ended: .*", is_alive),
         ("(?P<name>.*) at " + MARKET + " ended by itself or by somebody else's hand", ended_outside),
+        ("(?P<name>.*) at " + MARKET + " is gone: nothing ran on it for longer than its idle limit",
+         ended_outside),
         (ID + " at " + MARKET + " is in the ledger again: .*", is_alive),
         ("the machine asked for as " + LABEL + " at " + MARKET +
          " is not there: it was never created, or ended before gpuctl saw it", never_there),
