@@ -232,7 +232,8 @@ class PreemptTest(World):
             "--lease", "7h", "--max-price", "4", "--dry-run", "--json"))["plan"]
         self.assertGreater(plan["limits"].pop("salvage_cost_usd"), 0)
         self.assertEqual(plan["limits"], {"time_s": 7200, "cost_usd": 9, "idle_s": 180,
-                                          "salvage_s": 300, "lease_s": 25200})
+                                          "salvage_s": 300, "lease_s": 25200,
+                                          "market_end_s": None})
 
     def test_a_disk_with_what_is_not_at_home_is_kept(self):
         """Vast keeps the disk of a machine that was outbid. Only its storage bills."""
