@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
@@ -27,6 +28,9 @@
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {
@@ -232,6 +236,18 @@ absl::StatusOr<int> CmdExtend(CommandContext& context, std::vector<std::string> 
   RETURN_IF_ERROR(CheckStarted(context, {reference}));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const std::string lock_path =
+      JoinPath(paths.state_dir, absl::StrCat("locks/extend-", row.run_id));
+  RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
+  // Two at once would read the same limit, and one of the two times would be lost.
+  absl::StatusOr<UniqueFd> lock = TryRemovableLock(lock_path);
+  if (absl::IsUnavailable(lock.status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("another gpuctl is extending ", row.name, " just now"));
+  }
+  RETURN_IF_ERROR(lock.status());
+  const absl::Cleanup unlock = [&] { RemoveLock(*std::move(lock), lock_path); };
   Holdings holdings(context);
   ASSIGN_OR_RETURN(const Extension extension,
                    PlanExtension(context, holdings, *store, std::move(row), *more));

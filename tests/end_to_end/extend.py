@@ -5,6 +5,7 @@
 """
 import json
 import os
+import random
 import signal
 import time
 
@@ -56,6 +57,19 @@ def test_the_new_limit_ends_the_run_too(w):
     assert run["status"] == "limit" and "time" in run["reason"], run
 
 
+def test_two_at_once_lose_no_time(w):
+    here(w, "both", "1h")
+    both = [w.start("extend", "both-1", "1h") for _ in range(4)]
+    ends = [(child.communicate(timeout=60)[1], child.returncode) for child in both]
+    given = [err for err, code in ends if code == 0]
+    refused = [err for err, code in ends if code == 1]
+    assert len(given) + len(refused) == 4 and given, ends
+    assert all(b"another gpuctl is extending both-1" in err for err in refused), ends
+    plan = w.json("extend", "both-1", "1h", "--dry-run")["extended"]
+    assert plan["time_s"] == 3600 * (2 + len(given)), (plan, ends)
+    w.run("stop", "both-1")
+
+
 def test_wrong_words_change_nothing(w):
     here(w, "words", "1h")
     for args, why in ((["words-1", "soon"], b"extend: "), (["words-1", "0s"], b"no time"),
@@ -97,6 +111,34 @@ def test_a_rented_machine_costs_more_only_when_that_is_agreed(w):
     w.run("wait", "held-1", "--timeout", "2m")
     w.run("down", "held-1", "-y", "--force")
     assert w.alive() == []
+
+
+def test_a_killed_extend_leaves_what_the_next_one_mends(w):
+    rng = random.Random(7)
+    w.rent("-d", "--name", "cut", "--time", "1h", "--salvage", "10m", *VAST, "--", "bash", "-c", JOB)
+    (machine,) = w.alive()
+    for _ in range(40):
+        child = w.start("extend", "cut-1", "10m", "-y")
+        time.sleep(rng.random() * 0.25)
+        child.kill()
+        child.communicate()
+    done = w.json("extend", "cut-1", "1m", "-y")["extended"]
+    assert 3660 <= done["time_s"] <= 3600 + 40 * 600 + 60, done
+    # The record, the job's own limit, the ledger and the machine's agent agree.
+    assert w.json("extend", "cut-1", "1m", "--dry-run")["extended"]["time_s"] == done["time_s"] + 60
+    (limit,) = [os.path.join(folder, "time_limit")
+                for folder, _, files in os.walk(w.sim.node(machine["id"])["dir"])
+                if "time_limit" in files]
+    with open(limit, encoding="utf-8") as file:
+        assert int(file.read()) == done["time_s"], done
+    assert abs(limits_there(w, machine["id"])["cost_usd"] - cap(w, "cut-1")) < 1e-6
+    # It pays for the time, the start and what was promised to results, and for nothing twice.
+    price = state_of(w, "cut-1")["lease"]["usd_per_hour"]
+    hours = done["time_s"] / 3600
+    assert price * hours <= cap(w, "cut-1") <= price * (hours + 0.6), (cap(w, "cut-1"), price, done)
+    end_job(w)
+    w.run("wait", "cut-1", "--timeout", "2m")
+    w.run("down", "cut-1", "-y", "--force")
 
 
 def test_the_end_that_a_market_sets_moves_along(w):
