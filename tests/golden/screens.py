@@ -38,6 +38,7 @@ class Tmux:
 
     def __init__(self, laptop, columns, rows, *args, **env):
         self.socket = os.path.join(laptop.dir, "tmux-%d-%d" % (os.getpid(), time.monotonic_ns()))
+        self.server_env = {**laptop.env, "TERM": "xterm-256color"}
         set_env = [word for name, value in {**laptop.env, **env}.items() if name != "TERM"
                    for word in ("-e", "%s=%s" % (name, value))]
         self.call("-f", "/dev/null", "start-server", ";", "set-option", "-g", "status", "off",
@@ -46,9 +47,11 @@ class Tmux:
                   "bash", laptop.gpuctl, *args)
 
     def call(self, *args):
+        # What runs in the terminal gets the environment of the server as well, so it is the
+        # laptop's: nothing of the place where the tests run decides what a screen shows.
         done = subprocess.run(["tmux", "-u", "-S", self.socket, *args], stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE_S,
-                              env={**os.environ, "TERM": "xterm-256color"})
+                              env=self.server_env)
         assert done.returncode == 0, (args, done.stderr)
         return done.stdout.decode()
 
