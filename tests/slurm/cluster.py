@@ -604,8 +604,18 @@ class Cluster:
     def heal(self, name):
         self.machines["login"].run(["ip", "link", "set", "to-" + name, "up"])
 
+    def wait_saved(self):
+        """Waits until the controller has written down all that it knows now. It does so every few seconds;
+        what it had not written is unknown to it after kill_controller."""
+        login, word = self.machines["login"], "saved-" + secrets.token_hex(8)
+        # The whole list is written at once, so it has this job only together with all before it.
+        job = login.run(["sbatch", "--parsable", "-H", "-J", word, "-o", "/dev/null", "--wrap", "true"]).stdout
+        self.wait_until(lambda: login.run(["grep", "-q", word, "/run/slurmctld/job_state"],
+                                          check=False).returncode == 0, "the controller has saved its state")
+        login.run(["scancel", job.strip()])
+
     def kill_controller(self):
-        """Kills the controller with -9."""
+        """Kills the controller with -9. See wait_saved."""
         self.machines["login"].end("slurmctld")
 
     def stop_controller(self):
