@@ -236,24 +236,25 @@ class Machine:
         return done
 
     def start(self, name, argv):
-        """Starts a daemon that stays in the foreground."""
-        number = "/run/own/%s.pid" % name
+        """Starts a daemon that stays in the foreground. The machine's first process is its parent."""
         log = os.path.join(self.cluster.dir, "logs", "%s-%s.log" % (name, self.name))
         with open(log, "ab") as file:
-            self.daemons[name] = subprocess.Popen(
-                self.entering(["sh", "-c", 'echo $$ > "$0"; exec "$@"', number, *argv]),
-                stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=ROOT_ENVIRONMENT,
-                start_new_session=True)
+            done = subprocess.run(
+                self.entering(["sh", "-c", '"$@" < /dev/null >&2 & echo $!', "-", *argv]),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, env=ROOT_ENVIRONMENT,
+                start_new_session=True, check=True, timeout=DEADLINE_S)
+        self.daemons[name] = int(done.stdout)
 
     def signal(self, name, signal):
         """Sends a signal, such as "KILL", to a daemon that was started."""
-        self.run(["sh", "-c", 'kill -%s "$(cat /run/own/%s.pid)"' % (signal, name)])
+        self.run(["kill", "-" + signal, str(self.daemons[name])])
 
     def end(self, name):
         """Kills a daemon and waits for its end."""
-        process = self.daemons.pop(name)
         self.signal(name, "KILL")
-        process.wait(timeout=DEADLINE_S)
+        number = self.daemons.pop(name)
+        self.cluster.wait_until(lambda: number not in [one["pid"] for one in self.processes()],
+                                name + " has ended")
 
     def processes(self):
         """Returns the processes of the machine: [{"pid", "uid", "name", "argv"}], with the numbers that
@@ -282,8 +283,6 @@ class Machine:
             self.process.kill()
             self.process.wait()
         self.process.stdout.close()
-        for process in self.daemons.values():
-            process.wait(timeout=DEADLINE_S)
         self.daemons.clear()
 
 
@@ -583,10 +582,10 @@ class Cluster:
         self.wait_until(lambda: self.squeue(job) in states, "job %s is %s" % (job, " or ".join(states)),
                         seconds)
 
-    def wait_end(self, job, state, seconds=DEADLINE_S):
+    def wait_sacct(self, job, state, seconds=DEADLINE_S):
         """Waits until sacct says a state of a job, such as "TIMEOUT". "CANCELLED by 1" is "CANCELLED"."""
         self.wait_until(lambda: [line.split()[0] for line in self.sacct(job)][-1:] == [state],
-                        "job %s is %s" % (job, state), seconds)
+                        "sacct says that job %s is %s" % (job, state), seconds)
 
     def states(self):
         """Returns the states of the nodes in their order, such as ["idle", "down*"]; None without an

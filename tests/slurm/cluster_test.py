@@ -140,7 +140,7 @@ class WithCgroups(Started):
         second = self.c.sbatch("true", "--gres=gpu:2", "-w", "n2")
         self.c.wait_until(lambda: self.c.squeue(second, "%r") == "Resources", "it waits for GPUs")
         self.c.scancel(job)
-        self.c.wait_end(second, "COMPLETED")
+        self.c.wait_sacct(second, "COMPLETED")
 
     def test_a_channel_is_byte_equal(self):
         job = self.running()
@@ -151,17 +151,18 @@ class WithCgroups(Started):
         self.assertEqual(self.c.run(channel(job, "exit 37"), check=False).returncode, 37)
 
     def test_scancel_ends_all_of_a_job(self):
-        job = self.running("setsid sleep 1111 & sleep 1112", "-w", "n1")
-        self.c.wait_until(lambda: len(self.named("n1", "sleep 111")) >= 2, "both run")
+        job = self.running("(setsid sleep 1111 &); sleep 1112", "-w", "n1")
+        self.c.wait_until(lambda: len(self.named("n1", "sleep 111")) == 2, "both run")
         self.assertEqual(self.named("n2", "sleep 111"), [])
         self.assertEqual(self.named("login", "sleep 111"), [])
         self.c.scancel(job)
-        self.c.wait_end(job, "CANCELLED")
+        self.c.wait_sacct(job, "CANCELLED")
         self.assertEqual(self.c.sacct(job), ["CANCELLED by %d" % UID])
         self.c.wait_until(lambda: not self.named("n1", "sleep 111"), "none runs")
 
     def test_a_controller_that_hangs(self):
         job = self.running("sleep 3600", "-w", "n1")
+        self.c.wait_sacct(job, "RUNNING")  # known to the database, too
         self.c.stop_controller()
         try:
             for argv in (["squeue", "-h"], ["sinfo", "-h"], ["scancel", job],
@@ -200,7 +201,7 @@ class WithCgroups(Started):
                       for i, option in ((4, "--requeue"), (5, "--no-requeue")))
         self.c.cut("n2")
         try:
-            self.c.wait_end(lost, "NODE_FAIL")
+            self.c.wait_sacct(lost, "NODE_FAIL")
             self.c.wait_until(lambda: self.c.states()[1].startswith("down"), "the node is down")
             self.assertEqual(self.c.states()[0], "idle")
             self.c.wait_state(back, "PENDING")
@@ -230,9 +231,8 @@ class WithLinuxproc(Started):
     OPTIONS = {"proctrack": "linuxproc", "accounting": False, "nodes": 1, "gpus": ""}
 
     def test_what_leaves_the_session_outlives_the_job(self):
-        job = self.running("setsid sleep 1116 & sleep 1117")
-        self.c.wait_until(lambda: len(self.named("n1", "sleep 1116")) >= 1, "it runs")
-        self.c.wait_until(lambda: self.orphaned("sleep 1116"), "its parent is gone")
+        job = self.running("(setsid sleep 1116 &); sleep 1117")
+        self.c.wait_until(lambda: len(self.named("n1", "sleep 111")) == 2, "both run")
         self.c.scancel(job)
         self.c.wait_until(lambda: self.c.squeue(job) in ("", "CANCELLED"), "the job is over")
         self.assertEqual(len(self.named("n1", "sleep 1116")), 1)
@@ -276,7 +276,7 @@ class Ends(unittest.TestCase):
             for c in (first, second):
                 c.wait_state(jobs[0], "RUNNING")
             first.scancel(jobs[0])
-            first.wait_end(jobs[0], "CANCELLED")
+            first.wait_sacct(jobs[0], "CANCELLED")
             self.assertEqual(second.squeue(jobs[1]), "RUNNING")
             first.stop()
             self.assertEqual(second.run(["srun", "hostname"]).stdout, "n1\n")

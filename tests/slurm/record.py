@@ -92,7 +92,7 @@ def record_waiting(r):
         as_root(c, "scontrol", "update", "nodename=" + name, "availablefeatures=fast",
                 "activefeatures=fast")
     failed = c.sbatch("exit 3", "-J", "fails")
-    c.wait_end(failed, "FAILED")
+    c.wait_sacct(failed, "FAILED")
     odd = c.sbatch("sleep 3600", "-J", "constrained", "-C", "fast", "-H")
     for name in c.names:
         as_root(c, "scontrol", "update", "nodename=" + name, "availablefeatures=", "activefeatures=")
@@ -173,20 +173,20 @@ def record_ends(r):
     by_root = c.sbatch("sleep 3600", "-J", "cancelled-by-root")
     c.wait_state(by_root, "RUNNING")
     as_root(c, "scancel", by_root)
-    c.wait_end(submitted["exit"], "FAILED")
+    c.wait_sacct(submitted["exit"], "FAILED")
     low = c.low_priority_job("sleep 3600", "-J", "preempted", "-w", "n1")
     stays_away = c.low_priority_job("sleep 3600", "-J", "preempted-no-requeue", "-w", "n2", "--no-requeue")
     c.wait_until(lambda: c.squeue(stays_away) == c.squeue(low) == "RUNNING", "both run")
     urgent = [c.sbatch("sleep 20", "-J", "urgent", "-w", name, "--gres=gpu:4") for name in c.names]
     c.wait_until(lambda: c.squeue(low) == "PENDING", "the job is back in the queue")
     r.record("squeue_preempted", ["squeue", "-h", "-j", low, "-o", JOBS])
-    c.wait_end(stays_away, "PREEMPTED")
+    c.wait_sacct(stays_away, "PREEMPTED")
     r.record("sacct_preempted", [*SACCT, "-j", "%s,%s" % (low, stays_away)])
-    c.wait_end(submitted["timeout"], "TIMEOUT", seconds=180)
+    c.wait_sacct(submitted["timeout"], "TIMEOUT", seconds=180)
     for job in urgent:
-        c.wait_end(job, "COMPLETED")
+        c.wait_sacct(job, "COMPLETED")
     c.scancel(low)
-    c.wait_end(deadline, "DEADLINE", seconds=180)
+    c.wait_sacct(deadline, "DEADLINE", seconds=180)
     r.record("sacct_deadline", [*SACCT, "-j", deadline])
     # A node that is cut off.
     back, lost = (c.sbatch("sleep 3600", "-J", name, "-w", "n2", *more) for name, more in (
@@ -197,7 +197,7 @@ def record_ends(r):
     r.record("sinfo_down", SINFO)
     r.record("sinfo_nodes_down", NODES)
     r.record("squeue_requeued", ["squeue", "-h", "-j", back, "-o", JOBS])
-    c.wait_end(lost, "NODE_FAIL")
+    c.wait_sacct(lost, "NODE_FAIL")
     r.record("sacct_node_fail", [*SACCT, "-j", "%s,%s" % (back, lost)])
     away = c.sbatch("true", "-J", "node-away", "-w", "n2")
     c.wait_until(lambda: c.squeue(away, "%r") not in ("None", "Priority", ""), "the reason is known")
