@@ -1,6 +1,6 @@
 // Reads ssh destinations as users write them, and the output of ssh's own configuration.
-#ifndef GPUCTL_CLIENT_NODE_SSH_CONFIG_H_
-#define GPUCTL_CLIENT_NODE_SSH_CONFIG_H_
+#ifndef GPUCTL_CLIENT_HOSTS_SSH_CONFIG_H_
+#define GPUCTL_CLIENT_HOSTS_SSH_CONFIG_H_
 
 #include <string>
 
@@ -33,4 +33,4 @@ std::string SshName(const SshAddress& address);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_NODE_SSH_CONFIG_H_
+#endif  // GPUCTL_CLIENT_HOSTS_SSH_CONFIG_H_

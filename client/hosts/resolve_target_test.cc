@@ -1,4 +1,4 @@
-#include "client/node/resolve_target.h"
+#include "client/hosts/resolve_target.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "client/node/ssh_config.h"
+#include "client/hosts/ssh_config.h"
 
 #include <utility>
 

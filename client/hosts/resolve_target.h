@@ -1,6 +1,6 @@
 // Finds the node that the user names.
-#ifndef GPUCTL_CLIENT_NODE_RESOLVE_TARGET_H_
-#define GPUCTL_CLIENT_NODE_RESOLVE_TARGET_H_
+#ifndef GPUCTL_CLIENT_HOSTS_RESOLVE_TARGET_H_
+#define GPUCTL_CLIENT_HOSTS_RESOLVE_TARGET_H_
 
 #include <string>
 
@@ -26,4 +26,4 @@ std::string ExpandProxyCommand(const std::string& command, const NodeTarget& tar
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_NODE_RESOLVE_TARGET_H_
+#endif  // GPUCTL_CLIENT_HOSTS_RESOLVE_TARGET_H_

@@ -1,4 +1,4 @@
-#include "client/node/resolve_target.h"
+#include "client/hosts/resolve_target.h"
 
 #include <pwd.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/run_program.h"
-#include "client/node/ssh_config.h"
+#include "client/hosts/ssh_config.h"
 #include "client/spec/run_spec.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -55,7 +55,7 @@ absl::Status CheckTargetFlags(const TargetFlags& flags) {
       return WithHint(status, "--provider local, or --host USER@HOST");
     }
   }
-  if (FindMarket(flags.provider) != nullptr) {
+  if (IsRental(flags.provider)) {
     return UsageError(absl::StrCat("provider ", flags.provider,
                                    " rents machines out, and launch does not rent one yet"),
                       "--provider local, or --host USER@HOST; gpuctl offers lists what there is");
