@@ -158,7 +158,7 @@ e=$(($(up) + @ALLOWANCE@))
 until [ -x "$g" ] || [ -n "$z" ] || [ "$(up)" -ge $e ]; do nap 1; done
 while [ -x "$g" ]; do
 t=$z
-"$g" hold --root "$r" --parent $$ --claim-until $e ${z:+--end} 9<&- &
+"$g" hold --root "$r" --claim-until $e ${z:+--end} 9<&- &
 h=$!
 [ "$t" = "$z" ] || kill $h
 # A signal ends a wait before the holder has ended.

@@ -99,14 +99,16 @@ class SlurmProvider : public Provider {
                          options_.partition.empty() ? "" : QuoteForShell(options_.partition))));
     ASSIGN_OR_RETURN(const std::vector<PartitionRow> rows, ParseSinfo(text));
     OfferList offers(kName, requirements);
+    std::set<std::string> usual;
     for (const PartitionRow& row : rows) {
+      if (row.usual) usual.insert(row.partition);
       if (!row.up || row.nodes < 1 || !NodeStateServes(row.state) || !IsPlain(row.partition) ||
           row.longest < std::max(kShortestTime, requirements.needed_for)) {
         continue;
       }
       for (const GpuGres& gpu : row.gpus) AddOffers(row, gpu, requirements, offers);
     }
-    return InOrderOfStart(offers.Finish(), requirements);
+    return InOrderOfStart(offers.Finish(), usual, requirements);
   }
 
   absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
@@ -198,7 +200,7 @@ class SlurmProvider : public Provider {
     if (model.empty() && mapped != options_.gpus.end()) model = mapped->second;
     const std::string name = model.empty() ? "" : CanonicalGpuName(model, 0);
     for (const int count : AskedGpuCounts(requirements)) {
-      if (count > gpu.count || !offers.Takes(count, name, 0) || !offers.TakesPlace("", "")) {
+      if (count > gpu.count || !offers.Takes(count, name, 0) || !offers.TakesPlace(row.partition, "")) {
         continue;
       }
       Offer& offer = offers.Add();
@@ -209,15 +211,19 @@ class SlurmProvider : public Provider {
           absl::StrCat(count, "x ", name.empty() ? "GPU" : name, " in partition ", row.partition);
       offer.gpu_name = name;
       offer.gpu_count = count;
+      offer.region = row.partition;
       offer.takes_volume = false;
       offer.place = absl::StrCat(kName, "/", row.partition, "/", gpu.type);
     }
   }
 
-  // Drops offers that the scheduler would never start, and puts those first that start first.
+  // Drops offers that the scheduler would never start, and puts those first that start first; of
+  // two within a minute, that of a usual partition.
   absl::StatusOr<std::vector<Offer>> InOrderOfStart(std::vector<Offer> offers,
+                                                    const std::set<std::string>& usual,
                                                     const Requirements& requirements) {
     std::vector<std::pair<int64_t, Offer>> dated;
+    const int64_t now_s = absl::ToUnixSeconds(clock_.Now());
     size_t asked = 0;
     for (Offer& offer : offers) {
       if (asked++ >= kMostAsked) break;
@@ -239,11 +245,14 @@ class SlurmProvider : public Provider {
       }
       dated.emplace_back(StartInTestOnly(answer.err), std::move(offer));
     }
+    const auto rank = [&usual, now_s](const std::pair<int64_t, Offer>& dated_offer) {
+      return std::make_pair(std::max<int64_t>(0, dated_offer.first - now_s) / 60,
+                            usual.count(dated_offer.second.region) == 0);
+    };
     std::stable_sort(dated.begin(), dated.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+                     [&rank](const auto& a, const auto& b) { return rank(a) < rank(b); });
     std::vector<Offer> sorted;
     for (auto& [start_s, offer] : dated) {
-      const int64_t now_s = absl::ToUnixSeconds(clock_.Now());
       if (start_s > now_s + 60) {
         absl::StrAppend(&offer.description, ", expected to start in ",
                         absl::FormatDuration(absl::Minutes((start_s - now_s) / 60)));

@@ -149,7 +149,8 @@ absl::StatusOr<std::vector<PartitionRow>> ParseSinfo(absl::string_view text) {
     }
     const std::optional<absl::Duration> longest = ParseSlurmTime(fields[2]);
     if (!longest.has_value()) return NotUnderstood("sinfo", line);
-    row.partition = std::string(fields[0]);
+    row.partition = std::string(absl::StripSuffix(fields[0], "*"));
+    row.usual = absl::EndsWith(fields[0], "*");
     row.up = fields[1] == "up";
     row.longest = *longest;
     row.gpus = ParseGpuGres(fields[4]);

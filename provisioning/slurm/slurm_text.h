@@ -31,6 +31,7 @@ std::optional<absl::Duration> ParseSlurmTime(absl::string_view text);
 // Nodes of one partition that are alike.
 struct PartitionRow {
   std::string partition;
+  bool usual = false;  // the cluster's default
   bool up = false;
   absl::Duration longest;  // a job may last; infinite: no limit
   int64_t nodes = 0;
@@ -40,7 +41,7 @@ struct PartitionRow {
   int64_t memory_mib = 0;
 };
 // The format of sinfo for ParseSinfo.
-inline constexpr absl::string_view kSinfoFormat = "%R|%a|%l|%D|%G|%t|%c|%m";
+inline constexpr absl::string_view kSinfoFormat = "%P|%a|%l|%D|%G|%t|%c|%m";
 // UNKNOWN for a line with another number of fields.
 absl::StatusOr<std::vector<PartitionRow>> ParseSinfo(absl::string_view text);
 // True for a state from which a node comes back by itself.
