@@ -137,7 +137,9 @@ absl::Status Holdings::OpenAllMarkets() {
     absl::StatusOr<std::vector<Market>> market = open_markets_({name});
     const bool needed = std::any_of(open.begin(), open.end(),
                                     [&name](const Lease& l) { return l.provider == name; });
-    if (market.ok() && market->front().borrowed_key && !needed) continue;
+    // A cluster is in the settings because gpuctl is to use it.
+    const bool asked = needed || name == kClusterProvider;
+    if (market.ok() && market->front().borrowed_key && !asked) continue;
     if (market.ok()) {
       markets_.push_back(std::move(market->front()));
       reconcile_.push_back(

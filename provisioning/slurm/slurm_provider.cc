@@ -85,8 +85,7 @@ class SlurmProvider : public Provider {
     return {.ends_itself = ReleaseRouteOf(kName).way,
             .expiry = {.at_create = true, .can_move = false, .from_start = true},
             // A job waits for its turn as long as the user does.
-            .ready_within = absl::Hours(24 * 7),
-            .leave_out_for = absl::Minutes(10)};
+            .ready_within = absl::Hours(24 * 7)};
   }
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
@@ -200,7 +199,8 @@ class SlurmProvider : public Provider {
     if (model.empty() && mapped != options_.gpus.end()) model = mapped->second;
     const std::string name = model.empty() ? "" : CanonicalGpuName(model, 0);
     for (const int count : AskedGpuCounts(requirements)) {
-      if (count > gpu.count || !offers.Takes(count, name, 0) || !offers.TakesPlace(row.partition, "")) {
+      if (count > gpu.count || !offers.Takes(count, name, 0) ||
+          !offers.TakesPlace(row.partition, "")) {
         continue;
       }
       Offer& offer = offers.Add();
@@ -213,7 +213,6 @@ class SlurmProvider : public Provider {
       offer.gpu_count = count;
       offer.region = row.partition;
       offer.takes_volume = false;
-      offer.place = absl::StrCat(kName, "/", row.partition, "/", gpu.type);
     }
   }
 
@@ -343,7 +342,6 @@ class SlurmProvider : public Provider {
       const auto mapped = options_.gpus.find(row.partition);
       if (model.empty() && mapped != options_.gpus.end()) model = mapped->second;
       if (!model.empty()) instance.gpu_name = CanonicalGpuName(model, 0);
-      instance.place = absl::StrCat(kName, "/", row.partition, "/", row.gpus.front().type);
     }
     instance.region = row.partition;
     instance.created_ms = row.submitted_s * 1000;

@@ -1,0 +1,310 @@
+// Slurm's words as they were recorded (tests/slurm/recorded), and the provider over a login node
+// that answers with them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/files/files.h"
+#include "provisioning/slurm/slurm_provider.h"
+#include "provisioning/slurm/slurm_text.h"
+#include "tests/support/matchers.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr char kLabel[] = "gpuctl-00ff12ab-0123456789ab";
+
+// Returns what a command printed: "sinfo_idle.out".
+std::string Recorded(const std::string& name) {
+  const char* const folder = std::getenv("GPUCTL_SLURM_RECORDED");
+  if (folder == nullptr) return "";
+  return ReadFileToString(JoinPath(folder, name)).value_or("");
+}
+
+TEST(SlurmText, ReadsTimes) {
+  EXPECT_EQ(ParseSlurmTime("1-02:03:04"), absl::Hours(26) + absl::Minutes(3) + absl::Seconds(4));
+  EXPECT_EQ(ParseSlurmTime("2-0"), absl::Hours(48));
+  EXPECT_EQ(ParseSlurmTime("10:00"), absl::Minutes(10));
+  EXPECT_EQ(ParseSlurmTime("1:00:00"), absl::Hours(1));
+  EXPECT_EQ(ParseSlurmTime("30"), absl::Minutes(30));
+  EXPECT_EQ(ParseSlurmTime("infinite"), absl::InfiniteDuration());
+  EXPECT_EQ(ParseSlurmTime("UNLIMITED"), absl::InfiniteDuration());
+  for (const char* none :
+       {"", "INVALID", "NOT_SET", "-1", "1:2:3:4", "a", "1-", "1--2", ":", "9:"}) {
+    EXPECT_EQ(ParseSlurmTime(none), std::nullopt) << none;
+  }
+}
+
+TEST(SlurmText, ReadsGpusAmongOtherResources) {
+  const auto shown = [](absl::string_view text) {
+    std::vector<std::string> all;
+    for (const GpuGres& gpu : ParseGpuGres(text)) {
+      all.push_back(absl::StrCat(gpu.type, " ", gpu.count));
+    }
+    return all;
+  };
+  EXPECT_THAT(shown("gpu:h100:4(S:0-1)"), ElementsAre("h100 4"));
+  EXPECT_THAT(shown("gpu:4"), ElementsAre(" 4"));
+  EXPECT_THAT(shown("gpu"), ElementsAre(" 1"));
+  EXPECT_THAT(shown("gres:gpu:a100:2,nvme:1,gpu:l4:8(IDX:0,2-3)"), ElementsAre("a100 2", "l4 8"));
+  EXPECT_THAT(shown("(null)"), IsEmpty());
+  EXPECT_THAT(shown("shard:gpu:4"), IsEmpty());
+  EXPECT_THAT(shown("gpu:a100:0"), IsEmpty());
+}
+
+TEST(SlurmText, ReadsRecordedFailures) {
+  struct Case {
+    const char* file;
+    bool making;
+    absl::StatusCode code;
+  };
+  using Code = absl::StatusCode;
+  for (const Case& each : {Case{"squeue_unknown.err", false, Code::kNotFound},
+                           Case{"dead_squeue.err", false, Code::kUnavailable},
+                           Case{"dead_sbatch.err", true, Code::kUnavailable},
+                           Case{"hung_squeue.err", false, Code::kUnavailable},
+                           Case{"hung_sbatch.err", true, Code::kDeadlineExceeded},
+                           Case{"hung_scancel.err", false, Code::kUnavailable},
+                           Case{"sbatch_wrong_gres.err", true, Code::kInvalidArgument},
+                           Case{"sbatch_wrong_partition.err", true, Code::kInvalidArgument},
+                           Case{"sbatch_wrong_feature.err", true, Code::kInvalidArgument},
+                           Case{"sbatch_too_much_memory.err", true, Code::kInvalidArgument},
+                           Case{"sbatch_bad_time.err", true, Code::kInvalidArgument},
+                           Case{"scancel_unknown_verbose.err", false, Code::kNotFound}}) {
+    const std::string words = Recorded(each.file);
+    ASSERT_FALSE(words.empty()) << each.file;
+    EXPECT_EQ(StatusOfFailure("ask", 1, words, each.making).code(), each.code) << each.file;
+  }
+  // `timeout` ended a command that was silent.
+  EXPECT_THAT(StatusOfFailure("ask", 124, "", false), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(StatusOfFailure("submit", 137, "", true), StatusIs(Code::kDeadlineExceeded));
+  // What was never heard of may have made a job.
+  EXPECT_THAT(StatusOfFailure("submit", 1, "sbatch: error: oh no", true), StatusIs(Code::kUnknown));
+}
+
+TEST(SlurmText, TellsReasonsThatNeverEnd) {
+  EXPECT_EQ(MeaningOf("PENDING", "Resources").state, Instance::State::kStarting);
+  EXPECT_EQ(MeaningOf("PENDING", "Priority").state, Instance::State::kStarting);
+  EXPECT_EQ(MeaningOf("PENDING", "ReqNodeNotAvail, UnavailableNodes:n2").state,
+            Instance::State::kStarting);
+  for (const char* never : {"PartitionTimeLimit", "BadConstraints", "JobHeldUser", "JobHeldAdmin",
+                            "DependencyNeverSatisfied", "PartitionNodeLimit", "InvalidQOS"}) {
+    EXPECT_EQ(MeaningOf("PENDING", never).state, Instance::State::kFailed) << never;
+  }
+  EXPECT_EQ(MeaningOf("RUNNING", "None").state, Instance::State::kRunning);
+  EXPECT_TRUE(MeaningOf("CANCELLED by 20771", "").gone);
+  EXPECT_TRUE(MeaningOf("PREEMPTED", "None").gone);
+  EXPECT_FALSE(MeaningOf("COMPLETING", "None").gone);
+  // A later version's word ends nothing.
+  EXPECT_EQ(MeaningOf("HIBERNATED", "None").state, Instance::State::kSilent);
+}
+
+TEST(SlurmText, RefusesLinesOfAnotherShape) {
+  EXPECT_OK(ParseSinfo("main*|up|1-00:00:00|2|gpu:h100:4|idle|16|16000\n"));
+  EXPECT_THAT(ParseSinfo("main|up|1-00:00:00|2\n"), StatusIs(absl::StatusCode::kUnknown));
+  EXPECT_THAT(ParseSinfo("main|up|soon|2|gpu:1|idle|16|16000\n"),
+              StatusIs(absl::StatusCode::kUnknown));
+  EXPECT_THAT(ParseSqueue("slurm_load_jobs error: something\n"),
+              StatusIs(absl::StatusCode::kUnknown));
+  EXPECT_THAT(ParseSqueue("17|RUNNING|1\n"), StatusIs(absl::StatusCode::kUnknown));
+  // The user gives other jobs any name.
+  const auto rows = ParseSqueue("17|RUNNING|5|4|9:59|gres:gpu:1|main|n1|None|a|b|c\n");
+  ASSERT_OK(rows);
+  EXPECT_EQ(rows->front().name, "a|b|c");
+}
+
+// Answers each command with the first of its answers whose beginning it has.
+class FakeLogin : public LoginNode {
+ public:
+  const SshAddress& address() const override { return address_; }
+  absl::StatusOr<CommandAnswer> Run(const std::string& command, absl::string_view input) override {
+    asked.push_back(command);
+    inputs.emplace_back(input);
+    for (auto& [word, answer] : answers) {
+      if (absl::StrContains(command, word)) return answer;
+    }
+    return absl::UnavailableError("no answer for it");
+  }
+  std::vector<std::pair<std::string, absl::StatusOr<CommandAnswer>>> answers;
+  std::vector<std::string> asked, inputs;
+
+ private:
+  const SshAddress address_{"login", 0, "ada", {}, ""};
+};
+
+class SlurmTest : public ::testing::Test {
+ protected:
+  SlurmTest() { Make({}); }
+  void Make(SlurmOptions options) {
+    login_ = std::make_shared<FakeLogin>();
+    provider_ = MakeSlurmProvider(login_, std::move(options), Clock::Real());
+  }
+  void Answer(const std::string& word, const std::string& out, int code = 0,
+              const std::string& err = "") {
+    login_->answers.emplace_back(word, CommandAnswer{code, out, err});
+  }
+  static Requirements Wish(int count) {
+    Requirements wish;
+    wish.gpus = {{"H100", count, 0, 0}};
+    return wish;
+  }
+  static std::string Row(const std::string& state, const std::string& reason = "None") {
+    return absl::StrCat("17|", state, "|1790000000|1789999990|9:59|gres:gpu:h100:2|main|n1|",
+                        reason, "|", kLabel, "\n");
+  }
+  std::shared_ptr<FakeLogin> login_;
+  std::unique_ptr<Provider> provider_;
+};
+
+TEST_F(SlurmTest, OffersWhatStartsFirst) {
+  Answer("sinfo",
+         "main*|up|1-00:00:00|2|gpu:h100:4|idle|16|16000\n"
+         "low|up|2-00:00:00|2|gpu:h100:4|idle|16|16000\n"
+         "old|up|2-00:00:00|2|gpu:h100:4|down*|16|16000\n"
+         "shut|down|2-00:00:00|2|gpu:h100:4|idle|16|16000\n");
+  const std::string soon = absl::StrCat(absl::ToUnixSeconds(absl::Now()));
+  const std::string later = absl::StrCat(absl::ToUnixSeconds(absl::Now() + absl::Hours(2)));
+  Answer("'--partition=main'", "", 0, absl::StrCat("sbatch: Job 5 to start at ", later, " using"));
+  Answer("'--partition=low'", "", 0, absl::StrCat("sbatch: Job 6 to start at ", soon, " using"));
+  const auto offers = provider_->ListOffers(Wish(2));
+  ASSERT_OK(offers);
+  ASSERT_THAT(*offers, SizeIs(2));
+  EXPECT_EQ((*offers)[0].region, "low");
+  EXPECT_EQ((*offers)[1].region, "main");
+  EXPECT_THAT((*offers)[1].description, HasSubstr("expected to start in 1h"));
+  EXPECT_EQ((*offers)[0].price_usd_per_hour, 0);
+  EXPECT_THAT(login_->asked[1], HasSubstr("--test-only"));
+}
+
+TEST_F(SlurmTest, LeavesOutWhatNeverStarts) {
+  Answer("sinfo", "main*|up|1-00:00:00|2|gpu:h100:4|idle|16|16000\n");
+  Answer("--test-only", "", 1, Recorded("test_only_too_many_gpus.err"));
+  EXPECT_THAT(*provider_->ListOffers(Wish(4)), IsEmpty());
+  EXPECT_THAT(*provider_->ListOffers(Wish(5)), IsEmpty());
+  Requirements longer = Wish(1);
+  longer.needed_for = absl::Hours(25);
+  const size_t before = login_->asked.size();
+  EXPECT_THAT(*provider_->ListOffers(longer), IsEmpty());
+  EXPECT_EQ(login_->asked.size(), before + 1);  // no sbatch
+}
+
+TEST_F(SlurmTest, AsksAPartitionsModelOfTheSettings) {
+  SlurmOptions options;
+  options.gpus["gpu"] = "H100";
+  Make(options);
+  Answer("sinfo", "gpu|up|infinite|2|gpu:4|idle|16|16000\n");
+  Answer("--test-only", "", 0, "sbatch: Job 5 to start at 1790000000 using");
+  const auto offers = provider_->ListOffers(Wish(1));
+  ASSERT_OK(offers);
+  ASSERT_THAT(*offers, SizeIs(1));
+  EXPECT_EQ(offers->front().gpu_name, "H100");
+  EXPECT_THAT(login_->asked.back(), HasSubstr("'--gres=gpu:1'"));
+}
+
+TEST_F(SlurmTest, SubmitsOneJobWithALimit) {
+  SlurmOptions options;
+  options.account = "lab";
+  options.without = {"--signal"};
+  options.flags = {"--mem=0", "it's"};
+  Make(options);
+  Answer("sbatch", "17\n");
+  Offer offer;
+  offer.provider = "slurm";
+  offer.ref = "main|h100|2|60";
+  RentOptions rent;
+  rent.start_script = "#!/bin/sh\necho begun\n";
+  rent.env["WORD"] = "it's";
+  rent.expires_at = absl::Now() + absl::Hours(9);
+  const auto rented = provider_->Rent(offer, rent, kLabel);
+  ASSERT_OK(rented);
+  EXPECT_EQ(rented->id, "17");
+  const std::string& line = login_->asked.back();
+  EXPECT_THAT(line, HasSubstr("'--time=60'"));  // no longer than the partition allows
+  EXPECT_THAT(line, HasSubstr(absl::StrCat("'--job-name=", kLabel, "'")));
+  EXPECT_THAT(line, HasSubstr("'--gres=gpu:h100:2'"));
+  EXPECT_THAT(line, HasSubstr("--no-requeue"));
+  EXPECT_THAT(line, HasSubstr("'--account=lab'"));
+  EXPECT_THAT(line, Not(HasSubstr("--signal")));
+  EXPECT_THAT(line, HasSubstr("'--mem=0' 'it'\\''s'"));
+  EXPECT_EQ(login_->inputs.back(), "#!/bin/sh\nexport WORD='it'\\''s'\necho begun\n");
+}
+
+TEST_F(SlurmTest, ALostAnswerOfSbatchIsNoRefusal) {
+  Offer offer;
+  offer.provider = "slurm";
+  offer.ref = "main|h100|2|60";
+  login_->answers.emplace_back("sbatch", absl::UnknownError("the connection broke"));
+  EXPECT_THAT(provider_->Rent(offer, {}, kLabel), StatusIs(absl::StatusCode::kUnknown));
+  login_->answers.clear();
+  Answer("sbatch", "", 1, Recorded("hung_sbatch.err"));
+  EXPECT_THAT(provider_->Rent(offer, {}, kLabel), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  login_->answers.clear();
+  Answer("sbatch", "welcome\n");
+  EXPECT_THAT(provider_->Rent(offer, {}, kLabel), StatusIs(absl::StatusCode::kUnknown));
+  offer.ref = "main|h100; reboot|2|60";
+  EXPECT_THAT(provider_->Rent(offer, {}, kLabel), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(SlurmTest, DescribesAJobByItsState) {
+  Answer("squeue", Row("RUNNING"));
+  const auto running = provider_->Describe("17");
+  ASSERT_OK(running);
+  EXPECT_EQ(running->state, Instance::State::kRunning);
+  EXPECT_EQ(running->label, kLabel);
+  EXPECT_EQ(running->address->host, "login");
+  EXPECT_EQ(running->gpu_count, 2);
+  EXPECT_EQ(running->created_ms, int64_t{1789999990} * 1000);
+  EXPECT_NEAR(static_cast<double>(running->ends_ms),
+              static_cast<double>(absl::ToUnixMillis(absl::Now())) + 599'000, 60'000);
+  login_->answers.clear();
+  Answer("squeue", Row("PENDING", "PartitionTimeLimit"));
+  EXPECT_EQ(provider_->Describe("17")->state, Instance::State::kFailed);
+  login_->answers.clear();
+  Answer("squeue", Row("TIMEOUT"));
+  EXPECT_THAT(provider_->Describe("17"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("TIMEOUT")));
+  EXPECT_THAT(provider_->Describe("no-such-job"), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(SlurmTest, OnlyTheControllersWordMakesAJobGone) {
+  Answer("squeue", "", 1, Recorded("squeue_unknown.err"));
+  Answer("sacct", "PREEMPTED|0:0\n");
+  EXPECT_THAT(provider_->Describe("17"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("PREEMPTED")));
+  for (const char* silent : {"dead_squeue.err", "hung_squeue.err"}) {
+    login_->answers.clear();
+    Answer("squeue", "", 1, Recorded(silent));
+    EXPECT_THAT(provider_->Describe("17"), StatusIs(absl::StatusCode::kUnavailable)) << silent;
+    EXPECT_THAT(provider_->ListInstances(), StatusIs(absl::StatusCode::kUnavailable)) << silent;
+  }
+  login_->answers.clear();
+  login_->answers.emplace_back("squeue", absl::UnknownError("the connection broke"));
+  EXPECT_THAT(provider_->Describe("17"), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(SlurmTest, ListsOurJobsAmongTheUsersOwn) {
+  Answer("squeue",
+         absl::StrCat(Row("RUNNING"), "15_[4-49%4]|PENDING|N/A|4|10:00|N/A|main||Priority|x\n",
+                      "16|RUNNING|5|4|9:59|N/A|main|n1|None|train|er\n"));
+  const auto listed = provider_->ListInstances();
+  ASSERT_OK(listed);
+  ASSERT_THAT(*listed, SizeIs(1));
+  EXPECT_EQ(listed->front().id, "17");
+}
+
+}  // namespace
+}  // namespace gpuctl
