@@ -11,6 +11,7 @@
 #include "client/base/exit_codes.h"
 #include "client/runs/source_record.h"
 #include "client/spec/launch_record.h"
+#include "client/verbs/changed_files.h"
 #include "client/verbs/packages.h"
 #include "client/verbs/run_record.h"
 #include "client/verbs/verbs.h"
@@ -23,7 +24,9 @@ namespace gpuctl {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 class RecordsTest : public ::testing::Test {
@@ -186,6 +189,61 @@ TEST_F(RecordsTest, DiffNamesWhatDiffersAndHidesSecrets) {
   EXPECT_THAT(shown_, HasSubstr("@@ -1 +1 @@\n-+a\n++b\n"));
   ASSERT_OK(Run(CmdDiff, {"one", "one", "--patch"}));
   EXPECT_THAT(told_, HasSubstr("do not differ"));
+}
+
+std::string Part(const std::string& path, const std::string& line) {
+  return absl::StrCat("diff --git a/", path, " b/", path, "\n--- a/", path, "\n+++ b/", path,
+                      "\n@@ -1 +1 @@\n+", line, "\n");
+}
+
+TEST(ChangedFiles, AreThoseWhoseKeptChangesDiffer) {
+  SourceRecord source;
+  source.commit = "0123";
+  // A line of a file may look like a header of the diff; there it has a sign in front.
+  const std::string first =
+      Part("a b.py", "1\n+diff --git a/x b/x") + Part("same", "1") + Part("gone", "1");
+  const std::string second =
+      Part("a b.py", "2") + "diff --git \"a/\\374.py\" \"b/\\374.py\"\nnew\n" + Part("same", "1");
+  const ChangedFiles changed = FilesThatDiffer({source, first}, {source, second});
+  EXPECT_THAT(changed.files, ElementsAre("\"\\374.py\"", "a b.py", "gone"));
+  EXPECT_EQ(changed.why_not_all, "");
+  EXPECT_THAT(FilesThatDiffer({source, first}, {source, first}).why_not_all,
+              HasSubstr("git may ignore"));
+}
+
+TEST(ChangedFiles, SayWhyTheyMayNotBeAll) {
+  SourceRecord plain, other;
+  plain.commit = "0123456789abcdef";
+  const auto why = [&] {
+    return FilesThatDiffer({plain, Part("x", "1")}, {other, ""}).why_not_all;
+  };
+  other = plain;
+  EXPECT_EQ(why(), "");
+  other.diff_cut = true;
+  EXPECT_EQ(why(), "a kept diff is cut");
+  other.diff_cut = false;
+  other.left_out = {".env"};
+  other.left_out_count = 1;
+  EXPECT_EQ(why(), "no diff has .env");
+  other.diff_missing = "git diff failed";
+  EXPECT_EQ(why(), "git diff failed");
+  other = plain;
+  other.commit = "fedcba9876543210";
+  EXPECT_THAT(why(), HasSubstr("git diff --stat 0123456789ab fedcba987654 shows it"));
+  other.unknown = "not in a git repository";
+  EXPECT_EQ(why(), "not in a git repository");
+  EXPECT_THAT(FilesThatDiffer({plain, Part("x", "1")}, {other, ""}).files, IsEmpty());
+}
+
+TEST_F(RecordsTest, DiffHasTheLastValueOfEachNumberOfTheJob) {
+  Add("one", absl::Hours(2), Launch());
+  const RunRow two = Add("two", absl::Hours(2), Launch());
+  const std::string mirror = world_.context.Paths()->MirrorDir(two.run_id);
+  ASSERT_OK(MakeDirectories(mirror));
+  ASSERT_OK(WriteFileAtomic(JoinPath(mirror, "metrics.jsonl"),
+                            "{\"step\":1,\"accuracy\":0.25}\n{\"step\":2,\"accuracy\":0.75}\n"));
+  ASSERT_OK(Run(CmdDiff, {"one", "two"}));
+  EXPECT_THAT(shown_, HasSubstr("metric.accuracy  -      0.75"));
 }
 
 TEST_F(RecordsTest, TagsAndNotesFindARunAgain) {

@@ -23,7 +23,8 @@ import threading
 class Bench:
     def __init__(self, gpuctl):
         self.gpuctl = gpuctl
-        self.dir = tempfile.mkdtemp(prefix="gpuctl-golden-")
+        # On a terminal messages are broken between words, by the length of this path, too.
+        self.dir = tempfile.mkdtemp(prefix="gpuctl-golden-", dir="/tmp")
         self.work = os.path.join(self.dir, "work")
         os.mkdir(self.work)
         self.env = {

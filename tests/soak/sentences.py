@@ -223,6 +223,8 @@ class Sentences:
         (r"reach \S+: connect to \S+ port \d+: .*", is_no_success),
         (r"[\w-]+ is over, and " + NAME + " stays: .* uses it now; .*", is_alive),
         (r"[\w-]+ could not be stopped first: .*", is_so),
+        (r"Its results are at home\.|Complete checkpoints are at home; all else is lost, also .*", is_so),
+        (r"Not at home, and lost then: .*|Results that were not pulled are lost then.*", is_so),
         (r"it is not known whether .*", is_so),
         (r"[\w/-]+ could not be told that .*", is_so),
         (r"[\w-]+ never started: its launch ended before the node had accepted it", is_so),
