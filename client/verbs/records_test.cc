@@ -11,7 +11,9 @@
 #include "client/base/exit_codes.h"
 #include "client/runs/source_record.h"
 #include "client/spec/launch_record.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/changed_files.h"
+#include "client/verbs/down_text.h"
 #include "client/verbs/packages.h"
 #include "client/verbs/run_record.h"
 #include "client/verbs/verbs.h"
@@ -244,6 +246,88 @@ TEST_F(RecordsTest, DiffHasTheLastValueOfEachNumberOfTheJob) {
                             "{\"step\":1,\"accuracy\":0.25}\n{\"step\":2,\"accuracy\":0.75}\n"));
   ASSERT_OK(Run(CmdDiff, {"one", "two"}));
   EXPECT_THAT(shown_, HasSubstr("metric.accuracy  -      0.75"));
+}
+
+// Stores a batch of `count` runs.
+void Submit(CommandContext& context, const std::string& name, int count) {
+  const auto batches = OpenBatches(context);
+  ASSERT_OK(batches);
+  Batch batch;
+  batch.batch_id = absl::StrCat("b-", name);
+  batch.name = name;
+  batch.digest = "d";
+  batch.created_ms = 1;
+  std::vector<Entry> entries;
+  for (int i = 1; i <= count; ++i) {
+    Entry& entry = entries.emplace_back();
+    entry.entry_id = absl::StrCat("e-", name, "-", i);
+    entry.number = i;
+    entry.name = absl::StrCat(name, "-", i);
+  }
+  ASSERT_OK((*batches)->Insert(batch, entries));
+}
+
+TEST_F(RecordsTest, AHintNamesTheBatchThatSeemsToBeMeant) {
+  Submit(world_.context, "grid", 2);
+  for (const char* name : {"grid", "gird", "grid-9", "gird-1"}) {
+    EXPECT_EQ(HintForBatch(world_.context, name), "gpuctl queue grid shows the runs of batch grid")
+        << name;
+  }
+  for (const char* name : {"", "other", "other-1", "-1"}) {
+    EXPECT_EQ(HintForBatch(world_.context, name), "") << name;
+  }
+}
+
+TEST_F(RecordsTest, ABatchIsAllItsRunsWhereTheyAreWanted) {
+  Submit(world_.context, "grid", 2);
+  EXPECT_THAT(WithRunsOfBatches(world_.context, {"fox", "grid"}).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("no run of batch grid has started")));
+  EXPECT_THAT(WithRunsOfBatches(world_.context, {"fox"}).value(), ElementsAre("fox"));
+  EXPECT_THAT(WithRunsOfBatches(world_.context, {}).value(), IsEmpty());
+}
+
+TEST_F(RecordsTest, OneCommandBringsTheResultsOfABatchThatHadAMachine) {
+  Submit(world_.context, "grid", 2);
+  Submit(world_.context, "other", 1);
+  Lease lease;
+  NotHomeOn found;
+  const auto use = [&](const std::string& run) {
+    LeaseUse& one = lease.uses.emplace_back();
+    one.run_id = one.run_name = run;
+    found.ways.push_back(absl::StrCat("gpuctl pull ", run));
+  };
+  use("grid-1");
+  EXPECT_EQ(HowToBringAll(world_.context, lease, found), "gpuctl pull grid-1");
+  use("grid-2");
+  EXPECT_EQ(HowToBringAll(world_.context, lease, found), "gpuctl pull --batch grid brings them");
+  use("other-1");
+  EXPECT_EQ(HowToBringAll(world_.context, lease, found),
+            "gpuctl pull grid-1, gpuctl pull grid-2, gpuctl pull other-1");
+  lease.uses.pop_back();
+  use("alone-1");
+  EXPECT_THAT(HowToBringAll(world_.context, lease, found), HasSubstr("gpuctl pull alone-1"));
+}
+
+TEST(DownText, TheQuestionIsShortAlsoWithManyRuns) {
+  Lease lease;
+  lease.instance_id = "7";
+  lease.provider = "vast";
+  lease.gpu_name = "RTX 4090";
+  lease.gpu_count = 1;
+  NotHomeOn found;
+  std::vector<std::string> live;
+  for (int i = 1; i <= 40; ++i) {
+    live.push_back(absl::StrCat("grid-", i));
+    found.wanted.push_back(absl::StrCat("grid-", i, ": 1 checkpoint (1 B): ckpt/step-1"));
+  }
+  const std::string question = EndQuestion(lease, live);
+  EXPECT_THAT(question, HasSubstr(" and stop grid-1, grid-2, grid-3, 37 more?"));
+  EXPECT_LT(question.size(), 80u);
+  EXPECT_EQ(LossText(found, {}),
+            "Not at home, and lost then: grid-1: 1 checkpoint (1 B): ckpt/step-1; grid-2: 1 "
+            "checkpoint (1 B): ckpt/step-1; and results of 38 more.");
+  EXPECT_EQ(LossText({}, {}), "Its results are at home.");
 }
 
 TEST_F(RecordsTest, TagsAndNotesFindARunAgain) {
