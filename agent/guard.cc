@@ -10,16 +10,23 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "agent/base/held_root.h"
 #include "agent/base/node_root.h"
 #include "agent/base/platform.h"
+#include "agent/base/processes.h"
 #include "agent/bundle/bundle.h"
 #include "agent/handover.h"
+#include "agent/hold/jobs_end.h"
+#include "agent/limits/contact.h"
 #include "agent/limits/limit_keeper.h"
 #include "agent/limits/node_limits_store.h"
 #include "agent/limits/self_release.h"
+#include "agent/server_note.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
@@ -27,11 +34,13 @@
 #include "common/files/files.h"
 #include "common/process/process.h"
 #include "common/process/signal_pipe.h"
+#include "common/release/release_route.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr int kTickMs = 1000;
+constexpr int kEndTickMs = 100;
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
 constexpr absl::Duration kServerDownWithin = absl::Seconds(5);
 // rm -r may be at work for a while, and whatever is made then would be in its way.
@@ -39,6 +48,12 @@ constexpr absl::Duration kRemovalTakes = absl::Seconds(3);
 constexpr int64_t kMostLimitBytes = 1 << 20;
 constexpr absl::Duration kFirstReleasePause = absl::Seconds(2);
 constexpr absl::Duration kReleaseEvery = absl::Minutes(1);
+// What jobs have when the batch script is gone: the node may be somebody else's by now.
+constexpr absl::Duration kGraceWithoutScript = absl::Seconds(5);
+// The time in which who is here can take the ends of the jobs along.
+constexpr absl::Duration kLastWordsWithin = absl::Seconds(2);
+constexpr absl::Duration kRestGoneWithin = absl::Seconds(5);
+constexpr absl::Duration kLockWithin = absl::Seconds(2);
 
 // Returns a path of the running program that is valid although its file was removed, where the
 // system has such a path.
@@ -62,17 +77,27 @@ class Guard {
     RETURN_IF_ERROR(OpenControl());
     OpenHandover();
     while (!leaving_) {
-      TendRoot();
-      if (!IsRemoved(lock_)) TendServer();
-      limits_.Enforce();
-      TendRelease();
+      if (options_.hold) {
+        TendHold();
+      } else {
+        TendRoot();
+      }
+      if (!end_.has_value()) {
+        if (!IsRemoved(lock_)) TendServer();
+        limits_.Enforce();
+        TendRelease();
+      }
       pollfd waited[2] = {{signals_.fd(), POLLIN, 0}, {control_.get(), POLLIN, 0}};
-      poll(waited, 2, kTickMs);
+      poll(waited, 2, end_.has_value() ? kEndTickMs : kTickMs);
       HandleSignals();
       HandleCommands();
       Reap();
     }
     StopServer();
+    if (end_.has_value()) {
+      StopOtherServer();
+      end_->KillRest(kRestGoneWithin);
+    }
     return absl::OkStatus();
   }
 
@@ -133,6 +158,45 @@ class Guard {
     }
     // With limits it goes on without its lock.
     leaving_ = kept_.empty();
+  }
+
+  // Returns why the allocation must end; "" while it goes on.
+  std::string WhyItEnds(bool script_lives) {
+    if (told_to_end_) return "it was told so";
+    if (!script_lives) return "its batch script is gone";
+    if (IsRemoved(lock_)) return "its root was removed";
+    if (PathExists(JoinPath(paths_.root, kReleasedFile))) return "it was released";
+    const bool late = clock_.SinceBoot() >= absl::Seconds(options_.claim_until_s);
+    if (!late || PathExists(paths_.claimed)) return "";
+    const absl::StatusOr<std::vector<std::string>> jobs = ListDirectory(paths_.jobs);
+    return jobs.ok() && jobs->empty() ? "nobody has claimed it" : "";
+  }
+
+  // Begins the end of an allocation, and carries it out.
+  void TendHold() {
+    const bool script_lives = LivesBatchScript(paths_);
+    if (!end_.has_value()) {
+      const std::string why = WhyItEnds(script_lives);
+      if (why.empty()) return;
+      Log(LogLevel::kInfo, absl::StrCat("hold: the allocation ends, ", why));
+      end_.emplace(paths_, HoldGrace(), clock_);
+    }
+    if (!script_lives) end_->Hurry(kGraceWithoutScript);
+    if (!end_->Proceed()) return;
+    const absl::Duration now = clock_.SinceBoot();
+    ended_at_ = std::min(ended_at_, now);
+    leaving_ = now - ended_at_ >= kLastWordsWithin || !script_lives || !InContact(paths_);
+  }
+
+  // Stops the server that an earlier holder has started.
+  void StopOtherServer() {
+    const ProcessId other = ServerOfNote(paths_);
+    const absl::Duration patience = clock_.SinceBoot() + kServerDownWithin;
+    while (IsLocked(paths_.server_lock).value_or(false)) {
+      const bool late = clock_.SinceBoot() > patience;
+      if (!SendSignal(other, late ? SIGKILL : SIGTERM) && late) return;
+      clock_.SleepFor(absl::Milliseconds(kEndTickMs));
+    }
   }
 
   // Starts the server when nobody holds its lock. The server of a dead guard lives on; then only
@@ -200,7 +264,7 @@ class Guard {
 
   void HandleSignals() {
     for (const int number : signals_.Take()) {
-      if (number != SIGCHLD) leaving_ = true;
+      if (number != SIGCHLD) Leave();
     }
   }
 
@@ -213,11 +277,14 @@ class Guard {
     for (size_t end; (end = commands_.find('\n')) != std::string::npos;) {
       const std::string command = commands_.substr(0, end);
       commands_.erase(0, end + 1);
-      if (command == "exit") leaving_ = true;
+      if (command == "exit") Leave();
       if (command == "upgrade") Upgrade();
     }
     if (commands_.size() > sizeof(buffer)) commands_.clear();
   }
+
+  // A holder leaves only after the end of all jobs.
+  void Leave() { (options_.hold ? told_to_end_ : leaving_) = true; }
 
   // Reaps our own and adopted children.
   void Reap() {
@@ -249,7 +316,7 @@ class Guard {
   // it is that guard already, or when the change fails.
   void Upgrade() {
     const std::string current = CurrentBundle(paths_);
-    if (current.empty() || current == options_.bundle_dir) return;
+    if (current.empty() || current == options_.bundle_dir || end_.has_value()) return;
     Log(LogLevel::kInfo, absl::StrCat("guard: becoming ", current));
     const int inherited = fcntl(lock_.get(), F_DUPFD, 3);
     StopServer();
@@ -257,8 +324,11 @@ class Guard {
     const std::string lock_fd = absl::StrCat(inherited);
     const int handed = handover_.valid() ? fcntl(handover_.get(), F_DUPFD, 3) : -1;
     const std::string handover_fd = absl::StrCat(handed);
-    execl(program.c_str(), program.c_str(), "guard", "--root", paths_.root.c_str(), "--lock-fd",
-          lock_fd.c_str(), "--handover-fd", handover_fd.c_str(), static_cast<char*>(nullptr));
+    const std::string until = absl::StrCat(options_.claim_until_s);
+    execl(program.c_str(), program.c_str(), options_.hold ? "hold" : "guard", "--root",
+          paths_.root.c_str(), "--lock-fd", lock_fd.c_str(), "--handover-fd", handover_fd.c_str(),
+          options_.hold ? "--claim-until" : static_cast<char*>(nullptr), until.c_str(),
+          static_cast<char*>(nullptr));
     Log(LogLevel::kError, ErrnoStatus(errno, absl::StrCat("guard: become ", program)).message());
     close(inherited);
     if (handed >= 0) close(handed);
@@ -280,6 +350,9 @@ class Guard {
   absl::Duration next_release_ = -absl::InfiniteDuration();
   absl::Duration release_pause_;
   bool leaving_ = false;
+  bool told_to_end_ = options_.end;
+  std::optional<JobsEnd> end_;  // the allocation is ending
+  absl::Duration ended_at_ = absl::InfiniteDuration();
   absl::Duration last_start_ = -absl::InfiniteDuration();
   absl::Duration next_start_ = -absl::InfiniteDuration();
   absl::Duration pause_;
@@ -296,7 +369,14 @@ int Detach(const GuardOptions& options, const RootPaths& paths) {
 }
 
 absl::StatusOr<UniqueFd> TakeLock(const GuardOptions& options, const RootPaths& paths) {
-  if (options.lock_fd < 0) return TryLock(paths.guard_lock);
+  const absl::Duration end = Clock::Real().SinceBoot() + kLockWithin;
+  while (options.lock_fd < 0) {
+    absl::StatusOr<UniqueFd> lock = TryLock(paths.guard_lock);
+    // The holder must not fail because somebody looks who has the lock.
+    const bool again = options.hold && absl::IsUnavailable(lock.status());
+    if (!again || Clock::Real().SinceBoot() >= end) return lock;
+    Clock::Real().SleepFor(absl::Milliseconds(5));
+  }
   fcntl(options.lock_fd, F_SETFD, FD_CLOEXEC);
   return UniqueFd(options.lock_fd);
 }
@@ -309,10 +389,18 @@ int RunGuard(const GuardOptions& options) {
     Log(LogLevel::kError, paths.status().message());
     return 1;
   }
+  if (IsHeldRoot(*paths) != options.hold) {
+    Log(LogLevel::kError,
+        options.hold ? absl::StrCat(options.root, " is not the root of an allocation")
+                     : absl::StrCat("only the batch script of the allocation starts a guard in ",
+                                    options.root));
+    return 1;
+  }
   if (options.detach) return Detach(options, *paths);
   LogToFile(paths->log);
   absl::StatusOr<UniqueFd> lock = TakeLock(options, *paths);
-  if (absl::IsUnavailable(lock.status())) return 0;
+  // For a batch script, 0 is the end of the allocation.
+  if (absl::IsUnavailable(lock.status())) return options.hold ? 1 : 0;
   absl::Status status = lock.status();
   if (status.ok()) {
     signal(SIGPIPE, SIG_IGN);

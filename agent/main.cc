@@ -33,6 +33,8 @@ constexpr char kUsage[] =
     "  receive    takes a tree from stdin into the content store\n"
     "  send       gives a job's file or directory to stdout\n"
     "  guard      keeps the server alive and enforces limits\n"
+    "  hold       the guard of a Slurm allocation, run by its batch script; ends all jobs at "
+    "SIGTERM\n"
     "  server     serves gRPC on DIR/agent.sock\n"
     "  shutdown   ends guard and server when no job runs\n"
     "  release    asks the provider to end this machine, as its limits would; --dry-run\n"
@@ -102,6 +104,13 @@ int Run(int argc, char** argv) {
       guard.lock_fd = atoi(argv[++i]);
     } else if (flag == "--handover-fd" && i + 1 < argc) {
       guard.handover_fd = atoi(argv[++i]);
+    } else if (flag == "--claim-until" && i + 1 < argc) {
+      if (!absl::SimpleAtoi(argv[++i], &guard.claim_until_s)) {
+        fputs(kUsage, stderr);
+        return 2;
+      }
+    } else if (flag == "--end") {
+      guard.end = true;
     } else if (flag == "--detach") {
       guard.detach = true;
     } else if (flag == "--wait") {
@@ -118,7 +127,8 @@ int Run(int argc, char** argv) {
   guard.root = root;
   guard.bundle_dir = gpuctl::DirName(gpuctl::SelfPath(argv[0]));
   if (command == "bridge") return gpuctl::RunBridge({root, guard.bundle_dir, wait});
-  if (command == "guard") return gpuctl::RunGuard(guard);
+  guard.hold = command == "hold";
+  if (command == "guard" || guard.hold) return gpuctl::RunGuard(guard);
   if (command == "server") return gpuctl::RunServer({root, guard.bundle_dir});
   if (command == "receive" || command == "send") {
     const gpuctl::Contact contact(gpuctl::RootPaths(root), gpuctl::Clock::Real());

@@ -15,12 +15,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "agent/base/guard_start.h"
+#include "agent/base/held_root.h"
 #include "agent/base/node_root.h"
 #include "agent/bundle/bundle.h"
 #include "agent/bundle/bundle_sweep.h"
 #include "agent/envs/cache_sweep.h"
 #include "agent/envs/env_store.h"
 #include "agent/handover.h"
+#include "agent/hold/jobs_end.h"
 #include "agent/jobs/job_table.h"
 #include "agent/jobs/shim_launcher.h"
 #include "agent/server_note.h"
@@ -104,7 +106,14 @@ void SweepPackageCaches(const RootPaths& paths, JobTable& jobs) {
 void Maintain(const ServerOptions& options, const RootPaths& paths, const UniqueFd& lock,
               JobTable& jobs, Telemetry& telemetry, const SignalPipe& signals) {
   absl::Duration next_sweep = -absl::InfiniteDuration();
+  HolderWatch holder(paths, Clock::Real());
   for (;;) {
+    if (holder.IsHolderGone()) {
+      Log(LogLevel::kWarning, "server: the allocation has no holder any more");
+      // The shims see it, too. What a dead one has left is ended here.
+      SweepWithoutHolder(paths, Clock::Real());
+      return;
+    }
     // Somebody removed the root, and another server has the new one, or will. What is done below
     // would make parts of it again.
     if (IsRemoved(lock)) {
@@ -122,7 +131,7 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, const Unique
     if (absl::Status status = telemetry.Tick(); !status.ok()) {
       Log(LogLevel::kWarning, absl::StrCat("telemetry: ", status.message()));
     }
-    if (!IsRemoved(lock)) (void)EnsureGuard(paths, options.bundle_dir);
+    if (!holder.held() && !IsRemoved(lock)) (void)EnsureGuard(paths, options.bundle_dir);
     const std::string current = CurrentBundle(paths);
     if (!current.empty() && current != options.bundle_dir) {
       Log(LogLevel::kInfo, absl::StrCat("server: making way for ", current));
@@ -139,7 +148,7 @@ absl::Status Serve(const ServerOptions& options, const RootPaths& paths, const U
   Clock& clock = Clock::Real();
   ProcessShimLauncher launcher(JoinPath(options.bundle_dir, "gpuctl-shim"));
   Telemetry telemetry(paths, std::make_unique<NvidiaSmiProbe>("", clock), clock);
-  const auto list_gpus = [&telemetry, visible = OwnVisibleDevices()] {
+  const auto list_gpus = [&telemetry, visible = OwnVisibleDevices(paths)] {
     const Telemetry::Listed listed = telemetry.ListedGpus();
     return NodeGpus{VisibleGpus(listed.gpus, visible), listed.complete};
   };

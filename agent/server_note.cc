@@ -77,6 +77,11 @@ absl::Status WriteServerNote(const RootPaths& paths, const std::string& bundle_d
   return WriteFileAtomic(paths.server_note, absl::StrCat(json.dump(), "\n"));
 }
 
+ProcessId ServerOfNote(const RootPaths& paths) {
+  const std::optional<Note> note = ReadNote(paths);
+  return note.has_value() ? note->process : ProcessId{};
+}
+
 int32_t LevelOfServer(const RootPaths& paths, pid_t pid) {
   const std::optional<Note> note = ReadNote(paths);
   if (note.has_value() && IsAbout(*note, pid)) return note->level;

@@ -12,6 +12,8 @@
 #   client   on Debian, with node: what deploy/build_client.sh needs
 #   package  on Debian: what checks packages
 #   mac      on Debian, with build: what deploy/mac-client needs, besides npm
+#   slurm    on Debian: the Slurm cluster of tests/slurm; call tests/slurm/install, so that no service
+#            starts
 # Installed packages stay as they are. When none is missing, nothing runs and no rights are needed.
 
 # The libraries of the node's programs, each with :ARCHITECTURE behind it, or nothing.
@@ -55,6 +57,10 @@ debian_packages() {
         python3 dpkg-dev file
       ;;
     mac) echo dpkg-dev make perl tcl lld-16 llvm ;;
+    slurm)
+      echo python3 slurmctld slurmd slurm-client slurmdbd munge mariadb-server openssh-client openssh-server \
+        iproute2 util-linux
+      ;;
     package)
       echo debootstrap lintian mandoc ruby zsh fish zstd openssh-client openssh-server qemu-user
       ;;
@@ -181,7 +187,7 @@ install_packages() {
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -euo pipefail
   if [ $# -eq 0 ]; then
-    echo "usage: deploy/packages.sh build|page|trainer|test|node|node-cross|client|package|mac …" >&2
+    echo "usage: deploy/packages.sh build|page|trainer|test|node|node-cross|client|package|mac|slurm …" >&2
     exit 2
   fi
   install_packages "$@"

@@ -65,12 +65,11 @@ RateLimits VastLimits() {
   return limits;
 }
 
-// Returns 16 hex digits that differ from key to key and do not tell the key.
+}  // namespace
+
 std::string PrintOfKey(absl::string_view key) {
   return key.empty() ? "" : Sha256HexOf(absl::StrCat("gpuctl key ", key)).substr(0, 16);
 }
-
-}  // namespace
 
 const std::vector<MarketFacts>& AllMarkets() {
   static const std::vector<MarketFacts>* const markets = new std::vector<MarketFacts>{
@@ -102,6 +101,16 @@ const MarketFacts* FindMarket(absl::string_view name) {
     if (market.name == name) return &market;
   }
   return nullptr;
+}
+
+bool IsRental(absl::string_view provider) {
+  return provider == kClusterProvider || FindMarket(provider) != nullptr;
+}
+
+std::vector<std::string> RentalNames() {
+  std::vector<std::string> names = MarketNames();
+  names.emplace_back(kClusterProvider);
+  return names;
 }
 
 absl::StatusOr<std::unique_ptr<Provider>> MakeMarket(absl::string_view name, ProviderAccess access,

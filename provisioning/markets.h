@@ -29,11 +29,25 @@ struct MarketFacts {
   std::string ssh_keys_page = {};
 };
 
+// The provider whose machines are allocations of a cluster. It has no key and no address of its own
+// (provisioning/slurm).
+inline constexpr char kClusterProvider[] = "slurm";
+
 // Returns all markets, in the order in which they are listed.
 const std::vector<MarketFacts>& AllMarkets();
 std::vector<std::string> MarketNames();
 // Returns the market of that name, or nullptr.
 const MarketFacts* FindMarket(absl::string_view name);
+
+// Returns 16 hex digits that differ from key to key and do not tell the key (Provider::key_print);
+// "" for no key.
+std::string PrintOfKey(absl::string_view key);
+
+// True for a provider whose machines have a beginning and an end, and a lease: a market, or
+// kClusterProvider.
+bool IsRental(absl::string_view provider);
+// Returns the names of all of them.
+std::vector<std::string> RentalNames();
 
 // Returns the adapter of a market. INVALID_ARGUMENT when there is none of that name.
 absl::StatusOr<std::unique_ptr<Provider>> MakeMarket(absl::string_view name, ProviderAccess access,

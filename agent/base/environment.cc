@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "agent/base/held_root.h"
+#include "agent/base/platform.h"
 #include "common/files/files.h"
 
 // POSIX lets the program declare it. glibc's headers declare it, those of macOS do not.
@@ -75,6 +77,11 @@ Environment OwnEnvironment() {
     environment.emplace(pair.first, pair.second);
   }
   return environment;
+}
+
+Environment BaseEnvironment(const RootPaths& paths) {
+  const std::string block = IsHeldRoot(paths) ? "" : InitEnvironment();
+  return block.empty() ? OwnEnvironment() : ParseEnvironmentBlock(block);
 }
 
 bool IsProviderKey(absl::string_view name) {

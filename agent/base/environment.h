@@ -21,11 +21,16 @@ Environment ParseEnvironmentBlock(absl::string_view block);
 // Returns this process's own environment.
 Environment OwnEnvironment();
 
+// Returns what the environment of jobs begins with: PID 1's, where images put PATH and
+// LD_LIBRARY_PATH. Our own where that cannot be read, and in a held root (held_root.h): there the
+// batch script's is what says which GPUs of the machine are ours.
+Environment BaseEnvironment(const RootPaths& paths);
+
 // True for a variable that holds the provider's account or instance key. Jobs do not get those.
 bool IsProviderKey(absl::string_view name);
 
-// Returns the job's environment without its secrets: `base` (PID 1's, where images put PATH and
-// LD_LIBRARY_PATH; our own where that cannot be read) without provider keys and GPUCTL_*; the
+// Returns the job's environment without its secrets: `base` (BaseEnvironment) without provider keys
+// and GPUCTL_*; the
 // spec's variables; defaults for PATH, HOME and PYTHONUNBUFFERED; and the variables that a job may
 // rely on:
 //   UV_CACHE_DIR PIP_CACHE_DIR CONDA_PKGS_DIRS   below the root's caches/, unless they are set or

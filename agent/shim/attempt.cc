@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/base/gpu_grant.h"
 #include "agent/base/guard_start.h"
+#include "agent/base/held_root.h"
 #include "agent/base/job_cgroup.h"
 #include "agent/base/platform.h"
 #include "agent/base/processes.h"
@@ -25,6 +26,7 @@
 #include "common/job/checkpoint.h"
 #include "common/job/job_layout.h"
 #include "common/process/process.h"
+#include "common/release/release_route.h"
 
 namespace gpuctl {
 namespace {
@@ -82,11 +84,6 @@ std::string ResumeFrom(const JobPaths& paths) {
   return "";
 }
 
-Environment BaseEnvironment() {
-  const std::string block = InitEnvironment();
-  return block.empty() ? OwnEnvironment() : ParseEnvironmentBlock(block);
-}
-
 // Forbids core files of the shim, which holds secrets for a moment. Returns the old limit, which
 // the child gets back.
 rlimit ForbidOwnCore() {
@@ -98,17 +95,14 @@ rlimit ForbidOwnCore() {
   return old;
 }
 
-// Starts a guard where one ran before and none runs now. The guard enforces the time limits and
-// keeps the server alive.
-void TendGuard(const JobPaths& paths) {
-  const RootPaths root(DirName(DirName(paths.dir)));
-  const absl::StatusOr<bool> running = IsLocked(root.guard_lock);
-  if (!PathExists(root.guard_lock) || !running.ok() || *running) return;
-  // The guard must not become a part of the job, so for this moment orphans go to init, not to us.
-  ResignSubreaper();
-  const absl::Status status = EnsureGuard(root, DirName(SelfPath("")));
-  BecomeSubreaper();
-  Say(absl::StrCat("the guard was gone: ", status.ok() ? "started one" : status.message()));
+// Looks after the guard. Returns the end of the job when its allocation has no holder any more:
+// first a stop, and at the next look a kill.
+std::optional<ControlCommand> TendHolder(const RootPaths& root, HolderWatch& holder, bool& told) {
+  if (!holder.held()) TendGuard(root, DirName(SelfPath("")));
+  if (!holder.IsHolderGone()) return std::nullopt;
+  const bool again = std::exchange(told, true);
+  return ControlCommand{again ? ControlCommand::Type::kStopNow : ControlCommand::Type::kStop,
+                        kAllocationEndsReason};
 }
 
 // Returns the GPUs that the attempt gets; nothing when it sees all.
@@ -127,10 +121,13 @@ absl::StatusOr<std::optional<std::vector<std::string>>> GpusOf(const JobPaths& p
 absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, int attempt,
                        AttemptFiles files, const UniqueFd& lock, SecretBlock& secrets,
                        const rlimit& core_limit, bool adopts_orphans, Clock& clock) {
+  const RootPaths root(DirName(DirName(paths.dir)));
+  HolderWatch holder(root, clock);
+  bool told = false;
   ChildOptions options;
   options.argv.assign(spec.argv().begin(), spec.argv().end());
   options.environment =
-      JobEnvironment(BaseEnvironment(), spec, attempt, paths, ResumeFrom(paths), files.gpus);
+      JobEnvironment(BaseEnvironment(root), spec, attempt, paths, ResumeFrom(paths), files.gpus);
   options.secrets = &secrets;
   options.work_dir = paths.work;
   options.lock_fd = lock.get();
@@ -141,8 +138,7 @@ absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, i
   if (!spec.setup().empty()) {
     options.prepare = [&setup](int news, int go) { return RunSetup(setup, news, go); };
     files.use_environment = [&](const std::string& name) {
-      absl::StatusOr<UniqueFd> used =
-          UseEnv(EnvPaths(RootPaths(DirName(DirName(paths.dir))), BaseName(name)));
+      absl::StatusOr<UniqueFd> used = UseEnv(EnvPaths(root, BaseName(name)));
       if (used.ok()) environment_in_use = *std::move(used);
     };
   }
@@ -152,7 +148,7 @@ absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, i
   EnterJobCgroup(paths, spec.job_id(), child.pid());
   Supervisor supervisor(spec, attempt, std::move(files), std::move(child), adopts_orphans, clock);
   const absl::Status started = supervisor.Start();
-  if (started.ok()) supervisor.Run([&paths] { TendGuard(paths); });
+  if (started.ok()) supervisor.Run([&] { return TendHolder(root, holder, told); });
   RemoveJobCgroup(paths, spec.job_id());
   return started;
 }

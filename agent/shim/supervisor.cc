@@ -130,7 +130,7 @@ absl::Status Supervisor::Start() {
   return absl::OkStatus();
 }
 
-void Supervisor::Run(const std::function<void()>& tend_guard) {
+void Supervisor::Run(const std::function<std::optional<ControlCommand>()>& tend_guard) {
   next_guard_ = clock_.SinceBoot() + kGuardInterval;
   list_packages_at_ = clock_.SinceBoot() + kListPackagesAfter;
   while (state_ != State::kDone) {
@@ -149,7 +149,7 @@ void Supervisor::Run(const std::function<void()>& tend_guard) {
     if (clock_.SinceBoot() >= list_packages_at_) ListPackages();
     if (clock_.SinceBoot() >= next_guard_) {
       next_guard_ = clock_.SinceBoot() + kGuardInterval;
-      if (tend_guard) tend_guard();
+      if (auto command = tend_guard ? tend_guard() : std::nullopt) Obey(*std::move(command));
     }
     if (clock_.SinceBoot() >= deadline_) {
       deadline_ = absl::InfiniteDuration();
@@ -195,15 +195,16 @@ void Supervisor::ReadSignals(bool pipe_readable) {
 }
 
 void Supervisor::ReadControl() {
-  for (ControlCommand& command : control_.Read()) {
-    if (command.type == ControlCommand::Type::kSignal) {
-      pending_signal_ = command.signal;
-      Handle(Input::kSignal);
-      continue;
-    }
-    if (stop_reason_.empty()) stop_reason_ = std::move(command.reason);
-    Handle(command.type == ControlCommand::Type::kStopNow ? Input::kStopNow : Input::kStop);
+  for (ControlCommand& command : control_.Read()) Obey(std::move(command));
+}
+
+void Supervisor::Obey(ControlCommand command) {
+  if (command.type == ControlCommand::Type::kSignal) {
+    pending_signal_ = command.signal;
+    return Handle(Input::kSignal);
   }
+  if (stop_reason_.empty()) stop_reason_ = std::move(command.reason);
+  Handle(command.type == ControlCommand::Type::kStopNow ? Input::kStopNow : Input::kStop);
 }
 
 // Reads what the child tells before it executes the job.

@@ -56,8 +56,9 @@ class Supervisor {
   absl::Status Start();
 
   // Runs until the attempt is over and recorded. Calls `tend_guard`, unless it is empty, every few
-  // seconds: perhaps only this shim is left to notice that the node's guard has died.
-  void Run(const std::function<void()>& tend_guard = nullptr);
+  // seconds: perhaps only this shim is left to notice that the node's guard has died. Does what it
+  // returns.
+  void Run(const std::function<std::optional<ControlCommand>()>& tend_guard = nullptr);
 
  private:
   enum Descriptor { kOutput, kMetrics, kControl, kSignals, kNews, kDescriptors };
@@ -76,6 +77,7 @@ class Supervisor {
 
   // Decisions and actions.
   void Handle(Input input);
+  void Obey(ControlCommand command);
   void Do(Action action);
   // Returns the living processes of the job.
   ProcessSearch Tree() const;

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "agent/base/environment.h"
-#include "agent/base/platform.h"
 
 namespace gpuctl {
 namespace {
@@ -51,9 +50,9 @@ std::vector<std::string> VisibleGpus(const std::vector<gpuctl::v1::Gpu>& gpus,
   return names;
 }
 
-std::optional<std::string> OwnVisibleDevices() {
+std::optional<std::string> OwnVisibleDevices(const RootPaths& paths) {
   if (const char* own = getenv(kVariable); own != nullptr) return own;
-  const Environment first = ParseEnvironmentBlock(InitEnvironment());
+  const Environment first = BaseEnvironment(paths);
   const auto found = first.find(kVariable);
   if (found == first.end()) return std::nullopt;
   return found->second;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/job/job_layout.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
@@ -23,8 +24,9 @@ struct NodeGpus {
 std::vector<std::string> VisibleGpus(const std::vector<gpuctl::v1::Gpu>& gpus,
                                      const std::optional<std::string>& visible);
 
-// Returns the CUDA_VISIBLE_DEVICES of this process, or else of PID 1; nothing when neither has one.
-std::optional<std::string> OwnVisibleDevices();
+// Returns the CUDA_VISIBLE_DEVICES of this process, or else that of BaseEnvironment; nothing when
+// neither has one.
+std::optional<std::string> OwnVisibleDevices(const RootPaths& paths);
 
 }  // namespace gpuctl
 

@@ -36,6 +36,9 @@ struct NodeTarget {
   bool identities_only = false;
   // The node's root directory; "" means ~/.gpuctl there.
   std::string root;
+  // The number of the allocation that is the node; the address is then that of its login node, and
+  // every command is a step (allocation_step.h). "" for a machine of its own.
+  std::string allocation;
 };
 
 }  // namespace gpuctl

@@ -19,6 +19,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/suggest.h"
+#include "client/config/cluster_fields.h"
 #include "client/config/toml_text.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -37,7 +38,9 @@ bool IsNotify(absl::string_view key) { return absl::StartsWith(key, "notify."); 
 // The one key of this computer's own ways, which no run has.
 bool IsWarmLink(absl::string_view key) { return key == "warm_link"; }
 // True for a key that is no field of a run file.
-bool IsOfNoRun(absl::string_view key) { return IsNotify(key) || IsWarmLink(key); }
+bool IsOfNoRun(absl::string_view key) {
+  return IsNotify(key) || IsWarmLink(key) || IsClusterKey(key);
+}
 
 constexpr absl::Duration kLongestWarmLink = absl::Hours(1);
 
@@ -202,6 +205,15 @@ const std::vector<SettingKey>& SettingKeys() {
       {"notify.command", false, false, P::kNot, "a script for sh at a run's end"},
       {"notify.webhook", false, false, P::kNot, "an address, or a secret with one"},
       {"warm_link", false, false, P::kNot, "how long a connection is kept for the next command"},
+      {"slurm.host", true, false, P::kNot, "the login node of a Slurm cluster, as for ssh"},
+      {"slurm.partition", true, false, P::kNot, "the only one to look at"},
+      {"slurm.account", true, false, P::kNot, "whom the cluster charges"},
+      {"slurm.qos", true, false, P::kNot, "quality of service"},
+      {"slurm.constraint", true, false, P::kNot, "features that the node must have"},
+      {"slurm.time", true, false, P::kNot, "of an allocation whose run has no time limit"},
+      {"slurm.gpus", true, true, P::kNot, "PARTITION=GPU where Slurm does not name the model"},
+      {"slurm.flags", true, true, P::kNot, "words for sbatch, after gpuctl's own"},
+      {"slurm.without", true, true, P::kNot, "gpuctl's own words that the cluster refuses"},
   };
   return *keys;
 }
@@ -253,6 +265,12 @@ absl::Status CheckSetting(const SettingKey& key, const Json& value, absl::string
     const absl::Status status = WarmLinkOf(value).status();
     if (status.ok()) return status;
     return absl::InvalidArgumentError(absl::StrCat(where, ": warm_link: ", status.message()));
+  }
+  if (IsClusterKey(key.key)) {
+    ClusterSettings cluster;
+    const absl::Status status = SetClusterField(key.key, value, cluster);
+    if (status.ok()) return status;
+    return absl::InvalidArgumentError(absl::StrCat(where, ": ", key.key, ": ", status.message()));
   }
   RunSpec scratch;
   return SetRunField(key.key, value, where, scratch);
@@ -320,6 +338,12 @@ absl::StatusOr<Settings> Settings::Read(const std::string& config_dir, const std
   }
   ASSIGN_OR_RETURN(std::vector<Setting> environment, ReadEnvironment());
   return Of(std::move(user), std::move(project), std::move(environment));
+}
+
+absl::StatusOr<Settings> Settings::ReadUsers(const std::string& config_dir) {
+  ASSIGN_OR_RETURN(std::vector<Setting> user, ReadFile(UserConfigFile(config_dir), Origin::kUser));
+  ASSIGN_OR_RETURN(std::vector<Setting> environment, ReadEnvironment());
+  return Of(std::move(user), {}, std::move(environment));
 }
 
 absl::Status Settings::Apply(bool rented, RunSpec& spec) {

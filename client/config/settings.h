@@ -67,6 +67,8 @@ class Settings {
   // environment. A missing file has no settings. Takes no file that another user could have put
   // there.
   static absl::StatusOr<Settings> Read(const std::string& config_dir, const std::string& work);
+  // The same without a project's.
+  static absl::StatusOr<Settings> ReadUsers(const std::string& config_dir);
   // For tests: `user` and `project` as ParseSettings returns them.
   static Settings Of(std::vector<Setting> user, std::vector<Setting> project,
                      std::vector<Setting> environment);

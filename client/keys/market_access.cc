@@ -9,6 +9,8 @@
 #include "client/base/exit_codes.h"
 #include "client/base/simulated_clock.h"
 #include "client/base/suggest.h"
+#include "client/cluster/ssh_login_node.h"
+#include "client/config/cluster_settings.h"
 #include "client/keys/key_store.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
@@ -19,6 +21,7 @@
 #include "provisioning/http/retrying_http.h"
 #include "provisioning/http/traced_http.h"
 #include "provisioning/markets.h"
+#include "provisioning/slurm/slurm_provider.h"
 
 namespace gpuctl {
 namespace {
@@ -76,18 +79,40 @@ absl::Status NoKey(absl::string_view name) {
       kExitCredentials);
 }
 
+// Opens the cluster of the user's settings. It rents only where it is named: an allocation takes
+// its place in other people's queue.
+absl::StatusOr<Market> OpenCluster(CommandContext& context) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(ClusterSettings settings, ReadClusterSettings(paths.config_dir));
+  if (settings.host.empty()) {
+    return WithExitCode(
+        WithHint(absl::UnauthenticatedError("the login node of the Slurm cluster is not known"),
+                 "gpuctl config set slurm.host USER@HOST"),
+        kExitCredentials);
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<LoginNode> login, MakeSshLoginNode(context, settings.host));
+  Market market;
+  market.name = kClusterProvider;
+  market.provider = MakeSlurmProvider(std::move(login), std::move(settings.options), context.clock);
+  market.provider->set_key_print(PrintOfKey(absl::StrCat("slurm ", settings.host)));
+  market.key_source = settings.host;
+  market.borrowed_key = true;
+  return market;
+}
+
 }  // namespace
 
 absl::Status CheckMarketName(absl::string_view name) {
-  if (FindMarket(name) != nullptr) return absl::OkStatus();
-  const std::vector<std::string> names = MarketNames();
+  if (IsRental(name)) return absl::OkStatus();
+  const std::vector<std::string> names = RentalNames();
   return UsageError(absl::StrCat("unknown provider \"", name, "\"", DidYouMean(name, names)),
                     absl::StrCat("these rent machines out: ", absl::StrJoin(names, ", ")));
 }
 
 absl::StatusOr<std::string> MarketUrl(absl::string_view name) {
+  RETURN_IF_ERROR(CheckMarketName(name));
   const MarketFacts* const market = FindMarket(name);
-  if (market == nullptr) return CheckMarketName(name);
+  if (market == nullptr) return std::string();
   const std::string variable = MarketVariable(name, "URL");
   const char* value = std::getenv(variable.c_str());
   if (value == nullptr || *value == '\0') return market->base_url;
@@ -102,6 +127,9 @@ absl::StatusOr<std::string> MarketUrl(absl::string_view name) {
 absl::StatusOr<Market> OpenMarketWithKey(CommandContext& context, absl::string_view name,
                                          const std::string& key) {
   RETURN_IF_ERROR(CheckMarketName(name));
+  if (FindMarket(name) == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " takes no key"));
+  }
   ASSIGN_OR_RETURN(const std::string url, MarketUrl(name));
   const auto skew = std::make_shared<ClockSkew>();
   ASSIGN_OR_RETURN(std::shared_ptr<Http> http,
@@ -123,6 +151,11 @@ absl::StatusOr<std::vector<Market>> OpenMarkets(CommandContext& context,
   const KeyStore keys(paths.config_dir);
   std::vector<Market> markets;
   for (const std::string& name : names.empty() ? MarketNames() : names) {
+    if (name == kClusterProvider) {
+      ASSIGN_OR_RETURN(Market cluster, OpenCluster(context));
+      markets.push_back(std::move(cluster));
+      continue;
+    }
     absl::StatusOr<MarketKey> key = keys.Find(name);
     if (absl::IsNotFound(key.status())) {
       if (names.empty()) continue;

@@ -24,9 +24,10 @@ struct Market {
 };
 
 // Opens the markets `names`, or all markets with a key of gpuctl's when `names` is empty: a
-// borrowed key counts where its market is named. Sends nothing yet. UNAUTHENTICATED (exit code 120)
-// when one of `names` has no key, or no market has; INVALID_ARGUMENT for a name of no market, or an
-// unusable address; FAILED_PRECONDITION for a key that others can read.
+// borrowed key counts where its market is named, and so does a cluster. Sends nothing yet.
+// UNAUTHENTICATED (exit code 120) when one of `names` has no key, or no market has;
+// INVALID_ARGUMENT for a name of no market, or an unusable address; FAILED_PRECONDITION for a key
+// that others can read.
 absl::StatusOr<std::vector<Market>> OpenMarkets(CommandContext& context,
                                                 const std::vector<std::string>& names);
 
@@ -34,14 +35,15 @@ absl::StatusOr<std::vector<Market>> OpenMarkets(CommandContext& context,
 absl::StatusOr<Market> OpenMarketWithKey(CommandContext& context, absl::string_view name,
                                          const std::string& key);
 
-// Returns $GPUCTL_<MARKET>_URL or the market's own address. The key is sent there, so
-// INVALID_ARGUMENT unless it is https, or http on this machine.
+// Returns $GPUCTL_<MARKET>_URL or the market's own address; "" for kClusterProvider. The key is
+// sent there, so INVALID_ARGUMENT unless it is https, or http on this machine.
 absl::StatusOr<std::string> MarketUrl(absl::string_view name);
 
 // Returns `status` of a request to a market, with its exit code and hint.
 absl::Status ExplainMarketError(const absl::Status& status, absl::string_view market);
 
-// Returns OK for a market's name, else INVALID_ARGUMENT with the nearest valid name.
+// Returns OK for the name of a market or of kClusterProvider, else INVALID_ARGUMENT with the
+// nearest valid name.
 absl::Status CheckMarketName(absl::string_view name);
 
 // Returns the page where the market's users enter the ssh keys that its gateway takes; "" where

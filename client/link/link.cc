@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/base/allocation_step.h"
 #include "client/base/host_keys.h"
 #include "client/base/known_hosts.h"
 #include "client/base/reach_error.h"
@@ -222,7 +223,7 @@ class SshLinkFactory : public LinkFactory {
     const absl::StatusOr<Bundle> bundle = NotedBundle();
     if (!bundle.ok()) return std::nullopt;
     platform_ = bundle->platform;
-    return ShellCommand(AgentScript(options_.target.root, *bundle, "bridge --wait"));
+    return OnNode(ShellCommand(AgentScript(options_.target.root, *bundle, "bridge --wait")));
   }
 
   void ForgetPrograms() override {
@@ -236,6 +237,7 @@ class SshLinkFactory : public LinkFactory {
   }
 
   absl::StatusOr<UniqueFd> Dial() override {
+    if (!options_.target.allocation.empty()) return LinkFactory::Dial();
     {
       MutexLock lock(mutex_);
       RETURN_IF_ERROR(Prepare());
@@ -248,11 +250,14 @@ class SshLinkFactory : public LinkFactory {
   }
 
   absl::Status TryLogin() override {
-    const absl::Status status = OpenSshSession().status();
+    const absl::Status status =
+        options_.target.allocation.empty() ? OpenSshSession().status() : TryStep();
     return status.ok() ? status : ReachError(status, options_.target.name);
   }
 
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
+    // A session would be one on the login node.
+    if (!options_.target.allocation.empty()) return LinkFactory::OpenSshSession();
     {
       MutexLock lock(mutex_);
       RETURN_IF_ERROR(Prepare());
@@ -266,6 +271,28 @@ class SshLinkFactory : public LinkFactory {
       ASSIGN_OR_RETURN(local_, PrepareLocalSshd(JoinPath(options_.state_dir, "ssh/local")));
     }
     return absl::OkStatus();
+  }
+
+  // Returns a line for the server's shell by which the node's shell runs `command`.
+  std::string OnNode(const std::string& command) const {
+    const std::string& job = options_.target.allocation;
+    return job.empty() ? command : InStep(job, command);
+  }
+
+  // Starts a step that does nothing. UNAVAILABLE: the allocation takes none, or its holder has not
+  // begun.
+  absl::Status TryStep() {
+    {
+      MutexLock lock(mutex_);
+      RETURN_IF_ERROR(Prepare());
+    }
+    ASSIGN_OR_RETURN(const std::unique_ptr<SshSession> session, OpenSession());
+    ASSIGN_OR_RETURN(const SshSession::Result result,
+                     session->RunToEnd(OnNode("exit 0"), "", options_.connect_timeout));
+    if (result.exit_code == 0) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat("start a step in job ", options_.target.allocation,
+                                               ": exit ", result.exit_code, ": ",
+                                               absl::StripAsciiWhitespace(result.err)));
   }
 
   // The words are null when there is no proxy command.
@@ -343,10 +370,10 @@ class SshLinkFactory : public LinkFactory {
       return noted;
     }
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession(/*compressed=*/true));
-    const auto run = [&session](const std::string& command,
-                                absl::string_view input) -> absl::StatusOr<NodeAnswer> {
+    const auto run = [this, &session](const std::string& command,
+                                      absl::string_view input) -> absl::StatusOr<NodeAnswer> {
       ASSIGN_OR_RETURN(SshSession::Result result,
-                       session->RunToEnd(command, input, kDeliveryStepWithin));
+                       session->RunToEnd(OnNode(command), input, kDeliveryStepWithin));
       return NodeAnswer{result.exit_code, std::move(result.out), std::move(result.err)};
     };
     ASSIGN_OR_RETURN(const Bundle bundle, DeliverBundle(run, options_.target.root, bundles_));
@@ -369,7 +396,11 @@ class SshLinkFactory : public LinkFactory {
   }
 
   std::string DeliveredFile() const {
-    return HostKeyFile(JoinPath(options_.state_dir, "ssh/delivered"), options_.target.name);
+    const NodeTarget& target = options_.target;
+    return HostKeyFile(JoinPath(options_.state_dir, "ssh/delivered"),
+                       target.allocation.empty()
+                           ? target.name
+                           : absl::StrCat(target.name, " job ", target.allocation));
   }
   std::string DeliveredMark(const Bundle& bundle) const {
     return absl::StrCat(bundle.digest, " ", options_.target.root, " ",
@@ -392,7 +423,7 @@ class SshLinkFactory : public LinkFactory {
     }
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
     const std::string script = AgentScript(options_.target.root, bundle, "bridge");
-    ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(ShellCommand(script)));
+    ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(OnNode(ShellCommand(script))));
     PumpOptions pump;
     pump.window_bytes = kControlWindow;
     pump.magic = kBridgeMagic;
@@ -412,7 +443,7 @@ class SshLinkFactory : public LinkFactory {
       RETURN_IF_ERROR(Prepare());
     }
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
-    ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(command));
+    ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(OnNode(command)));
     PumpOptions pump = OptionsFor(*session);
     if (round_trip != nullptr) {
       *round_trip = session->round_trip();

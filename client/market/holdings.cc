@@ -133,7 +133,7 @@ absl::Status Holdings::OpenAllMarkets() {
   RETURN_IF_ERROR(OpenLedger().status());
   ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger_->List(/*open_only=*/true));
   std::vector<ReconcileMarket> unusable;
-  for (const std::string& name : MarketNames()) {
+  for (const std::string& name : RentalNames()) {
     absl::StatusOr<std::vector<Market>> market = open_markets_({name});
     const bool needed = std::any_of(open.begin(), open.end(),
                                     [&name](const Lease& l) { return l.provider == name; });

@@ -1,6 +1,6 @@
 #include "client/node/make_links.h"
 
-#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/base/exit_codes.h"
+#include "client/cluster/allocation.h"
 #include "client/config/settings.h"
 #include "client/node/rented_links.h"
 #include "client/terminal/console.h"
@@ -59,17 +60,21 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
   if (target.provider != "local" && context.keeps_links) {
     ASSIGN_OR_RETURN(kept, ReadWarmLink(paths.config_dir));
   }
-  const auto make = [options, kept](const NodeTarget& at) -> std::unique_ptr<LinkFactory> {
+  // An allocation is reached by its login node, which never moves.
+  std::optional<NodeTarget> allocation;
+  if (target.provider == kClusterProvider) {
+    ASSIGN_OR_RETURN(allocation, TargetOfAllocation(target));
+    kept = absl::ZeroDuration();
+  }
+  const auto make = [options, kept,
+                     allocation](const NodeTarget& at) -> std::unique_ptr<LinkFactory> {
     SshLinkOptions moved = options;
-    moved.target = at;
+    moved.target = allocation.value_or(at);
     std::unique_ptr<LinkFactory> links = MakeSshLinkFactory(std::move(moved));
     if (kept == absl::ZeroDuration()) return links;
     return MakeWarmLinks({at, options.state_dir, kept}, std::move(links));
   };
-  const std::vector<std::string> markets = MarketNames();
-  if (std::find(markets.begin(), markets.end(), target.provider) == markets.end()) {
-    return make(target);
-  }
+  if (!IsRental(target.provider)) return make(target);
   return MakeRentedLinks(context, target, make);
 }
 

@@ -9,7 +9,7 @@
 #include "client/base/flag_set.h"
 #include "client/config/resource_flags.h"
 #include "client/config/settings.h"
-#include "client/node/resolve_target.h"
+#include "client/hosts/resolve_target.h"
 #include "client/runs/context.h"
 #include "client/spec/run_spec.h"
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "client/base/allocation_step.h"
 #include "client/base/shell_quote.h"
 
 namespace gpuctl {
@@ -32,6 +33,7 @@ std::string ShellCommand(const std::string& script) {
 }
 
 std::string RootWord(const std::string& root) {
+  if (root == kHeldRoot) return absl::StrCat("\"${", kHeldRootVariable, ":?}\"");
   return root.empty() ? "\"$HOME/.gpuctl\"" : ShellQuote(root);
 }
 

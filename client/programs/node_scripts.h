@@ -12,7 +12,8 @@
 
 namespace gpuctl {
 
-// Returns the node's root as a shell word: `root` quoted, or "$HOME/.gpuctl" when it is empty.
+// Returns the node's root as a shell word: `root` quoted, "$HOME/.gpuctl" when it is empty, and for
+// kHeldRoot what a step in the allocation has.
 std::string RootWord(const std::string& root);
 
 // Returns a script (POSIX sh, and `test -O`) that becomes the bundle's agent with `arguments`,

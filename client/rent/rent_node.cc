@@ -268,7 +268,7 @@ class NodeRenter {
     if (provider.traits().expiry.at_create) {
       // The run begins when the machine is ready, and has its whole time from then on.
       options.expires_at = ExpiryFor(limits_, offer.price_usd_per_hour, now, MostLifetime(spec),
-                                     now + provider.traits().ready_within + request_.ssh_within);
+                                     now + provider.traits().waits() + request_.ssh_within);
     }
     asked_end_ = options.expires_at;
     StartScriptOptions script;

@@ -11,7 +11,7 @@ namespace gpuctl {
 
 bool NamesMarket(const RunSpec& spec) {
   return std::any_of(spec.providers.begin(), spec.providers.end(),
-                     [](const std::string& name) { return FindMarket(name) != nullptr; });
+                     [](const std::string& name) { return IsRental(name); });
 }
 
 absl::Status CheckPriceRule(absl::string_view rule) {

@@ -106,7 +106,7 @@ absl::Status CheckGpus(const RunSpec& spec) {
 
 std::vector<std::string> ProviderNames() {
   std::vector<std::string> names = {"local", "ssh"};
-  for (const std::string& market : MarketNames()) names.push_back(market);
+  for (const std::string& rental : RentalNames()) names.push_back(rental);
   return names;
 }
 
@@ -739,7 +739,7 @@ absl::Status CheckProviderName(absl::string_view provider) {
 absl::Status CheckProviders(const std::vector<std::string>& providers) {
   for (size_t i = 0; i < providers.size(); ++i) {
     RETURN_IF_ERROR(CheckProviderName(providers[i]));
-    if (FindMarket(providers[i]) == nullptr && providers.size() > 1) {
+    if (!IsRental(providers[i]) && providers.size() > 1) {
       return absl::InvalidArgumentError(
           absl::StrCat(providers[i], " rents nothing out and stands alone"));
     }

@@ -23,7 +23,7 @@ constexpr const char* kLiveVerbs[] = {"attach", "stop", "wait", "exec", "sync", 
 
 std::vector<std::string> Providers() {
   std::vector<std::string> names = {"local", "ssh"};
-  for (const std::string& market : MarketNames()) names.push_back(market);
+  for (const std::string& rental : RentalNames()) names.push_back(rental);
   return names;
 }
 

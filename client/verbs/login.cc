@@ -231,6 +231,10 @@ absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> a
                       absl::StrCat("gpuctl login ", absl::StrJoin(MarketNames(), "|")));
   }
   RETURN_IF_ERROR(CheckMarketName(name));
+  if (FindMarket(name) == nullptr) {
+    return UsageError(absl::StrCat(name, " has no key: its login node is reached by ssh"),
+                      absl::StrCat("gpuctl config set ", name, ".host USER@HOST"));
+  }
   const MarketFacts& market = *FindMarket(name);
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const KeyStore keys(paths.config_dir);

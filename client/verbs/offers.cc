@@ -192,10 +192,9 @@ absl::StatusOr<Settings> ApplyDefaults(CommandContext& context, const ResourceFl
   Settings settings = Settings::Of(std::move(wanted), {}, {});
   RETURN_IF_ERROR(settings.Apply(/*rented=*/false, spec));
   RETURN_IF_ERROR(settings.Apply(/*rented=*/true, spec));
-  spec.providers.erase(
-      std::remove_if(spec.providers.begin(), spec.providers.end(),
-                     [](const std::string& name) { return FindMarket(name) == nullptr; }),
-      spec.providers.end());
+  spec.providers.erase(std::remove_if(spec.providers.begin(), spec.providers.end(),
+                                      [](const std::string& name) { return !IsRental(name); }),
+                       spec.providers.end());
   for (const std::string& line : settings.UsedLines()) {
     context.Say(absl::StrCat("only what launch would take: ", line));
   }

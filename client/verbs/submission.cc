@@ -12,7 +12,7 @@
 #include "client/batch/parameters.h"
 #include "client/dispatch/dispatch_pass.h"
 #include "client/dispatch/due_schedules.h"
-#include "client/node/resolve_target.h"
+#include "client/hosts/resolve_target.h"
 #include "client/rent/lease_limits.h"
 #include "client/results/pull_files.h"
 #include "client/terminal/shown_name.h"

@@ -11,6 +11,7 @@ constexpr ReleaseRoute kRoutes[] = {
     {"vast", EndsItself::kByKey, "CONTAINER_ID", "CONTAINER_API_KEY", "DELETE",
      "/api/v0/instances/{id}/", "", ""},
     {"huggingface", EndsItself::kByExit, "", "", "", "", "", ""},
+    {"slurm", EndsItself::kByExit, "", "", "", "", "", ""},
     {"test-exit", EndsItself::kByExit, "", "", "", "", "", ""},
     {"test-shutdown", EndsItself::kByShutdown, "", "", "", "", "", "gpuctl-test-shutdown"},
 };

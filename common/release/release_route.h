@@ -33,6 +33,20 @@ struct ReleaseRoute {
 // The file in the agent's root that ends the start command, for kByExit.
 inline constexpr char kReleasedFile[] = "released";
 
+// In the agent's root of a Slurm allocation. The batch script writes this marker, with the number
+// of the Slurm job and of its restart: {"job":"17","restart":0}. It says that only the batch
+// script starts a guard there (`gpuctl-agent hold`), because what somebody else starts dies with
+// the step that started it.
+inline constexpr char kHeldFile[] = "held";
+// A FIFO beside it, which the batch script has open as long as it lives, and nobody else.
+inline constexpr char kHeldSignFile[] = "held.alive";
+// The reason, in a job's lifecycle, of a stop because the allocation ends. The node is not told
+// whether that is its time limit, a preemption or scancel: only Slurm's books say so.
+inline constexpr char kAllocationEndsReason[] = "the allocation ends";
+// The variable of the batch script's environment with the seconds that jobs have between their
+// stop and their end when the allocation ends.
+inline constexpr char kHoldGraceVariable[] = "GPUCTL_HOLD_GRACE_S";
+
 // Returns the market's row, kNo for a market without one. "test-exit" and "test-shutdown" are no
 // markets: tests use them, and the second one's command is a program that only tests have.
 const ReleaseRoute& ReleaseRouteOf(absl::string_view market);

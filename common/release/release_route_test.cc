@@ -23,6 +23,10 @@ TEST(ReleaseRouteTest, OnlyATestsMachineHasAnotherCommand) {
             "shutdown -h now || systemctl poweroff || poweroff");
 }
 
+TEST(ReleaseRouteTest, AnAllocationOfSlurmEndsWithItsScript) {
+  EXPECT_EQ(ReleaseRouteOf("slurm").way, EndsItself::kByExit);
+}
+
 TEST(ReleaseRouteTest, OthersHaveNoWay) {
   EXPECT_EQ(ReleaseRouteOf("lambda").way, EndsItself::kNo);
   EXPECT_EQ(ReleaseRouteOf("").way, EndsItself::kNo);

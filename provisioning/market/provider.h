@@ -24,6 +24,8 @@ struct Expiry {
   bool at_create = false;                             // the market takes RentOptions::expires_at
   bool can_move = false;                              // Provider::MoveExpiry works
   absl::Duration longest = absl::InfiniteDuration();  // from the create
+  bool from_start =
+      false;  // the time is counted from when the instance starts, not from its create
 };
 
 // Facts about a market as a whole.
@@ -45,6 +47,8 @@ struct ProviderTraits {
   // machines.
   absl::Duration leave_out_for = absl::Hours(24);
 
+  // Returns for how long an instance may wait for its start while the time until its expiry runs.
+  absl::Duration waits() const { return expiry.from_start ? absl::ZeroDuration() : ready_within; }
   // True when an instance can end its own bill.
   bool self_release() const { return ends_itself != EndsItself::kNo; }
 };

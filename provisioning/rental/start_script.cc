@@ -109,6 +109,68 @@ done
 kill $l
 )sh";
 
+// The batch script of a Slurm allocation. Descriptor 9 is its sign of life, and its children do not
+// get it.
+constexpr absl::string_view kHeld = R"sh(#!/bin/sh
+umask 077
+export @GRACE_NAME@=@GRACE@
+z= h=
+stop() { z=1; [ -z "$h" ] || kill $h; }
+trap stop TERM INT
+trap "" HUP
+say() { echo "gpuctl: $*" >&2; }
+up() { read -r x y </proc/uptime; echo "${x%%.*}"; }
+# Waits as a child does, so that a signal is handled at once.
+nap() { sleep $1 9<&- & wait $!; }
+# Makes a directory that is ours alone, or takes one.
+own() {
+mkdir "$1" 2>/dev/null
+[ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ] || return
+case $(ls -ld "$1") in drwx--[-S]---*) ;; *) return 1 ;; esac
+}
+near() {
+case $(df -PT "$1" 2>/dev/null | sed -n "2s/^[^ ]*  *\([^ ]*\).*/\1/p") in
+nfs* | cifs | smb* | ceph | lustre | gpfs | mmfs | beegfs | fhgfs | panfs | afs | 9p | wekafs | pvfs2 | orangefs | glusterfs | gfs2 | ocfs2 | fuse.[!f]*) return 1 ;;
+esac
+}
+j=${SLURM_JOB_ID:-none}
+n=${SLURM_RESTART_COUNT:-0}
+case $j$n in *[!0-9]*) say "no job of Slurm: SLURM_JOB_ID is $j"; exit 1 ;; esac
+s=${GPUCTL_SYSTEM_ROOT:-}/tmp
+u=gpuctl-$(id -u)
+own "$s/$u" || { say "$s/$u is not a directory of this user alone (0700): somebody else made it"; exit 1; }
+r=
+for d in "@ROOT@" "${SLURM_TMPDIR:-}" "${TMPDIR:-}" "$s"; do
+case $d in "") continue ;; [!/]* | *[!A-Za-z0-9/._+=,:~-]*) say "not a plain absolute path: $d"; continue ;; esac
+r=$d/$u/$j-$n
+near "$d" && own "$d/$u" && rm -rf "$r" && mkdir "$r" && break
+say "no place for files of ours: $d"
+r=
+done
+[ -n "$r" ] || exit 1
+f=$s/$u/$j-$n.root
+mkfifo "$r/@SIGN@" && exec 9<>"$r/@SIGN@" &&
+echo "{\"tool\":\"exit\",\"key\":false,\"deadline_s\":$(($(date +%s) + @ALLOWANCE@))}" >"$r/boot.json" &&
+echo "{\"job\":\"$j\",\"restart\":$n}" >"$r/@HELD@" &&
+echo "$r" >"$f.new" && mv "$f.new" "$f" || { rm -rf "$r" "$f"; exit 1; }
+g=$r/bin/current/gpuctl-agent
+e=$(($(up) + @ALLOWANCE@))
+until [ -x "$g" ] || [ -n "$z" ] || [ "$(up)" -ge $e ]; do nap 1; done
+while [ -x "$g" ]; do
+t=$z
+"$g" hold --root "$r" --claim-until $e ${z:+--end} 9<&- &
+h=$!
+[ "$t" = "$z" ] || kill $h
+# A signal ends a wait before the holder has ended.
+while :; do wait $h; c=$?; kill -0 $h 2>/dev/null || break; done
+h=
+[ $c != 0 ] && [ ! -e "$r/@RELEASED@" ] && [ -z "$t" ] || break
+say "the holder ended with $c"
+nap 1
+done
+rm -rf "$r" "$f"
+)sh";
+
 // The script for virtual machines, as root. $GPUCTL_SYSTEM_ROOT is a directory that stands for /.
 constexpr absl::string_view kMachine = R"sh(#!/bin/sh
 r=@ROOT@
@@ -200,6 +262,16 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
   }
   const std::string root =
       options.root.empty() ? "${GPUCTL_NODE_ROOT:-${HOME:-/root}/.gpuctl}" : options.root;
+  if (options.provider == "slurm") {
+    const int64_t grace_s = std::max(int64_t{0}, absl::ToInt64Seconds(options.grace));
+    return absl::StrReplaceAll(kHeld, {{"@ROOT@", options.root},
+                                       {"@HELD@", kHeldFile},
+                                       {"@SIGN@", kHeldSignFile},
+                                       {"@RELEASED@", kReleasedFile},
+                                       {"@GRACE_NAME@", kHoldGraceVariable},
+                                       {"@GRACE@", absl::StrCat(grace_s)},
+                                       {"@ALLOWANCE@", absl::StrCat(allowance_s)}});
+  }
   if (route.way == EndsItself::kByExit) {
     return absl::StrReplaceAll(kUntilReleased, {{"@ROOT@", root},
                                                 {"@RELEASED@", kReleasedFile},

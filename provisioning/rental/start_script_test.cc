@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -308,6 +309,136 @@ TEST_F(StartScriptTest, AClaimedCommandEndsWhenItIsReleased) {
   EXPECT_TRUE(PathExists(JoinPath(root(), "released")));
 }
 
+// The batch script of an allocation, with a /tmp of its own.
+class HeldScriptTest : public StartScriptTest {
+ protected:
+  HeldScriptTest() {
+    for (const char* name : {"id", "df", "ls", "mkfifo", "chmod"}) AddTool(name);
+    EXPECT_OK(MakeDirectories(dir_.Sub("system/tmp"), 0755));
+    EXPECT_OK(MakeDirectories(dir_.Sub("disk"), 0755));
+  }
+  StartScriptOptions Held(absl::Duration allowance) {
+    StartScriptOptions options = Options("slurm", "", -absl::Hours(1));
+    options.allowance = allowance;
+    return options;
+  }
+  std::vector<std::string> Job(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> variables = {"SLURM_JOB_ID=17",
+                                          absl::StrCat("GPUCTL_SYSTEM_ROOT=", dir_.Sub("system"))};
+    variables.insert(variables.end(), more.begin(), more.end());
+    return variables;
+  }
+  std::string Own() const { return absl::StrCat("gpuctl-", getuid()); }
+  // The holder is a script with these lines, in a bundle that a client brings: the test's child.
+  std::string Holder(const std::string& lines) {
+    dir_.Write("holder", absl::StrCat("#!/bin/sh\n", lines), 0755);
+    return absl::StrCat("( f=", dir_.Sub("system/tmp/"), Own(), "/17-0.root\n",
+                        "until [ -e \"$f\" ]; do sleep 0.1; done\nread -r r <\"$f\"\n",
+                        "cat \"$r/held\" \"$r/boot.json\" >", dir_.Sub("marker"), "\n",
+                        "mkdir -p \"$r/bin/new\"\ncat ", dir_.Sub("holder"),
+                        " >\"$r/bin/new/gpuctl-agent\"\nchmod 700 \"$r/bin/new/gpuctl-agent\"\n",
+                        "mv \"$r/bin/new\" \"$r/bin/current\" ) &\n");
+  }
+  bool IsTidy() {
+    return ListDirectory(dir_.Sub("system/tmp/" + Own()))
+        .value_or(std::vector<std::string>{"?"})
+        .empty();
+  }
+};
+
+TEST_F(HeldScriptTest, EndsWhenNobodyComes) {
+  const absl::Duration begin = Clock::Real().SinceBoot();
+  // The deadline is over, but an allocation may begin days after it was asked for.
+  Run(MakeStartScript(Held(absl::Seconds(3))).value(), "/bin/sh", Job());
+  EXPECT_GE(Clock::Real().SinceBoot() - begin, absl::Seconds(2)) << "before its allowance";
+  EXPECT_TRUE(IsTidy());
+}
+
+TEST_F(HeldScriptTest, TheHolderIsStartedAgainUntilItHasEndedWell) {
+  for (const char* shell : {"/bin/sh", "/bin/bash"}) {
+    const std::string come = Holder(
+        absl::StrCat("echo \"$1 $2 $3 $4 $GPUCTL_HOLD_GRACE_S\" >>", dir_.Sub("held"), "\n[ -e ",
+                     dir_.Sub("twice"), " ] || { : >", dir_.Sub("twice"), "; exit 1; }\n"));
+    StartScriptOptions options = Held(absl::Hours(1));
+    options.root = dir_.Sub("disk");
+    options.grace = absl::Seconds(7);
+    Run(absl::StrCat(come, MakeStartScript(options).value()), shell, Job());
+    const std::string line =
+        absl::StrCat("hold --root ", dir_.Sub("disk/"), Own(), "/17-0 --claim-until 7\n");
+    EXPECT_EQ(ReadFileToString(dir_.Sub("held")).value_or(""), line + line);
+    EXPECT_THAT(ReadFileToString(dir_.Sub("marker")).value_or(""),
+                StartsWith("{\"job\":\"17\",\"restart\":0}\n{\"tool\":\"exit\""));
+    EXPECT_TRUE(IsTidy());
+    EXPECT_FALSE(PathExists(dir_.Sub("disk/" + Own() + "/17-0")));
+    for (const char* file : {"held", "twice"}) ASSERT_EQ(unlink(dir_.Sub(file).c_str()), 0);
+  }
+}
+
+TEST_F(HeldScriptTest, ASignalReachesTheHolderAndTheScriptWaitsForIt) {
+  for (const char* shell : {"/bin/sh", "/bin/bash"}) {
+    const std::string come =
+        Holder(absl::StrCat("end() { sleep 1; : >", dir_.Sub("ended"), "; exit 0; }\n",
+                            "trap end TERM\nkill -TERM $PPID\nwhile :; do sleep 0.1; done\n"));
+    Run(absl::StrCat(come, MakeStartScript(Held(absl::Hours(1))).value()), shell, Job());
+    EXPECT_EQ(unlink(dir_.Sub("ended").c_str()), 0) << shell;
+    EXPECT_TRUE(IsTidy());
+  }
+}
+
+// What runs without a holder must be ended, too: one more is started for that.
+TEST_F(HeldScriptTest, ASignalBetweenTwoHoldersStartsOneThatEnds) {
+  const std::string come =
+      Holder(absl::StrCat("echo \"$6\" >>", dir_.Sub("held"), "\nkill -TERM $PPID\nkill -9 $$\n"));
+  Run(absl::StrCat(come, MakeStartScript(Held(absl::Hours(1))).value()), "/bin/sh", Job());
+  EXPECT_EQ(ReadFileToString(dir_.Sub("held")).value_or(""), "\n--end\n");
+}
+
+TEST_F(HeldScriptTest, TheFirstUsableDirectoryIsTaken) {
+  // An odd name, one that does not exist, and one whose place somebody else has.
+  ASSERT_OK(MakeDirectories(dir_.Sub("odd name"), 0755));
+  ASSERT_OK(MakeDirectories(dir_.Sub("taken/" + Own()), 0755));
+  StartScriptOptions options = Held(absl::Hours(1));
+  options.root = dir_.Sub("taken");
+  const std::string come = Holder(absl::StrCat("echo \"$3\" >", dir_.Sub("held"), "\n"));
+  Run(absl::StrCat(come, MakeStartScript(options).value()), "/bin/sh",
+      Job({absl::StrCat("SLURM_TMPDIR=", dir_.Sub("odd name")),
+           absl::StrCat("TMPDIR=", dir_.Sub("nowhere"))}));
+  EXPECT_EQ(ReadFileToString(dir_.Sub("held")).value_or(""),
+            absl::StrCat(dir_.Sub("system/tmp/"), Own(), "/17-0\n"));
+  Run(absl::StrCat(come, MakeStartScript(options).value()), "/bin/sh",
+      Job({absl::StrCat("TMPDIR=", dir_.Sub("disk"))}));
+  EXPECT_EQ(ReadFileToString(dir_.Sub("held")).value_or(""),
+            absl::StrCat(dir_.Sub("disk/"), Own(), "/17-0\n"));
+}
+
+TEST_F(HeldScriptTest, APlaceOfSomebodyElseIsRefused) {
+  const std::string place = dir_.Sub("system/tmp/" + Own());
+  const std::string script =
+      absl::StrCat("( ", MakeStartScript(Held(absl::Hours(1))).value(), ") 2>", dir_.Sub("said"),
+                   "\necho $? >", dir_.Sub("code"));
+  const auto refused = [&](const std::string& words) {
+    Run(script, "/bin/sh", Job());
+    EXPECT_EQ(ReadFileToString(dir_.Sub("code")).value_or(""), "1\n");
+    EXPECT_THAT(ReadFileToString(dir_.Sub("said")).value_or(""), HasSubstr(words));
+  };
+  const std::string why = "is not a directory of this user alone (0700): somebody else made it\n";
+  ASSERT_OK(MakeDirectories(place, 0755));
+  refused(why);
+  if (geteuid() == 0) {
+    ASSERT_EQ(chmod(place.c_str(), 0700), 0);
+    ASSERT_EQ(chown(place.c_str(), 65534, 65534), 0);
+    refused(why);
+  }
+  ASSERT_EQ(rmdir(place.c_str()), 0);
+  ASSERT_EQ(symlink(dir_.Sub("disk").c_str(), place.c_str()), 0);
+  ASSERT_EQ(chmod(dir_.Sub("disk").c_str(), 0700), 0);
+  refused(why);
+  ASSERT_EQ(unlink(place.c_str()), 0);
+  Run(script, "/bin/sh", {absl::StrCat("GPUCTL_SYSTEM_ROOT=", dir_.Sub("system"))});
+  EXPECT_EQ(ReadFileToString(dir_.Sub("said")).value_or(""),
+            "gpuctl: no job of Slurm: SLURM_JOB_ID is none\n");
+}
+
 TEST_F(StartScriptTest, AnUnclaimedMachineShutsDown) {
   for (const char* name : {"chmod"}) AddTool(name);
   ASSERT_OK(MakeDirectories(dir_.Sub("system/etc/systemd/system"), 0755));
@@ -339,8 +470,8 @@ TEST_F(StartScriptTest, AnUnclaimedMachineShutsDown) {
 }
 
 TEST(MakeStartScriptTest, StandsInQuotesAndIsShort) {
-  for (const char* provider :
-       {"runpod", "vast", "lambda", "digitalocean", "shadeform", "test-exit", "test-shutdown"}) {
+  for (const char* provider : {"runpod", "vast", "lambda", "digitalocean", "shadeform", "slurm",
+                               "test-exit", "test-shutdown"}) {
     StartScriptOptions options;
     options.provider = provider;
     options.api_base_url = "https://a-rather-long-name.of-a-provider.test:65535/";

@@ -29,6 +29,14 @@ const char* PhaseName(Phase phase) {
   return "";
 }
 
+void Instance::HasGpus(const Json& row, const std::string& market_name) {
+  gpu_name = market_name;
+  gpu_count = static_cast<int>(IntegerAt(row, "gpus"));
+  spec.gpu_name = StringAt(row, "driver");
+  spec.gpu_count = gpu_count;
+  spec.gpu_memory_mib = IntegerAt(row, "mib");
+}
+
 double Instance::Billed(int64_t now_ms) const {
   double sum = traffic_usd;
   for (const Charge& charge : charges) sum += Cost(charge, now_ms);

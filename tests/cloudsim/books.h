@@ -100,6 +100,9 @@ struct Instance {
   NodeSpec spec;
   std::unique_ptr<Node> node;
 
+  // Sets its GPUs: `market_name` is the market's name of the model; `row` has their number as
+  // "gpus", and one of them as nvidia-smi shows it as "driver" and "mib".
+  void HasGpus(const Json& row, const std::string& market_name);
   double Billed(int64_t now_ms) const;
   bool alive() const { return phase != Phase::kEnded; }
   // True when its ssh address is known.

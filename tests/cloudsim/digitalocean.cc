@@ -229,10 +229,8 @@ class DigitaloceanService : public Service {
 
   // Returns the error of a create; absent when there is none.
   std::optional<Reply> Refused(World& world, const Call& call, const Account& account) {
-    const std::vector<std::string> wrong = CheckJson(call.json, DropletSchema());
-    if (call.json.is_discarded() || !wrong.empty()) {
-      return DropletError(422, wrong.empty() ? "the body is no JSON" : wrong.front());
-    }
+    const std::string wrong = WrongBody(call.json, DropletSchema());
+    if (!wrong.empty()) return DropletError(422, wrong);
     if (StringAt(call.json, "user_data").size() > kMostUserData) {
       return DropletError(422, "User data is too long (maximum is 64 KiB)");
     }
@@ -248,17 +246,14 @@ class DigitaloceanService : public Service {
     if (gpus > 0 && StringAt(call.json, "image") != image) {
       return DropletError(422, "You specified an invalid image for Droplet creation.");
     }
-    if (world.CountAlive(kDroplets, account.name) >= account.quota ||
-        world.faults.Take(kDroplets, "create", "quota")) {
+    if (world.QuotaReached(account)) {
       return DropletError(422, "creating this/these droplet(s) will exceed your droplet limit");
     }
     if (world.faults.Take(kDroplets, "create", "no_funds")) {
       return DropletError(402, "Please add a payment method to create droplets.");
     }
     const std::string region = StringAt(call.json, "region");
-    if (IntegerAt((*size)["regions"], region.c_str()) < 1 ||
-        world.faults.Take(kDroplets, "create", "out_of_stock") ||
-        world.faults.Take(kDroplets, "create", "offer_gone")) {
+    if (IntegerAt((*size)["regions"], region.c_str()) < 1 || world.TakeSoldOut(kDroplets)) {
       return DropletError(422, "Size is not available in this region.");
     }
     return std::nullopt;
@@ -275,8 +270,7 @@ class DigitaloceanService : public Service {
     instance->label = StringAt(call.json, "name");
     instance->product = StringAt(call.json, "size");
     instance->region = StringAt(call.json, "region");
-    instance->gpu_name = StringAt(size, "gpu");
-    instance->gpu_count = static_cast<int>(IntegerAt(size, "gpus"));
+    instance->HasGpus(size, StringAt(size, "gpu"));
     instance->usd_per_hour = NumberAt(size, "usd");
     instance->request = call.json;
     instance->extra = {{"size", SizeJson(instance->product, size)}};
@@ -293,9 +287,6 @@ class DigitaloceanService : public Service {
     if (!world.faults.Take(kDroplets, "create", "host_key_not_applied")) {
       instance->spec.host_key = CloudInitHostKey(data);
     }
-    instance->spec.gpu_name = StringAt(size, "driver");
-    instance->spec.gpu_count = instance->gpu_count;
-    instance->spec.gpu_memory_mib = IntegerAt(size, "mib");
     Instance* made = world.Add(std::move(instance));
     made->StartCharge("gpu", made->usd_per_hour, kHourMs, made->created_ms);
     Reply reply = JsonReply(202, {{"droplet", DropletJson(*made)}, {"links", Json::object()}});

@@ -79,10 +79,12 @@ Json JobJson(const Instance& job, const Account& account) {
   Json status = {{"stage", StageOf(job)}, {"message", nullptr}};
   if (job.extra.contains("said")) status["message"] = job.extra["said"];
   if (job.extra.contains("reason")) status["cancelReason"] = job.extra["reason"];
-  const bool has_ssh = BoolAt(job.request.value("ssh", Json::object()), "enabled");
-  if (has_ssh && job.reachable()) {
+  if (BoolAt(job.request.value("ssh", Json::object()), "enabled") && job.reachable()) {
     status["sshUrl"] = absl::StrCat("ssh://", job.id, "@", job.spec.host, ":", job.node->port());
   }
+  Json owner = {{"id", IdOf(account.user_id)}, {"name", UserName(account)}};
+  const Json maker = owner;
+  owner.update({{"type", "user"}, {"avatarUrl", "https://huggingface.invalid/a.svg"}});
   Json json = {{"id", job.id},
                {"createdAt", Rfc3339(job.created_ms)},
                {"environment", job.request.value("environment", Json::object())},
@@ -90,13 +92,9 @@ Json JobJson(const Instance& job, const Account& account) {
                {"command", job.request.value("command", Json::array())},
                {"arguments", Json::array()},
                {"timeout", IntegerAt(job.extra, "timeout_s")},
-               {"createdBy", {{"id", IdOf(account.user_id)}, {"name", UserName(account)}}},
+               {"createdBy", maker},
                {"type", "job"},
-               {"owner",
-                {{"id", IdOf(account.user_id)},
-                 {"name", UserName(account)},
-                 {"type", "user"},
-                 {"avatarUrl", "https://huggingface.invalid/a.svg"}}},
+               {"owner", owner},
                {"labels", job.request.value("labels", Json::object())},
                {"status", status}};
   if (job.request.contains("dockerImage")) json["dockerImage"] = job.request["dockerImage"];
@@ -243,26 +241,18 @@ class HuggingfaceService : public Service {
 
   // Returns the error of a create; absent when there is none.
   std::optional<Reply> Refused(World& world, const Call& call, const Account& account) {
-    const std::vector<std::string> wrong = CheckJson(call.json, CreateSchema());
-    if (call.json.is_discarded() || !wrong.empty()) {
-      return JobError(400, wrong.empty() ? "the body is no JSON" : wrong.front());
-    }
+    const std::string wrong = WrongBody(call.json, CreateSchema());
+    if (!wrong.empty()) return JobError(400, wrong);
     const Json* flavor = Find(StringAt(call.json, "flavor"));
     if (flavor == nullptr) return JobError(400, "Invalid flavor");
     if (account.inactive || world.Balance(account) < NumberAt(*flavor, "usd") ||
         world.faults.Take(kJobsMarket, "create", "no_funds")) {
       return JobError(402, "Pre-paid credit balance is insufficient");
     }
-    int alive = 0;
-    for (const auto& job : world.instances) {
-      if (job->service == kJobsMarket && job->account == account.name && job->alive()) ++alive;
-    }
-    if (alive >= account.quota || world.faults.Take(kJobsMarket, "create", "quota")) {
+    if (world.QuotaReached(account)) {
       return JobError(403, "You have reached the limit of jobs at the same time");
     }
-    if (IntegerAt(*flavor, "room") < 1 ||
-        world.faults.Take(kJobsMarket, "create", "out_of_stock") ||
-        world.faults.Take(kJobsMarket, "create", "offer_gone")) {
+    if (IntegerAt(*flavor, "room") < 1 || world.TakeSoldOut(kJobsMarket)) {
       return JobError(422, "This flavor is currently not available");
     }
     return std::nullopt;
@@ -275,13 +265,10 @@ class HuggingfaceService : public Service {
     job->service = kJobsMarket;
     job->id = IdOf(world.NextNumber());
     job->account = account.name;
-    job->label = StringAt(call.json.value("labels", Json::object()), "gpuctl-lease");
-    if (job->label.empty()) {
-      job->label = StringAt(call.json.value("labels", Json::object()), "name");
-    }
+    const Json labels = call.json.value("labels", Json::object());
+    job->label = StringAt(labels, "gpuctl-lease", StringAt(labels, "name"));
     job->product = StringAt(call.json, "flavor");
-    job->gpu_name = StringAt(flavor, "model");
-    job->gpu_count = static_cast<int>(IntegerAt(flavor, "gpus"));
+    job->HasGpus(flavor, StringAt(flavor, "model"));
     job->usd_per_hour = 60 * NumberAt(flavor, "usd");
     job->request = call.json;
     job->extra = {{"timeout_s", IntegerAt(call.json, "timeoutSeconds", kDefaultTimeoutS)}};
@@ -294,18 +281,13 @@ class HuggingfaceService : public Service {
     job->spec.root_in_home = true;
     job->spec.host = gateway_;
     job->spec.host_key = host_key_;
-    job->spec.authorized_keys = KeysOf(account);
+    job->spec.authorized_keys = account.ssh_keys.get<std::vector<std::string>>();
     const Json environment = call.json.value("environment", Json::object());
-    for (const auto& variable : environment.items()) {
-      job->spec.environment[variable.key()] = variable.value().get<std::string>();
-    }
+    job->spec.environment = environment.get<std::map<std::string, std::string>>();
     const Json command = call.json.value("command", Json::array());
     if (command.size() == 3 && command[0] == "sh" && command[1] == "-c") {
       job->spec.script = command[2].get<std::string>();
     }
-    job->spec.gpu_name = StringAt(flavor, "driver");
-    job->spec.gpu_count = job->gpu_count;
-    job->spec.gpu_memory_mib = IntegerAt(flavor, "mib");
     Instance* made = world.Add(std::move(job));
     Reply reply = JsonReply(200, JobJson(*made, account));
     if (world.faults.Take(kJobsMarket, "create", "refused_but_made")) {
@@ -319,19 +301,9 @@ class HuggingfaceService : public Service {
   Reply List(World& world, const Call& call, const Account& account) {
     const auto stages = call.query.equal_range("stage");
     const bool all = stages.first == stages.second;
-    std::vector<const Instance*> jobs;
-    for (const Instance* job : world.Listed(kJobsMarket, account.name)) jobs.push_back(job);
-    for (const auto& job : world.instances) {
-      if (job->service == kJobsMarket && job->account == account.name && !job->alive() &&
-          !job->trouble.hidden && std::find(jobs.begin(), jobs.end(), job.get()) == jobs.end()) {
-        jobs.push_back(job.get());
-      }
-    }
-    std::sort(jobs.begin(), jobs.end(),
-              [](const Instance* a, const Instance* b) { return a->id < b->id; });
     const std::string cursor = call.Query("cursor");
     Json rows = Json::array();
-    for (const Instance* job : jobs) {
+    for (const Instance* job : world.EverOf(account)) {
       const std::string stage = StageOf(*job);
       const bool wanted = all || std::any_of(stages.first, stages.second, [&](const auto& asked) {
                             return asked.second == stage;
@@ -353,8 +325,8 @@ class HuggingfaceService : public Service {
   }
 
   Reply One(World& world, const Call& call, const Account& account) {
-    Instance* job = world.Find(kJobsMarket, call.parts[3]);
-    if (job == nullptr || job->account != account.name) return JobError(404, "Job not found");
+    Instance* job = world.FindOf(account, call.parts[3]);
+    if (job == nullptr) return JobError(404, "Job not found");
     if (call.method == "POST") {
       if (!job->alive()) return JobError(400, "Job is not running");
       if (!world.faults.Take(kJobsMarket, "terminate", "terminate_ignored")) {
@@ -370,19 +342,15 @@ class HuggingfaceService : public Service {
     return reply;
   }
 
-  static std::vector<std::string> KeysOf(const Account& account) {
-    std::vector<std::string> keys;
-    for (const Json& key : account.ssh_keys) keys.push_back(key.get<std::string>());
-    return keys;
-  }
-
   // What a user does on a page: no request of the API registers a key.
   Reply AddKey(World& world, const Call& call, Account& account) {
     account.ssh_keys.push_back(StringAt(call.json, "key"));
     for (const auto& job : world.instances) {
       if (job->service != kJobsMarket || job->account != account.name) continue;
-      job->spec.authorized_keys = KeysOf(account);
-      if (job->alive() && job->node != nullptr) (void)job->node->SetAuthorized(KeysOf(account));
+      job->spec.authorized_keys = account.ssh_keys.get<std::vector<std::string>>();
+      if (job->alive() && job->node != nullptr) {
+        (void)job->node->SetAuthorized(job->spec.authorized_keys);
+      }
     }
     return JsonReply(200, Json::object());
   }
@@ -406,17 +374,16 @@ class HuggingfaceService : public Service {
     if (call.Is("POST", "/settings/keys")) return AddKey(world, call, account);
     if (call.Is("GET", "/api/jobs/hardware")) {
       Json rows = Json::array();
-      for (const auto& each : flavors_.items())
-        rows.push_back(FlavorJson(each.key(), each.value()));
+      for (const auto& flavor : flavors_.items()) {
+        rows.push_back(FlavorJson(flavor.key(), flavor.value()));
+      }
       return JsonReply(200, rows);
     }
     if (call.parts.size() < 3 || call.parts[1] != "jobs") return JobError(404, "Not found");
     if (call.parts[2] != UserName(account)) return JobError(403, "no right in this namespace");
-    if (call.Is("POST", "/api/jobs/{}")) return Create(world, call, account);
-    if (call.Is("GET", "/api/jobs/{}")) return List(world, call, account);
-    if (call.Is("GET", "/api/jobs/{}/{}") || call.Is("POST", "/api/jobs/{}/{}/cancel")) {
-      return One(world, call, account);
-    }
+    if (call.route == "create") return Create(world, call, account);
+    if (call.route == "list") return List(world, call, account);
+    if (call.route == "describe" || call.route == "terminate") return One(world, call, account);
     return JobError(404, "Not found");
   }
 

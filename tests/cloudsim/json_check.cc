@@ -143,6 +143,12 @@ std::vector<std::string> CheckJson(const Json& value, const Json& schema) {
   return found;
 }
 
+std::string WrongBody(const Json& body, const Json& schema) {
+  if (body.is_discarded()) return "the body is no JSON";
+  const std::vector<std::string> wrong = CheckJson(body, schema);
+  return wrong.empty() ? "" : wrong.front();
+}
+
 std::string StringAt(const Json& object, const char* name, const std::string& otherwise) {
   if (!object.is_object()) return otherwise;
   const auto found = object.find(name);

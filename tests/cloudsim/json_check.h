@@ -16,6 +16,9 @@ using Json = nlohmann::json;
 // Returns the errors of `value`, each as "$.path: complaint"; empty when it fits.
 std::vector<std::string> CheckJson(const Json& value, const Json& schema);
 
+// Returns the first error of a request's body, also that it is no JSON; "" when it fits.
+std::string WrongBody(const Json& body, const Json& schema);
+
 // Return a member as a string, number, …, or the default when it is missing or has another type.
 std::string StringAt(const Json& object, const char* name, const std::string& otherwise = "");
 double NumberAt(const Json& object, const char* name, double otherwise = 0);

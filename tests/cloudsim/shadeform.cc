@@ -259,11 +259,9 @@ class ShadeformService : public Service {
   }
 
   Reply Create(World& world, const Call& call, const Account& account) {
-    const std::vector<std::string> wrong = CheckJson(call.json, Json::parse(kShadeCreate));
-    if (call.json.is_discarded() || !wrong.empty()) {
-      return Error(400, wrong.empty() ? "the body is no JSON" : wrong.front());
-    }
-    if (const std::string end = WrongEnd(call.json); !end.empty()) return Error(400, end);
+    std::string wrong = WrongBody(call.json, Json::parse(kShadeCreate));
+    if (wrong.empty()) wrong = WrongEnd(call.json);
+    if (!wrong.empty()) return Error(400, wrong);
     std::string key;
     const std::string key_id = StringAt(call.json, "ssh_key_id");
     for (const Json& row : account.ssh_keys) {
@@ -285,13 +283,11 @@ class ShadeformService : public Service {
                                         "Current balance [$%.2f].",
                                         world.Balance(account)));
     }
-    if (world.CountAlive(kShade, account.name) >= account.quota ||
-        world.faults.Take(kShade, "create", "quota")) {
+    if (world.QuotaReached(account)) {
       return ShadeError(409, "QUOTA_EXCEEDED", "the cloud's quota is reached");
     }
     const Json place = (*type)["regions"][region];
-    if (ShadeCount(place, spot) < 1 || world.faults.Take(kShade, "create", "out_of_stock") ||
-        world.faults.Take(kShade, "create", "offer_gone")) {
+    if (ShadeCount(place, spot) < 1 || world.TakeSoldOut(kShade)) {
       return ShadeError(409, "OUT_OF_STOCK", "the instance type is out of stock");
     }
     auto instance = std::make_unique<Instance>();
@@ -304,8 +300,7 @@ class ShadeformService : public Service {
     instance->product = item;
     instance->region = region;
     instance->spot = spot;
-    instance->gpu_name = StringAt(*type, "gpu");
-    instance->gpu_count = static_cast<int>(IntegerAt(*type, "gpus"));
+    instance->HasGpus(*type, StringAt(*type, "gpu"));
     instance->usd_per_hour = NumberAt(*type, "cents") / 100;
     if (spot) (void)absl::SimpleAtod(StringAt(place, "spot"), &instance->usd_per_hour);
     instance->request = call.json;
@@ -322,9 +317,6 @@ class ShadeformService : public Service {
     const Json launch = call.json.value("launch_configuration", Json::object());
     const Json script = launch.value("script_configuration", Json::object());
     (void)absl::Base64Unescape(StringAt(script, "base64_script"), &instance->spec.script);
-    instance->spec.gpu_name = StringAt(*type, "driver");
-    instance->spec.gpu_count = instance->gpu_count;
-    instance->spec.gpu_memory_mib = IntegerAt(*type, "mib");
     Instance* made = world.Add(std::move(instance));
     made->StartCharge("gpu", made->usd_per_hour, kShadeHourMs, made->created_ms);
     Reply reply = JsonReply(200, {{"id", made->id}});
@@ -334,9 +326,8 @@ class ShadeformService : public Service {
   }
 
   Reply One(World& world, const Call& call, const Account& account) {
-    Instance* instance = world.Find(kShade, call.parts[2]);
-    if (instance == nullptr || instance->account != account.name)
-      return ShadeError(404, "NOT_FOUND", "instance not found");
+    Instance* instance = world.FindOf(account, call.parts[2]);
+    if (instance == nullptr) return ShadeError(404, "NOT_FOUND", "instance not found");
     Reply reply;
     reply.type = "text/plain";  // and empty
     if (call.route == "describe") {

@@ -105,6 +105,34 @@ int World::CountAlive(const std::string& service, const std::string& account) co
       }));
 }
 
+Instance* World::FindOf(const Account& account, const std::string& id) {
+  Instance* const found = Find(account.service, id);
+  return found == nullptr || found->account != account.name ? nullptr : found;
+}
+
+std::vector<Instance*> World::EverOf(const Account& account) {
+  std::vector<Instance*> all = Listed(account.service, account.name);
+  for (const auto& instance : instances) {
+    if (!instance->alive() && FindOf(account, instance->id) == instance.get() &&
+        std::find(all.begin(), all.end(), instance.get()) == all.end()) {
+      all.push_back(instance.get());
+    }
+  }
+  std::sort(all.begin(), all.end(),
+            [](const Instance* a, const Instance* b) { return a->id < b->id; });
+  return all;
+}
+
+bool World::QuotaReached(const Account& account) {
+  return CountAlive(account.service, account.name) >= account.quota ||
+         faults.Take(account.service, "create", "quota");
+}
+
+bool World::TakeSoldOut(const std::string& service) {
+  return faults.Take(service, "create", "out_of_stock") ||
+         faults.Take(service, "create", "offer_gone");
+}
+
 double World::Balance(const Account& account) const {
   double balance = account.balance_usd;
   for (const auto& instance : instances) {

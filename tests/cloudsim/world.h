@@ -78,7 +78,17 @@ class World {
   // of creation. Instances with a lag are missing, or still shown.
   std::vector<Instance*> Listed(const std::string& service, const std::string& account);
 
+  // Returns an instance that is the account's, as Find does.
+  Instance* FindOf(const Account& account, const std::string& id);
+  // Returns what Listed does, and everything that ended before, in the order of the ids.
+  std::vector<Instance*> EverOf(const Account& account);
+
   int CountAlive(const std::string& service, const std::string& account) const;
+  // True when a create is to be refused because the account has as many as it may, or because of a
+  // fault of that kind.
+  bool QuotaReached(const Account& account);
+  // Takes a fault of a create that finds nothing left. True when there was one.
+  bool TakeSoldOut(const std::string& service);
   double Balance(const Account& account) const;
   // Returns the present hourly cost of its instances, in USD.
   double SpendRate(const Account& account) const;

@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "client/base/known_hosts.h"
-#include "client/node/ssh_config.h"
+#include "client/hosts/ssh_config.h"
 
 namespace {
 

@@ -1,0 +1,29 @@
+#include "client/base/allocation_step.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/shell_quote.h"
+
+namespace gpuctl {
+
+bool IsAllocation(absl::string_view job) {
+  return !job.empty() && job.size() < 12 && std::all_of(job.begin(), job.end(), [](char c) {
+    return absl::ascii_isdigit(static_cast<unsigned char>(c));
+  });
+}
+
+std::string InStep(absl::string_view job, absl::string_view command) {
+  // The newest of the job's starts counts. The directory must be the user's own: another user could
+  // have made it first.
+  const std::string script = absl::StrCat(
+      "d=/tmp/gpuctl-$(id -u); f=; for x in \"$d/", job, "\"-*.root; do f=$x; done; ",
+      "if [ ! -O \"$d\" ] || [ ! -O \"$f\" ]; then echo 'the holder of job ", job,
+      " has not begun, or is over' >&2; exit ", kNotHeld, "; fi; ", kHeldRootVariable,
+      "=$(cat \"$f\") && export ", kHeldRootVariable, " || exit ", kNotHeld, "; ", command);
+  return absl::StrCat("exec srun -u -Q --mpi=none --jobid=", job, " --overlap sh -c ",
+                      ShellQuote(script));
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,30 @@
+// The shell lines by which a command runs inside an allocation of Slurm.
+#ifndef GPUCTL_CLIENT_BASE_ALLOCATION_STEP_H_
+#define GPUCTL_CLIENT_BASE_ALLOCATION_STEP_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+// Stands for the root directory that the allocation's holder chose and wrote down on its node: see
+// InStep. As NodeTarget::root.
+inline constexpr char kHeldRoot[] = "@held";
+// The variable that has it in a step.
+inline constexpr char kHeldRootVariable[] = "GPUCTL_HELD_ROOT";
+// The exit code of a step in an allocation whose holder has written down no root, because it has
+// not begun or is over.
+inline constexpr int kNotHeld = 75;
+
+// True for the number of a job of Slurm.
+bool IsAllocation(absl::string_view job);
+
+// Returns the line that the login node's shell runs so that the allocation `job` runs `command`, a
+// line for its shell. Bytes pass unchanged in both directions: without -u, what has no end of line
+// would wait in srun.
+std::string InStep(absl::string_view job, absl::string_view command);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_BASE_ALLOCATION_STEP_H_

@@ -1,0 +1,382 @@
+#include "provisioning/slurm/slurm_provider.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
+#include "common/release/release_route.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/label.h"
+#include "provisioning/market/offers.h"
+#include "provisioning/market/rent_options.h"
+#include "provisioning/slurm/slurm_text.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr char kName[] = "slurm";
+constexpr char kTitle[] = "Slurm";
+// Every command has a limit of its own: without its daemon squeue tries for 20 s and longer.
+constexpr char kAsk[] = "LC_ALL=C SLURM_TIME_FORMAT=%s timeout -k 2 10 ";
+constexpr char kMake[] = "LC_ALL=C timeout -k 2 30 ";
+constexpr absl::Duration kUsualTime = absl::Hours(24);
+constexpr absl::Duration kShortestTime = absl::Minutes(1);
+// Slurm's warning may come a minute early, and what was saved is brought to disk after it.
+constexpr absl::Duration kAfterTheRun = absl::Minutes(2);
+constexpr int kWarningS = 90;
+// How many offers are asked about: each question uses up a number of a job.
+constexpr size_t kMostAsked = 8;
+
+bool IsJobNumber(absl::string_view id) {
+  return !id.empty() && id.size() < 12 && std::all_of(id.begin(), id.end(), [](char c) {
+    return absl::ascii_isdigit(static_cast<unsigned char>(c));
+  });
+}
+
+// A word of a partition's or a GPU's name, as it stands in an offer's reference.
+bool IsPlain(absl::string_view word) {
+  return std::all_of(word.begin(), word.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains("._-+", c);
+  });
+}
+
+// What an offer's reference says: "main|a100|4|1440".
+struct Wanted {
+  std::string partition;
+  std::string type;  // empty: the generic resources have none
+  int count = 0;
+  int64_t longest_min = 0;  // 0: no limit
+};
+
+std::string RefOf(const Wanted& wanted) {
+  return absl::StrCat(wanted.partition, "|", wanted.type, "|", wanted.count, "|",
+                      wanted.longest_min);
+}
+
+std::optional<Wanted> ParseRef(absl::string_view ref) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(ref, '|');
+  Wanted wanted;
+  if (parts.size() != 4 || parts[0].empty() || !IsPlain(parts[0]) || !IsPlain(parts[1]) ||
+      !absl::SimpleAtoi(parts[2], &wanted.count) || wanted.count < 1 ||
+      !absl::SimpleAtoi(parts[3], &wanted.longest_min) || wanted.longest_min < 0) {
+    return std::nullopt;
+  }
+  wanted.partition = std::string(parts[0]);
+  wanted.type = std::string(parts[1]);
+  return wanted;
+}
+
+class SlurmProvider : public Provider {
+ public:
+  SlurmProvider(std::shared_ptr<LoginNode> login, SlurmOptions options, Clock& clock)
+      : login_(std::move(login)), options_(std::move(options)), clock_(clock) {}
+
+  absl::string_view name() const override { return kName; }
+
+  ProviderTraits traits() const override {
+    return {.ends_itself = ReleaseRouteOf(kName).way,
+            .expiry = {.at_create = true, .can_move = false, .from_start = true},
+            // A job waits for its turn as long as the user does.
+            .ready_within = absl::Hours(24 * 7),
+            .leave_out_for = absl::Minutes(10)};
+  }
+
+  absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
+    if (requirements.spot || requirements.volume.has_value()) return std::vector<Offer>();
+    ASSIGN_OR_RETURN(
+        const std::string text,
+        Ask("list the partitions",
+            absl::StrCat("sinfo -h -o '", kSinfoFormat, "'",
+                         options_.partition.empty() ? "" : " -p ",
+                         options_.partition.empty() ? "" : QuoteForShell(options_.partition))));
+    ASSIGN_OR_RETURN(const std::vector<PartitionRow> rows, ParseSinfo(text));
+    OfferList offers(kName, requirements);
+    std::set<std::string> usual;
+    for (const PartitionRow& row : rows) {
+      if (row.usual) usual.insert(row.partition);
+      if (!row.up || row.nodes < 1 || !NodeStateServes(row.state) || !IsPlain(row.partition) ||
+          row.longest < std::max(kShortestTime, requirements.needed_for)) {
+        continue;
+      }
+      for (const GpuGres& gpu : row.gpus) AddOffers(row, gpu, requirements, offers);
+    }
+    return InOrderOfStart(offers.Finish(), usual, requirements);
+  }
+
+  absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
+                                absl::string_view label) override {
+    const std::string doing = absl::StrCat("submit a job for ", offer.description);
+    const std::optional<Wanted> wanted = ParseRef(offer.ref);
+    if (offer.provider != kName || !wanted.has_value()) return ForeignOffer(offer, kTitle);
+    RETURN_IF_ERROR(CheckPlainMachine(offer, options, kTitle));
+    RETURN_IF_ERROR(CheckEnvNames(options.env));
+    if (!ParseLabel(label).has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(doing, ": the label is none of ours"));
+    }
+    ASSIGN_OR_RETURN(const int64_t minutes, MinutesFor(options.expires_at, *wanted, doing));
+    const std::string command =
+        absl::StrCat(kMake, "sbatch ", SbatchWords(*wanted, minutes, label));
+    ASSIGN_OR_RETURN(const CommandAnswer answer, login_->Run(command, ScriptOf(options)));
+    if (answer.exit_code != 0) {
+      return StatusOfFailure(doing, answer.exit_code, answer.err, /*making=*/true);
+    }
+    const std::string job = JobOfSbatch(answer.out);
+    if (job.empty()) return absl::UnknownError(absl::StrCat(doing, ": sbatch named no job"));
+    return RentedInstance(offer, job, label, "PENDING");
+  }
+
+  absl::StatusOr<Instance> Describe(const InstanceId& id) override {
+    const std::string doing = absl::StrCat("look up job ", id);
+    if (!IsJobNumber(id)) return absl::NotFoundError(absl::StrCat(doing, ": it is no number"));
+    const absl::StatusOr<std::string> text =
+        Ask(doing, absl::StrCat("squeue -h -t all -j ", id, " -o '", kSqueueFormat, "'"));
+    if (absl::IsNotFound(text.status())) return GoneError(doing, EndByAccounting(id));
+    if (!text.ok()) return text.status();
+    ASSIGN_OR_RETURN(const std::vector<JobRow> rows, ParseSqueue(*text));
+    for (const JobRow& row : rows) {
+      if (row.id != id) continue;
+      const JobMeaning meaning = MeaningOf(row.state, row.reason);
+      if (meaning.gone) return GoneError(doing, meaning.message);
+      return InstanceOf(row, meaning);
+    }
+    return GoneError(doing, EndByAccounting(id));
+  }
+
+  absl::StatusOr<std::vector<Instance>> ListInstances() override {
+    ASSIGN_OR_RETURN(
+        const std::string text,
+        Ask("list the jobs", absl::StrCat("squeue -h -u \"$(id -un)\" -o '", kSqueueFormat, "'")));
+    ASSIGN_OR_RETURN(const std::vector<JobRow> rows, ParseSqueue(text));
+    std::vector<Instance> instances;
+    for (const JobRow& row : rows) {
+      const JobMeaning meaning = MeaningOf(row.state, row.reason);
+      // The user's other jobs are none of our business.
+      if (meaning.gone || !ParseLabel(row.name).has_value()) continue;
+      if (!IsJobNumber(row.id)) {
+        return absl::UnknownError(absl::StrCat("list the jobs: ", row.name, " has the number ",
+                                               row.id, ", which none of ours has"));
+      }
+      instances.push_back(InstanceOf(row, meaning));
+    }
+    return instances;
+  }
+
+  absl::Status Terminate(const InstanceId& id) override {
+    const std::string doing = absl::StrCat("cancel job ", id);
+    if (!IsJobNumber(id)) return absl::NotFoundError(absl::StrCat(doing, ": it is no number"));
+    return Ask(doing, absl::StrCat("scancel ", id)).status();
+  }
+
+ private:
+  // Runs a command that may be repeated. Returns what it printed.
+  absl::StatusOr<std::string> Ask(absl::string_view doing, absl::string_view command) {
+    absl::StatusOr<CommandAnswer> answer = login_->Run(absl::StrCat(kAsk, command), "");
+    if (!answer.ok()) {
+      // Whether a question was answered does not matter.
+      if (absl::IsUnknown(answer.status())) {
+        return absl::UnavailableError(absl::StrCat(doing, ": ", answer.status().message()));
+      }
+      return answer.status();
+    }
+    if (answer->exit_code != 0) {
+      return StatusOfFailure(doing, answer->exit_code, answer->err, /*making=*/false);
+    }
+    return std::move(answer->out);
+  }
+
+  void AddOffers(const PartitionRow& row, const GpuGres& gpu, const Requirements& requirements,
+                 OfferList& offers) const {
+    if (!IsPlain(gpu.type)) return;
+    const auto mapped = options_.gpus.find(row.partition);
+    std::string model = gpu.type;
+    if (model.empty() && mapped != options_.gpus.end()) model = mapped->second;
+    const std::string name = model.empty() ? "" : CanonicalGpuName(model, 0);
+    for (const int count : AskedGpuCounts(requirements)) {
+      if (count > gpu.count || !offers.Takes(count, name, 0) || !offers.TakesPlace(row.partition, "")) {
+        continue;
+      }
+      Offer& offer = offers.Add();
+      const int64_t longest_min =
+          row.longest == absl::InfiniteDuration() ? 0 : absl::ToInt64Minutes(row.longest);
+      offer.ref = RefOf({row.partition, gpu.type, count, longest_min});
+      offer.description =
+          absl::StrCat(count, "x ", name.empty() ? "GPU" : name, " in partition ", row.partition);
+      offer.gpu_name = name;
+      offer.gpu_count = count;
+      offer.region = row.partition;
+      offer.takes_volume = false;
+      offer.place = absl::StrCat(kName, "/", row.partition, "/", gpu.type);
+    }
+  }
+
+  // Drops offers that the scheduler would never start, and puts those first that start first; of
+  // two within a minute, that of a usual partition.
+  absl::StatusOr<std::vector<Offer>> InOrderOfStart(std::vector<Offer> offers,
+                                                    const std::set<std::string>& usual,
+                                                    const Requirements& requirements) {
+    std::vector<std::pair<int64_t, Offer>> dated;
+    const int64_t now_s = absl::ToUnixSeconds(clock_.Now());
+    size_t asked = 0;
+    for (Offer& offer : offers) {
+      if (asked++ >= kMostAsked) break;
+      const std::optional<Wanted> wanted = ParseRef(offer.ref);
+      ASSIGN_OR_RETURN(const int64_t minutes,
+                       MinutesFor(requirements.needed_for > absl::ZeroDuration()
+                                      ? clock_.Now() + requirements.needed_for
+                                      : absl::InfiniteFuture(),
+                                  *wanted, "ask when a job would start"));
+      const std::string command =
+          absl::StrCat("LC_ALL=C SLURM_TIME_FORMAT=%s timeout -k 2 10 sbatch --test-only ",
+                       SbatchWords(*wanted, minutes, "gpuctl-test"), " --wrap true");
+      ASSIGN_OR_RETURN(const CommandAnswer answer, login_->Run(command, ""));
+      if (answer.exit_code != 0) {
+        const absl::Status why =
+            StatusOfFailure("ask when a job would start", answer.exit_code, answer.err, false);
+        if (absl::IsUnavailable(why)) return why;
+        continue;
+      }
+      dated.emplace_back(StartInTestOnly(answer.err), std::move(offer));
+    }
+    const auto rank = [&usual, now_s](const std::pair<int64_t, Offer>& dated_offer) {
+      return std::make_pair(std::max<int64_t>(0, dated_offer.first - now_s) / 60,
+                            usual.count(dated_offer.second.region) == 0);
+    };
+    std::stable_sort(dated.begin(), dated.end(),
+                     [&rank](const auto& a, const auto& b) { return rank(a) < rank(b); });
+    std::vector<Offer> sorted;
+    for (auto& [start_s, offer] : dated) {
+      if (start_s > now_s + 60) {
+        absl::StrAppend(&offer.description, ", expected to start in ",
+                        absl::FormatDuration(absl::Minutes((start_s - now_s) / 60)));
+      }
+      sorted.push_back(std::move(offer));
+    }
+    return sorted;
+  }
+
+  // Returns the time limit of an allocation, in minutes.
+  absl::StatusOr<int64_t> MinutesFor(absl::Time expires_at, const Wanted& wanted,
+                                     absl::string_view doing) const {
+    const absl::Duration longest =
+        wanted.longest_min == 0 ? absl::InfiniteDuration() : absl::Minutes(wanted.longest_min);
+    absl::Duration life = options_.time > absl::ZeroDuration() ? options_.time : kUsualTime;
+    if (expires_at != absl::InfiniteFuture()) {
+      life = expires_at - clock_.Now() + kAfterTheRun;
+      if (life < kShortestTime) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(doing, ": the time at which it is to end is over"));
+      }
+    }
+    // Slurm takes a job that is longer than its partition allows, and never starts it.
+    life = std::min(life, longest);
+    return std::max<int64_t>(1, absl::ToInt64Minutes(absl::Ceil(life, absl::Minutes(1))));
+  }
+
+  // Returns the words of sbatch's command line, for a shell.
+  std::string SbatchWords(const Wanted& wanted, int64_t minutes, absl::string_view label) const {
+    std::vector<std::pair<std::string, std::string>> words = {
+        {"--parsable", ""},
+        {"--job-name", std::string(label)},
+        {"--partition", wanted.partition},
+        {"--time", absl::StrCat(minutes)},
+        {"--gres", absl::StrCat("gpu:", wanted.type, wanted.type.empty() ? "" : ":", wanted.count)},
+        {"--nodes", "1"},
+        {"--no-requeue", ""},
+        {"--signal", absl::StrCat("B:TERM@", kWarningS)},
+        {"--chdir", "/tmp"},
+        {"--output", "/dev/null"}};
+    if (!options_.account.empty()) words.emplace_back("--account", options_.account);
+    if (!options_.qos.empty()) words.emplace_back("--qos", options_.qos);
+    if (!options_.constraint.empty()) words.emplace_back("--constraint", options_.constraint);
+    std::vector<std::string> line;
+    for (const auto& [flag, value] : words) {
+      if (options_.without.count(flag) > 0) continue;
+      line.push_back(value.empty() ? flag : QuoteForShell(absl::StrCat(flag, "=", value)));
+    }
+    for (const std::string& flag : options_.flags) line.push_back(QuoteForShell(flag));
+    return absl::StrJoin(line, " ");
+  }
+
+  // Returns the batch script, with the variables for it after its first line.
+  static std::string ScriptOf(const RentOptions& options) {
+    std::string exports;
+    for (const auto& [name, value] : options.env) {
+      absl::StrAppend(&exports, "export ", name, "=", QuoteForShell(value), "\n");
+    }
+    absl::string_view rest = options.start_script;
+    std::string first = "#!/bin/sh\n";
+    if (absl::StartsWith(rest, "#!")) {
+      const size_t end = rest.find('\n');
+      first = absl::StrCat(rest.substr(0, end), "\n");
+      rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
+    }
+    return absl::StrCat(first, exports,
+                        rest.empty() ? absl::string_view("while :; do sleep 60; done\n") : rest);
+  }
+
+  Instance InstanceOf(const JobRow& row, const JobMeaning& meaning) const {
+    Instance instance;
+    instance.id = row.id;
+    instance.label = row.name;
+    instance.state = meaning.state;
+    instance.status = meaning.message;
+    instance.bills_nothing = true;
+    if (meaning.state == Instance::State::kStarting && row.starts_s > 0) {
+      const int64_t wait_s = row.starts_s - absl::ToUnixSeconds(clock_.Now());
+      if (wait_s > 60) {
+        absl::StrAppend(&instance.status, ", expected to start in ",
+                        absl::FormatDuration(absl::Minutes(wait_s / 60)));
+      }
+    }
+    if (meaning.state == Instance::State::kRunning) instance.address = login_->address();
+    if (!row.gpus.empty()) {
+      instance.gpu_count = row.gpus.front().count;
+      std::string model = row.gpus.front().type;
+      const auto mapped = options_.gpus.find(row.partition);
+      if (model.empty() && mapped != options_.gpus.end()) model = mapped->second;
+      if (!model.empty()) instance.gpu_name = CanonicalGpuName(model, 0);
+      instance.place = absl::StrCat(kName, "/", row.partition, "/", row.gpus.front().type);
+    }
+    instance.region = row.partition;
+    instance.created_ms = row.submitted_s * 1000;
+    instance.tells_end = meaning.state == Instance::State::kRunning && row.left.has_value();
+    if (instance.tells_end && *row.left != absl::InfiniteDuration()) {
+      instance.ends_ms = absl::ToUnixMillis(clock_.Now() + *row.left);
+    }
+    return instance;
+  }
+
+  // Returns what the accounting says about the end of a job that the controller has forgotten; ""
+  // where there is no accounting, or it does not know.
+  std::string EndByAccounting(const InstanceId& id) {
+    const absl::StatusOr<std::string> text =
+        Ask("ask the accounting", absl::StrCat("sacct -X -D -P -n -j ", id, " -o State,ExitCode"));
+    if (!text.ok()) return "";
+    // The last line is the last incarnation's.
+    const std::vector<absl::string_view> lines =
+        absl::StrSplit(absl::StripAsciiWhitespace(*text), '\n');
+    const std::vector<absl::string_view> fields = absl::StrSplit(lines.back(), '|');
+    return fields.size() == 2 ? MeaningOf(fields[0], "").message : "";
+  }
+
+  const std::shared_ptr<LoginNode> login_;
+  const SlurmOptions options_;
+  Clock& clock_;
+};
+
+}  // namespace
+
+std::unique_ptr<Provider> MakeSlurmProvider(std::shared_ptr<LoginNode> login, SlurmOptions options,
+                                            Clock& clock) {
+  return std::make_unique<SlurmProvider>(std::move(login), std::move(options), clock);
+}
+
+}  // namespace gpuctl
