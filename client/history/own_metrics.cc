@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -104,6 +105,16 @@ void NewestOwn::Add(absl::string_view line) {
     any = true;
   });
   lines_ += any ? 1 : 0;
+}
+
+std::vector<OwnNumber> NewestOwn::NewestMeasured(size_t most) const {
+  std::vector<OwnNumber> measured;
+  for (OwnNumber& number : Newest()) {
+    const std::string& name = number.name;
+    if (name == "tokens" || name == "memory_bytes" || name == "seconds") continue;
+    if (measured.size() < most) measured.push_back(std::move(number));
+  }
+  return measured;
 }
 
 std::vector<OwnNumber> NewestOwn::Newest(size_t most) const {

@@ -55,6 +55,8 @@ class NewestOwn {
   void Add(absl::string_view line);
   // Returns at most `most`, those first that were written last.
   std::vector<OwnNumber> Newest(size_t most = OwnMetrics::kMostNames) const;
+  // Does so without what a trainer only counts, such as its tokens: for places with little room.
+  std::vector<OwnNumber> NewestMeasured(size_t most) const;
   // Returns how many lines had such numbers: when it is the same, so are they.
   int64_t lines() const { return lines_; }
 

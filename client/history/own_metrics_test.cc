@@ -66,6 +66,13 @@ TEST(NewestOwn, TheLastValueOfEachNameTheNewestLineFirst) {
   EXPECT_EQ(own.lines(), 3);
 }
 
+TEST(NewestOwn, WhatIsOnlyCountedSaysLess) {
+  NewestOwn own;
+  own.Add(R"({"step": 1, "mfu": 0.4, "tokens": 9, "memory_bytes": 7, "margin": 2})");
+  EXPECT_THAT(Pairs(own.NewestMeasured(2)), ElementsAre(Pair("margin", 2), Pair("mfu", 0.4)));
+  EXPECT_THAT(Pairs(own.NewestMeasured(1)), ElementsAre(Pair("margin", 2)));
+}
+
 TEST(NewestOwn, CheckpointsTextsAndBrokenLinesAreNoNumbers) {
   NewestOwn own;
   for (const char* line :

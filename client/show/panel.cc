@@ -134,15 +134,13 @@ std::string Value(double loss, const Painter& paint) {
   return std::isfinite(loss) ? text : paint.Red(text);
 }
 
-// Returns the newest two numbers of the job's own for which there may be room. What its trainer
-// counts says less than any other.
+// Returns the newest two numbers of the job's own for which there may be room.
 std::vector<std::string> OwnParts(const PanelState& state, const Painter& paint) {
   constexpr size_t kMost = 2;
   constexpr int kLongestName = 24;
   std::vector<std::string> parts;
   for (const auto& [name, value] : state.own) {
     if (parts.size() == kMost) break;
-    if (name == "tokens" || name == "memory_bytes" || name == "seconds") continue;
     const std::string safe = MakeSafe(name);
     if (DisplayWidth(safe) > kLongestName) continue;
     parts.push_back(absl::StrCat(safe, " ", Value(value, paint)));

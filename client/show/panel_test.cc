@@ -78,7 +78,7 @@ TEST(RenderPanelTest, LeavesOutWhatANarrowTerminalCannotShowWhole) {
 TEST(RenderPanelTest, TheJobsOwnNumbersComeLastAndOnlyWhereThereIsRoom) {
   PanelState state = Running();
   const std::string narrow = Joined(state, 40, 24);
-  state.own = {{"memory_bytes", 1e9}, {"accuracy\x1b[2J", 0.75}, {"f1", 0.5}, {"bleu", 31}};
+  state.own = {{"accuracy\x1b[2J", 0.75}, {"f1", 0.5}, {"bleu", 31}};
   EXPECT_THAT(Joined(state, 120, 24), HasSubstr("1234 tokens/s  accuracy\\x1b[2J 0.75  f1 0.5\n"));
   EXPECT_THAT(Joined(state, 80, 24), HasSubstr("1234 tokens/s  f1 0.5\n"));
   EXPECT_EQ(Joined(state, 40, 24), narrow);

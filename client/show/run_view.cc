@@ -113,7 +113,7 @@ PanelState RunView::FillPanel(PanelState state) {
   }
   state.progress = mirror_.progress();
   state.telemetry = mirror_.telemetry();
-  for (const auto& number : mirror_.own().Newest()) {
+  for (const auto& number : mirror_.own().NewestMeasured(OwnMetrics::kMostNames)) {
     state.own.emplace_back(number.name, number.value);
   }
   state.partial_line = SanitizeLine(

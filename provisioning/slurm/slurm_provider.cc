@@ -200,7 +200,8 @@ class SlurmProvider : public Provider {
     if (model.empty() && mapped != options_.gpus.end()) model = mapped->second;
     const std::string name = model.empty() ? "" : CanonicalGpuName(model, 0);
     for (const int count : AskedGpuCounts(requirements)) {
-      if (count > gpu.count || !offers.Takes(count, name, 0) || !offers.TakesPlace(row.partition, "")) {
+      if (count > gpu.count || !offers.Takes(count, name, 0) ||
+          !offers.TakesPlace(row.partition, "")) {
         continue;
       }
       Offer& offer = offers.Add();
