@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <iostream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -71,8 +73,17 @@ void WriteOneLine(absl::string_view line) {
   WriteText(STDERR_FILENO, absl::StrCat(MakeSafe(line), "\n"));
 }
 
-// Read by the handler. It owns its text, which is freed only when no handler can read it.
+// Read by the handler; null for none.
 std::atomic<const char*> word_of_interrupt{nullptr};
+
+// Keeps the text for as long as the process lives, because a handler may read it on any thread. Few
+// are ever made.
+const char* KeptWord(std::string text) {
+  static std::mutex mutex;
+  static std::deque<std::string>& kept = *new std::deque<std::string>();
+  const std::lock_guard<std::mutex> lock(mutex);
+  return kept.emplace_back(std::move(text)).c_str();
+}
 
 // Only calls that a signal handler may make.
 void SayAndEnd(int signal_number) {
@@ -300,7 +311,7 @@ InterruptWord::InterruptWord(absl::string_view line) {
   if (!ours && before_.sa_handler != SIG_DFL) return;
   // The terminal shows ^C where the cursor is.
   const char* const begin = isatty(STDERR_FILENO) != 0 ? "\n" : "";
-  outer_ = word_of_interrupt.exchange(strdup(absl::StrCat(begin, SaidLine(line), "\n").c_str()));
+  outer_ = word_of_interrupt.exchange(KeptWord(absl::StrCat(begin, SaidLine(line), "\n")));
   struct sigaction action = {};
   action.sa_handler = SayAndEnd;
   sigemptyset(&action.sa_mask);
@@ -310,7 +321,6 @@ InterruptWord::InterruptWord(absl::string_view line) {
 InterruptWord::~InterruptWord() {
   if (!installed_) return;
   (void)sigaction(SIGINT, &before_, nullptr);
-  // A handler on another thread may still read it, so it is not freed: there are few of them.
   (void)word_of_interrupt.exchange(outer_);
 }
 

@@ -246,7 +246,7 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
       RETURN_IF_ERROR(MakeDueEntries(context, *batches));
       ASSIGN_OR_RETURN(before, OpenEntries(*runs, *batches));
     }
-    const InterruptWord while_asking("interrupted; nothing was started");
+    const InterruptWord while_asking(context.json() ? "" : "interrupted; nothing was started");
     absl::StatusOr<bool> asked = AskMachines(context, *runs, *batches, kAskFor);
     if (absl::IsCancelled(asked.status())) {
       return WithExitCode(absl::CancelledError("interrupted; nothing was started"),
@@ -254,7 +254,8 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
     }
     ASSIGN_OR_RETURN(stuck, std::move(asked));
     const InterruptWord while_starting(
-        "interrupted; what is being started goes on, and gpuctl queue shows it");
+        context.json() ? ""
+                       : "interrupted; what is being started goes on, and gpuctl queue shows it");
     RETURN_IF_ERROR(
         StartEntries(context, holdings, *runs, *batches, absl::Seconds(flags.patience_s)));
   }
