@@ -44,6 +44,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SKIPPED = 77
 LOCKS = "/run/gpuctl-slurm"
+CGROUPS = "/sys/fs/cgroup"
 PREFIX = "gpuctl-slurm-"
 USER, UID, HOME = "ada", 20771, "/home/ada"
 ROOT_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -101,7 +102,7 @@ def requirements(proctrack="cgroup"):
     missing = [program for program in PROGRAMS if not search_path(program)]
     if missing:
         return "these programs are missing: %s (tests/slurm/install)" % ", ".join(missing)
-    for folder in ("/etc/slurm", "/home"):
+    for folder in ("/etc/slurm", "/home", "/usr/local/bin"):
         if not os.path.isdir(folder):
             return folder + " is missing"
     with contextlib.suppress(KeyError):
@@ -112,7 +113,10 @@ def requirements(proctrack="cgroup"):
         missing = [name for name in CONTROLLERS if name not in mounts]
         if missing:
             return "no cgroups of version 1 for %s" % ", ".join(missing)
-        for where in set(mounts.values()):
+        for name, where in mounts.items():
+            at = os.path.join(CGROUPS, name)
+            if not os.path.exists(at) or not os.path.samefile(at, where):
+                return "the cgroups of version 1 for %s are at %s, not at %s" % (name, where, at)
             if not os.access(where, os.W_OK):
                 return where + " cannot be written"
     tried = subprocess.run(
@@ -292,15 +296,17 @@ class Cluster:
     directory: where it makes a directory of its own. proctrack: "cgroup" or "linuxproc", how Slurm
     knows which processes are a job's. accounting: whether there is a database, and so sacct. gpus: the
     type of the nodes' 4 GPUs; "" for GPUs without a type. constrain_memory: a job that takes more
-    memory than it asked for is killed; only with cgroups. config: lines for slurm.conf.
+    memory than it asked for is killed; only with cgroups. config: lines for slurm.conf. programs: names
+    and texts of programs for /etc/slurm, such as a prolog.
     """
 
     def __init__(self, directory, proctrack="cgroup", accounting=True, nodes=2, gpus="h100",
-                 constrain_memory=False, config=()):
+                 constrain_memory=False, config=(), programs=None):
         assert proctrack in ("cgroup", "linuxproc") and 1 <= nodes <= 9
         self.directory, self.proctrack, self.accounting = directory, proctrack, accounting
         self.names = ["n%d" % (i + 1) for i in range(nodes)]
         self.gpus, self.constrain_memory, self.config = gpus, constrain_memory, config
+        self.programs = programs or {}
         self.user, self.uid = USER, UID
         self.machines = {}
         self.lock = self.keeper = self.listener = self.dir = None
@@ -407,7 +413,7 @@ class Cluster:
         self.write("slurm/sshd_config", "\n".join((
             "HostKey /run/own/host_key", "PidFile none", "AuthorizedKeysFile /etc/slurm/authorized_keys",
             "StrictModes no", "PasswordAuthentication no", "KbdInteractiveAuthentication no",
-            "UsePAM no", "UseDNS no", "PrintMotd no", "AllowUsers " + USER,
+            "UsePAM no", "UseDNS no", "PrintMotd no", "LogLevel ERROR", "AllowUsers " + USER,
             "Subsystem sftp internal-sftp")) + "\n")
         with open(self.path("secret/host_key.pub")) as file:
             kind, key = file.read().split()[:2]
@@ -449,9 +455,11 @@ class Cluster:
                   "DefaultTime=10:00 PreemptMode=REQUEUE" % nodes]
         self.write("slurm/slurm.conf", "\n".join([*lines, *self.config]) + "\n")
         self.write("slurm/gres.conf", "NodeName=%s Name=gpu %sFile=/dev/nvidia[0-3]\n" % (nodes, typed))
+        for name, text in self.programs.items():
+            self.write("slurm/" + name, text, 0o755)
         memory = "yes" if self.constrain_memory else "no"
         self.write("slurm/cgroup.conf", "\n".join((
-            "CgroupPlugin=cgroup/v1", "CgroupMountpoint=/sys/fs/cgroup", "CgroupAutomount=no",
+            "CgroupPlugin=cgroup/v1", "CgroupMountpoint=" + CGROUPS, "CgroupAutomount=no",
             "ConstrainCores=no", "ConstrainDevices=no", "ConstrainRAMSpace=" + memory,
             "ConstrainSwapSpace=no")) + "\n")
         self.write("secret/slurmdbd.conf", "\n".join((

@@ -5,7 +5,7 @@
 
 For each answer there is NAME.out, what the command printed, and NAME.err where it printed errors.
 commands.txt has a line for each: name, exit code, seconds, command; 124 is ours: the command had not
-ended after LIMIT_S. It takes five minutes. The nodes are called n1 and n2, the user ada.
+ended after LIMIT_S. It takes six minutes. The nodes are called n1 and n2, the user ada.
 """
 import os
 import shlex
@@ -156,6 +156,9 @@ def record_waiting(r):
 
 def record_ends(r):
     c = r.cluster
+    again = c.sbatch("sleep 3", "-J", "again")
+    c.wait_state(again, "RUNNING")
+    c.run(["scontrol", "requeue", again])
     submitted = {
         "timeout": c.sbatch("sleep 3600", "-J", "timeout", "-t", "1"),
         "completed": c.sbatch("true", "-J", "completed"),
@@ -211,6 +214,8 @@ def record_ends(r):
     c.wait_state(by_user, "PENDING")
     r.record("squeue_requeued_by_hand", ["squeue", "-h", "-j", by_user, "-o", JOBS])
     r.record("sacct_requeued_by_hand", [*SACCT, "-j", by_user])
+    c.wait_sacct(again, "COMPLETED", seconds=300)
+    r.record("sacct_requeued_then_completed", [*SACCT, "-j", again])
     c.scancel("-u", "ada")
 
 
@@ -229,6 +234,72 @@ def record_silence(r):
     for name, argv in commands.items():
         r.record("dead_" + name, argv)
     c.start_controller()
+
+
+PROLOG = """#!/bin/sh
+while [ -e /tmp/prolog-waits ]; do sleep 0.1; done
+[ ! -e /tmp/prolog-fails ]
+"""
+
+
+def record_limits(folder, lines):
+    config = ["AccountingStorageEnforce=associations,limits,qos", "Prolog=/etc/slurm/prolog",
+              "PrologSlurmctld=/etc/slurm/prolog"]
+    with tempfile.TemporaryDirectory() as directory, \
+            Cluster(directory, config=config, programs={"prolog": PROLOG}) as c:
+        r = Recorder(c, folder)
+        r.lines = lines
+        r.submit("sbatch_enforced_wrong_account", "-A", "nobody")
+        r.submit("sbatch_enforced_wrong_qos", "--qos=nothing")
+        r.record("test_only_enforced_wrong_account", ["sbatch", "--test-only", "-A", "nobody", "--wrap", "true"])
+
+        def pend(name, *options):
+            job = c.sbatch("sleep 3600", "-J", name, *options)
+            c.wait_until(lambda: c.squeue(job, "%r") not in ("None", ""), "the reason is known")
+            r.record("squeue_" + name, ["squeue", "-h", "-j", job, "-o", JOBS])
+            c.scancel(job)
+            c.wait_until(lambda: not c.run(["squeue", "-h", "--me"]).stdout, "all are gone")
+
+        def manage(*words):
+            as_root(c, "sacctmgr", "-i", "-Q", "modify", *words)
+
+        manage("user", "ada", "set", "MaxWall=30")
+        pend("limit_of_time", "-t", "60")
+        manage("user", "ada", "set", "MaxWall=-1", "GrpTRES=gres/gpu=2")
+        pend("limit_of_gpus", "--gres=gpu:4")
+        manage("user", "ada", "set", "GrpTRES=gres/gpu=-1")
+        manage("qos", "normal", "set", "MaxTRESPerUser=gres/gpu=2")
+        pend("limit_of_qos", "--gres=gpu:4")
+        manage("qos", "normal", "set", "MaxTRESPerUser=gres/gpu=-1")
+        manage("user", "ada", "set", "MaxSubmitJobs=0")
+        r.submit("sbatch_limit_of_submissions")
+        manage("user", "ada", "set", "MaxSubmitJobs=-1")
+        as_root(c, "scontrol", "update", "partition=main", "state=down")
+        pend("partition_down")
+        r.record("sinfo_partition_down", SINFO)
+        as_root(c, "scontrol", "update", "partition=main", "state=drain")
+        r.submit("sbatch_partition_drained")
+        as_root(c, "scontrol", "update", "partition=main", "state=up")
+        as_root(c, "scontrol", "create", "reservation", "starttime=now+30minutes", "duration=60", "users=root",
+                "flags=maint,ignore_jobs", "nodes=ALL", "reservationname=maintenance")
+        pend("maintenance", "-t", "60")
+        r.record("test_only_maintenance", ["sbatch", "--test-only", "-t", "60", "--wrap", "true"])
+        as_root(c, "scontrol", "delete", "reservationname=maintenance")
+        c.machines["login"].run(["touch", "/tmp/prolog-waits"])
+        job = c.sbatch("sleep 3600", "-J", "configuring", "-w", "n1")
+        c.wait_state(job, "CONFIGURING")
+        r.record("squeue_configuring", ["squeue", "-h", "-j", job, "-o", JOBS])
+        c.machines["login"].run(["rm", "/tmp/prolog-waits"])
+        c.wait_state(job, "RUNNING")
+        c.scancel(job)
+        c.machines["n1"].run(["touch", "/tmp/prolog-fails"])
+        job = c.sbatch("sleep 3600", "-J", "launch-fails", "-w", "n1")
+        c.wait_until(lambda: "launch failed" in c.squeue(job, "%r"), "the start has failed")
+        r.record("squeue_launch_failed", ["squeue", "-h", "-j", job, "-o", JOBS])
+        r.record("sacct_launch_failed", [*SACCT, "-j", job])
+        c.scancel(job)
+        r.record("sinfo_drained", SINFO)
+        pend("nodes_drained", "-N2")
 
 
 def record_without_accounting(folder, lines):
@@ -254,6 +325,7 @@ def main():
         record_waiting(r)
         record_ends(r)
         record_silence(r)
+    record_limits(folder, r.lines)
     record_without_accounting(folder, r.lines)
     return 0
 
