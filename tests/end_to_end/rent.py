@@ -923,7 +923,7 @@ def hangs(w):
 def test_down_at_the_end(w):
     done = w.run("launch", "-y", "--down", "--name", "all-1", *GPU, *w.project(), "--", "./train.sh")
     w.check_sums(os.path.join(w.work, "all-1"))
-    assert b"is gone; it cost $" in done.stderr and w.alive() == [], done
+    assert b"is gone; it cost " in done.stderr and w.alive() == [], done
     # A failed job's results come home, too; its exit code counts.
     w.rent("--down", "--name", "failed-1", "--artifacts", "*.txt", *GPU, "--", "bash", "-c",
            "echo it broke > why.txt; exit 7", code=7)
@@ -1141,7 +1141,7 @@ def launch_doomed(w, name, *flags):
 def test_a_launch_that_fails_gives_its_new_machine_back(w):
     err = launch_doomed(w, "lost", "--fresh")
     assert b"which was rented for this launch: ending it" in err, err
-    assert b"is gone; it cost $" in err and b"stays rented" not in err, err
+    assert b"is gone; it cost " in err and b"stays rented" not in err, err
     assert w.alive() == [], w.alive()
     eventually(lambda: w.processes() == [], "the end of the processes")
     (row,) = w.leases()
@@ -1214,7 +1214,7 @@ def check_interrupted_launch(w, child, left=0, creates=1):
     out, err = w.finish(child)
     assert (child.returncode, out) == (130, b""), (child.returncode, out, err)
     assert b"interrupted" in err and b"rented for this launch: ending it" in err, err
-    assert b"is gone; it cost $" in err, err
+    assert b"is gone; it cost " in err, err
     assert len(w.alive()) == left and len(w.creates()) == creates, w.books()
     assert w.leases()[0]["state"] == "released", w.leases()
 
