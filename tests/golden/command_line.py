@@ -185,6 +185,7 @@ def cases(bench):
         "launch_later_provider": no_work + ["--provider", "vast", "--", "true"],
         "launch_unknown_gpu": no_work + ["--gpu", "H10O", "--", "true"],
         "launch_bad_time": no_work + ["--time", "6", "--", "true"],
+        "submit_bad_time": ["submit", "--time", "1x", "--", "true"],
         "launch_bad_host": no_work + ["--host", "-oProxyCommand=x", "--", "true"],
         "launch_missing_key": no_work + closed + ["-i", "nokey", "--", "true"],
         "launch_missing_secret": no_work + ["--secret", "NO_SUCH_TOKEN", "--", "true"],
