@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -57,6 +58,31 @@ std::string Nearest(absl::string_view word, const std::vector<std::string>& cand
 std::string DidYouMean(absl::string_view word, const std::vector<std::string>& candidates) {
   const std::string nearest = Nearest(word, candidates);
   return nearest.empty() ? "" : absl::StrCat(" (did you mean \"", nearest, "\"?)");
+}
+
+std::string DidYouMeanOneOf(absl::string_view word, const std::vector<std::string>& candidates) {
+  constexpr size_t kMost = 3;
+  std::vector<std::pair<int, std::string>> near;
+  for (const std::string& candidate : candidates) {
+    const absl::string_view whole = candidate;
+    const absl::string_view front = whole.substr(0, whole.rfind('-'));
+    const int distance = std::min(EditDistance(word, whole), EditDistance(word, front));
+    const int allowed = std::max(1, static_cast<int>(std::max(word.size(), whole.size())) / 3);
+    if (distance <= allowed) near.emplace_back(distance, candidate);
+  }
+  if (near.empty()) return DidYouMean(word, candidates);
+  std::stable_sort(near.begin(), near.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  near.resize(std::min(near.size(), kMost));
+  std::string text = " (did you mean ";
+  for (size_t i = 0; i < near.size(); ++i) {
+    absl::StrAppend(&text,
+                    i == 0                 ? ""
+                    : i + 1 == near.size() ? " or "
+                                           : ", ",
+                    "\"", near[i].second, "\"");
+  }
+  return absl::StrCat(text, "?)");
 }
 
 }  // namespace gpuctl

@@ -20,6 +20,10 @@ std::string Nearest(absl::string_view word, const std::vector<std::string>& cand
 
 // Returns ` (did you mean "x"?)`, or "".
 std::string DidYouMean(absl::string_view word, const std::vector<std::string>& candidates);
+// Does so for names with a number behind the last "-", of which `word` may have only the front
+// part: ` (did you mean "x-3", "x-2" or "x-1"?)`. Names at most three, the nearest first; of those
+// that are equally near, the first in `candidates`.
+std::string DidYouMeanOneOf(absl::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace gpuctl
 

@@ -24,5 +24,17 @@ TEST(NearestTest, FindsWhatWasMeant) {
   EXPECT_EQ(DidYouMean("xyzzy", kVerbs), "");
 }
 
+TEST(NearestTest, OfNumberedNamesTheFrontIsEnough) {
+  const std::vector<std::string> runs = {"grid-4", "other-1", "grid-3", "grid-2", "grid-1"};
+  EXPECT_EQ(DidYouMeanOneOf("gird", runs), " (did you mean \"grid-4\", \"grid-3\" or \"grid-2\"?)");
+  EXPECT_EQ(DidYouMeanOneOf("othre-1", runs), " (did you mean \"other-1\"?)");
+  // The nearest is the first: two letters are swapped there, and one more differs elsewhere.
+  EXPECT_EQ(DidYouMeanOneOf("gird-2", runs),
+            " (did you mean \"grid-2\", \"grid-4\" or \"grid-3\"?)");
+  EXPECT_EQ(DidYouMeanOneOf("othe", runs), " (did you mean \"other-1\"?)");
+  EXPECT_EQ(DidYouMeanOneOf("xyzzy", runs), "");
+  EXPECT_EQ(DidYouMeanOneOf("xyzzy", {}), "");
+}
+
 }  // namespace
 }  // namespace gpuctl

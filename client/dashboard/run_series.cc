@@ -146,6 +146,10 @@ nlohmann::ordered_json RunSeries::Json(int64_t from_step, size_t from_gpu, size_
                            {"time_ms", told[i].time_ms > 0 ? nlohmann::ordered_json(told[i].time_ms)
                                                            : nlohmann::ordered_json()}});
   }
+  nlohmann::ordered_json own = nlohmann::ordered_json::array();
+  for (const OwnNumber& number : reader_.own().Newest()) {
+    own.push_back({{"name", MakeSafe(number.name)}, {"value", OrNull(number.value)}});
+  }
   // What comes replaces what the page has: steps from `from_step` on (null: all), GPUs from the
   // index `from_gpu` on; the log only when it is whole.
   constexpr int64_t kLargestOfScripts = (int64_t{1} << 53) - 1;
@@ -160,6 +164,7 @@ nlohmann::ordered_json RunSeries::Json(int64_t from_step, size_t from_gpu, size_
           {"log", std::move(log)},
           {"partial_line", partial_},
           {"checkpoints_told", std::move(checkpoints)},
+          {"own", std::move(own)},
           {"caught_up", caught_up_}};
 }
 
@@ -177,11 +182,13 @@ nlohmann::ordered_json RunSeries::TakeNews() {
   if (from_step == HistoryReader::kNothing && from_gpu == gpus_.points().size() && lines == 0 &&
       !restarted && checkpoints == std::exchange(told_checkpoints_, checkpoints) &&
       caught_up_ == std::exchange(told_caught_up_, caught_up_) &&
+      reader_.own().lines() == std::exchange(told_own_, reader_.own().lines()) &&
       partial_ == std::exchange(told_partial_, partial_)) {
     return nullptr;
   }
   told_checkpoints_ = checkpoints;
   told_caught_up_ = caught_up_;
+  told_own_ = reader_.own().lines();
   told_partial_ = partial_;
   return Json(from_step, from_gpu, lines, restarted);
 }

@@ -62,6 +62,7 @@ class RunSeries {
   bool log_restarted_ = false;
   std::string partial_, told_partial_;  // the line that has no end yet
   size_t told_checkpoints_ = 0;
+  int64_t told_own_ = 0;  // NewestOwn::lines
   bool caught_up_ = false, told_caught_up_ = false, finished_ = false;
 };
 

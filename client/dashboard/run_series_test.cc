@@ -153,6 +153,19 @@ TEST_F(RunSeriesTest, CheckpointsAreListed) {
   EXPECT_TRUE(news["steps"].empty());
 }
 
+TEST_F(RunSeriesTest, NumbersOfTheJobsOwnAreTheNewestOnes) {
+  EXPECT_TRUE(News()["own"].empty());
+  {
+    std::ofstream metrics(mirror_.Sub("metrics.jsonl"));
+    metrics << "{\"step\":1,\"loss\":2,\"acc\":0.25}\n{\"step\":2,\"eval\":{\"f1\":0.5}}\n"
+               "{\"step\":3,\"acc\\u001b\":1}\n";
+  }
+  const Json own = News()["own"];
+  EXPECT_EQ(own, Json::parse(R"([{"name":"acc\\x1b","value":1.0},{"name":"eval/f1","value":0.5},
+                                 {"name":"acc","value":0.25}])"));
+  EXPECT_TRUE(series_.TakeNews().is_null());
+}
+
 TEST(GpuSeries, KeepsMeansOfAllGpusAndThins) {
   GpuSeries series;
   for (int second = 1; second <= 10'000; ++second) {

@@ -40,6 +40,35 @@ class OwnMetrics {
   int64_t attempt_ = 0;
 };
 
+// One of these numbers; its name is the job's own text.
+struct OwnNumber {
+  std::string name;
+  double value = 0;
+};
+
+// The last value of each name, without the steps before: cheap enough for what is shown while a job
+// runs.
+class NewestOwn {
+ public:
+  // Takes the next line of metrics.jsonl, in the job's order. Lines about a checkpoint have no
+  // numbers of the training. Of further names than OwnMetrics::kMostNames none is taken.
+  void Add(absl::string_view line);
+  // Returns at most `most`, those first that were written last.
+  std::vector<OwnNumber> Newest(size_t most = OwnMetrics::kMostNames) const;
+  // Does so without what a trainer only counts, such as its tokens: for places with little room.
+  std::vector<OwnNumber> NewestMeasured(size_t most) const;
+  // Returns how many lines had such numbers: when it is the same, so are they.
+  int64_t lines() const { return lines_; }
+
+ private:
+  struct Seen {
+    OwnNumber number;
+    int64_t line = 0;
+  };
+  std::vector<Seen> seen_;
+  int64_t lines_ = 0;
+};
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_HISTORY_OWN_METRICS_H_

@@ -133,7 +133,8 @@ void AddFile(const std::string& path, const std::string& text, std::vector<std::
 absl::Status CheckKeysAreStored(const std::string& who, bool session) {
   ASSIGN_OR_RETURN(const ClientPaths paths, ClientPaths::FromEnvironment());
   const KeyStore keys(paths.config_dir);
-  std::vector<std::string> unseen, names;
+  std::vector<std::string> names;
+  std::string source;
   bool any = false;
   for (const std::string& market : MarketNames()) {
     const absl::StatusOr<MarketKey> here = keys.Find(market);
@@ -144,7 +145,7 @@ absl::Status CheckKeysAreStored(const std::string& who, bool session) {
     if (there.ok()) continue;
     if (!absl::IsNotFound(there.status())) return there.status();
     names.push_back(market);
-    unseen.push_back(absl::StrCat(market, "'s in ", here->source));
+    source = here->source;
   }
   // A computer that never rented anything watches over machines of the user's own.
   if (!any && !PathExists(JoinPath(paths.state_dir, kLedgerFile))) return absl::OkStatus();
@@ -154,16 +155,15 @@ absl::Status CheckKeysAreStored(const std::string& who, bool session) {
                                  "gpuctl login PROVIDER keeps one"),
                         kExitCredentials);
   }
-  if (unseen.empty()) return absl::OkStatus();
+  if (names.empty()) return absl::OkStatus();
+  const bool one = names.size() == 1;
   return WithExitCode(
-      WithHint(absl::UnauthenticatedError(absl::StrCat("install gpuctl keep: ", who,
-                                                       " does not see every key that is "
-                                                       "found here: ",
-                                                       absl::StrJoin(unseen, ", "))),
+      WithHint(absl::UnauthenticatedError(absl::StrCat(
+                   "install gpuctl keep: ", who, " does not see the ", one ? "key of " : "keys of ",
+                   absl::StrJoin(names, ", "), one ? absl::StrCat(", which is in ", source) : "")),
                absl::StrCat(session ? "" : "GPUCTL_KEY_STORE=file ", "gpuctl login ",
-                            absl::StrJoin(names, session ? "; gpuctl login "
-                                                         : "; GPUCTL_KEY_STORE=file gpuctl login "),
-                            " keeps it where ", who, " finds it")),
+                            one ? names[0] : "PROVIDER", one ? "" : ", for each of them,",
+                            " keeps it where ", who, " looks")),
       kExitCredentials);
 }
 

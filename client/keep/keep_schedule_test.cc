@@ -194,9 +194,18 @@ TEST_F(KeepInstall, WantsEveryKeyStored) {
   setenv("GPUCTL_LAMBDA_API_KEY", "a-key", 1);
   const absl::Status refused = InstallKeep(absl::Minutes(10)).status();
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnauthenticated,
-                                HasSubstr("lambda's in $GPUCTL_LAMBDA_API_KEY")));
+                                HasSubstr("cron does not see the key of lambda, which is in "
+                                          "$GPUCTL_LAMBDA_API_KEY")));
   EXPECT_EQ(ExitCodeOf(refused), kExitCredentials);
-  EXPECT_THAT(HintOf(refused), HasSubstr("gpuctl login lambda"));
+  EXPECT_EQ(HintOf(refused), "GPUCTL_KEY_STORE=file gpuctl login lambda keeps it where cron looks");
+  setenv("GPUCTL_RUNPOD_API_KEY", "a-key", 1);
+  const absl::Status several = InstallKeep(absl::Minutes(10)).status();
+  unsetenv("GPUCTL_RUNPOD_API_KEY");
+  EXPECT_THAT(several, StatusIs(absl::StatusCode::kUnauthenticated,
+                                HasSubstr("cron does not see the keys of runpod, lambda")));
+  EXPECT_EQ(HintOf(several),
+            "GPUCTL_KEY_STORE=file gpuctl login PROVIDER, for each of them, keeps it where cron "
+            "looks");
   EXPECT_EQ(ReadFileToString(table).value(), "");
   dir_.Write("config/gpuctl/keys/lambda", "a-key\n", 0600);
   EXPECT_OK(InstallKeep(absl::Minutes(10)));

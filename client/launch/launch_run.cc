@@ -54,7 +54,9 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
   for (const std::string& line : PlanText(plan, ColumnsFor(context, STDERR_FILENO))) {
     context.Note(line);
   }
-  return context.AskYesNo(plan.rental.idle.has_value() ? "Use it?" : "Rent it?", kNobody, kHint);
+  return context.AskYesNo(
+      plan.rental.idle.has_value() ? "Use it?" : "Rent it?",
+      plan.rental.idle.has_value() ? "nothing was started" : "nothing was rented", kNobody, kHint);
 }
 
 // Checks that the user's own machine is what the plan needs, and chooses the trainer for the

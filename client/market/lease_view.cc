@@ -78,7 +78,7 @@ std::string FormatSpend(const Spend& spend, int digits) {
   const std::string low = absl::StrFormat("%.*f", digits, spend.low_usd);
   const std::string high = absl::StrFormat("%.*f", digits, spend.high_usd);
   const double least = std::pow(10.0, -digits);
-  if (digits > 2 && spend.high_usd > 0 && low == high && spend.high_usd < least / 2) {
+  if (spend.high_usd > 0 && low == high && spend.high_usd < least / 2) {
     return absl::StrFormat("<$%.*f", digits, least);
   }
   return low == high ? absl::StrCat("$", low) : absl::StrCat("$", low, "-", high);

@@ -24,7 +24,8 @@ TEST(LeaseView, ASpendIsARangeOnlyWhereItShows) {
   EXPECT_EQ(FormatSpend({1.234, 1.2341}), "$1.23");
   EXPECT_EQ(FormatSpend({1.2, 1.35}), "$1.20-1.35");
   EXPECT_EQ(FormatSpend({0, 0}), "$0.00");
-  EXPECT_EQ(FormatSpend({0, 0.004}), "$0.00");
+  EXPECT_EQ(FormatSpend({0, 0.004}), "<$0.01") << "it is not nothing";
+  EXPECT_EQ(FormatSpend({0.001, 0.006}), "$0.00-0.01");
   EXPECT_EQ(FormatSpend({0.001, 0.004}, 4), "$0.0010-0.0040");
   EXPECT_EQ(FormatSpend({0, 0.00004}, 4), "<$0.0001") << "it is not nothing";
   EXPECT_EQ(FormatUsdPerHour(0), "?");

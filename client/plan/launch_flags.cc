@@ -17,15 +17,17 @@
 namespace gpuctl {
 namespace {
 
-absl::Status FlagError(const char* flag, const absl::Status& status) {
-  return UsageError(absl::StrCat(flag, ": ", status.message()), "gpuctl launch --help");
+absl::Status FlagError(const LaunchFlags& flags, const char* flag, const absl::Status& status) {
+  return UsageError(absl::StrCat(flag, ": ", status.message()),
+                    absl::StrCat("gpuctl ", flags.verb, " --help"));
 }
 
 template <typename T, typename Parse>
-absl::Status Override(const char* flag, const std::string& text, Parse parse, T& value) {
+absl::Status Override(const LaunchFlags& flags, const char* flag, const std::string& text,
+                      Parse parse, T& value) {
   if (text.empty()) return absl::OkStatus();
   auto parsed = parse(text);
-  if (!parsed.ok()) return FlagError(flag, parsed.status());
+  if (!parsed.ok()) return FlagError(flags, flag, parsed.status());
   value = *std::move(parsed);
   return absl::OkStatus();
 }
@@ -47,24 +49,24 @@ absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
   RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "launch", spec));
   for (const std::string& assignment : flags.data) {
     if (absl::Status status = AddData(assignment, spec); !status.ok()) {
-      return FlagError("--data", status);
+      return FlagError(flags, "--data", status);
     }
   }
   for (const std::string& assignment : flags.env) {
     if (absl::Status status = AddEnvironment(assignment, spec); !status.ok()) {
-      return FlagError("--env", status);
+      return FlagError(flags, "--env", status);
     }
   }
   for (const std::string& assignment : flags.trainer) {
     if (absl::Status status = SetTrainerOption(assignment, spec); !status.ok()) {
-      return FlagError("--trainer", status);
+      return FlagError(flags, "--trainer", status);
     }
   }
   RETURN_IF_ERROR(
-      Override("--output-limit", flags.output_limit, ParseSize, spec.output_limit_bytes));
+      Override(flags, "--output-limit", flags.output_limit, ParseSize, spec.output_limit_bytes));
   RETURN_IF_ERROR(ApplyLimitFlags(flags, spec));
   const auto duration = [](const std::string& text) { return ParseDuration(text); };
-  return Override("--retry-backoff", flags.retry_backoff, duration, spec.retry_backoff);
+  return Override(flags, "--retry-backoff", flags.retry_backoff, duration, spec.retry_backoff);
 }
 
 // Notes which fields the flags have.
@@ -226,20 +228,22 @@ void AddResumeFlags(FlagSet& set, LaunchFlags& flags) {
 
 absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec) {
   const auto duration = [](const std::string& text) { return ParseDuration(text); };
-  RETURN_IF_ERROR(Override("--cost", flags.cost, ParsePrice, spec.cost_limit_usd));
-  RETURN_IF_ERROR(Override("--time", flags.time, duration, spec.time_limit));
-  RETURN_IF_ERROR(Override("--idle", flags.idle, duration, spec.idle_limit));
-  RETURN_IF_ERROR(Override("--salvage", flags.salvage, duration, spec.salvage));
-  RETURN_IF_ERROR(Override("--lease", flags.lease, duration, spec.contact_limit));
-  RETURN_IF_ERROR(Override("--grace", flags.grace, duration, spec.grace));
+  RETURN_IF_ERROR(Override(flags, "--cost", flags.cost, ParsePrice, spec.cost_limit_usd));
+  RETURN_IF_ERROR(Override(flags, "--time", flags.time, duration, spec.time_limit));
+  RETURN_IF_ERROR(Override(flags, "--idle", flags.idle, duration, spec.idle_limit));
+  RETURN_IF_ERROR(Override(flags, "--salvage", flags.salvage, duration, spec.salvage));
+  RETURN_IF_ERROR(Override(flags, "--lease", flags.lease, duration, spec.contact_limit));
+  RETURN_IF_ERROR(Override(flags, "--grace", flags.grace, duration, spec.grace));
   if (flags.keep && flags.idle.empty()) spec.idle_limit = spec.contact_limit;
   return absl::OkStatus();
 }
 
 absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags,
                                      const RunSpec* like, Settings* settings) {
-  if (absl::Status status = CheckTags(flags.tags); !status.ok()) return FlagError("--tag", status);
-  if (absl::Status status = CheckNote(flags.note); !status.ok()) return FlagError("--note", status);
+  if (absl::Status status = CheckTags(flags.tags); !status.ok())
+    return FlagError(flags, "--tag", status);
+  if (absl::Status status = CheckNote(flags.note); !status.ok())
+    return FlagError(flags, "--note", status);
   RunSpec spec;
   if (like != nullptr) spec = *like;
   if (!flags.run_file.empty()) {
@@ -259,8 +263,9 @@ absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags&
   if (settings != nullptr) RETURN_IF_ERROR(Settings(*settings).Apply(/*rented=*/true, whole));
   if (absl::Status status = CheckRunSpec(whole); !status.ok()) {
     const bool nothing = spec.run.empty() && spec.command.empty() && spec.trainer_json.empty();
-    return WithHint(status, nothing ? "for example: gpuctl launch -- python train.py"
-                                    : "gpuctl launch --help explains the flags");
+    return WithHint(
+        status, nothing ? absl::StrCat("for example: gpuctl ", flags.verb, " -- python train.py")
+                        : absl::StrCat("gpuctl ", flags.verb, " --help explains the flags"));
   }
   if (!spec.notify.command.empty() && !flags.dry_run) {
     context.Say(absl::StrCat("at the run's end this computer runs: ", spec.notify.command));

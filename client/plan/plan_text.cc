@@ -337,7 +337,7 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan, PlanOf of) {
     const double price = CountedPrice(plan, of);
     const LeaseLimits limits = AgreeLimits(plan.spec, price);
     json["limits"]["cost_usd"] = limits.cost_usd;
-    json["limits"]["salvage_cost_usd"] = PartsOfCost(limits, price).salvage_usd;
+    json["limits"]["salvage_cost_usd"] = PartsOfCost(limits, price, plan.spec.grace).salvage_usd;
     json["limits"]["idle_s"] = limits.idle_s;
     json["limits"]["salvage_s"] = limits.salvage_s;
     json["limits"]["lease_s"] = limits.contact_s;

@@ -127,10 +127,6 @@ int GpusOfUse(const RunSpec& spec) {
   return spec.gpus.has_value() ? std::max(1, *spec.gpus) : LeaseUse::kWhole;
 }
 
-bool WasTakenAway(const Lease& lease) {
-  return lease.state == LeaseState::kReleased && lease.ending != LeaseEnding::kOther;
-}
-
 absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t accepted_ms, int64_t until_ms) {
   using Type = LifecycleEvent::Type;
   int64_t used_ms = 0, started_ms = lifecycle.events.empty() ? accepted_ms : 0;
@@ -146,7 +142,7 @@ absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t accepted_ms, int64_t
   return absl::Milliseconds(used_ms);
 }
 
-CostParts PartsOfCost(const LeaseLimits& limits, double usd_per_hour) {
+CostParts PartsOfCost(const LeaseLimits& limits, double usd_per_hour, absl::Duration grace) {
   const auto usd = [usd_per_hour](absl::Duration time) {
     return usd_per_hour * absl::ToDoubleHours(time);
   };
@@ -154,17 +150,22 @@ CostParts PartsOfCost(const LeaseLimits& limits, double usd_per_hour) {
   parts.salvage_usd = std::min(usd(absl::Seconds(limits.salvage_s)), limits.cost_usd);
   parts.idle_usd = std::min(usd(absl::Seconds(limits.idle_s)), parts.salvage_usd);
   parts.start_usd = std::min(usd(kStartAllowance), limits.cost_usd - parts.salvage_usd);
-  parts.run_usd = limits.cost_usd - parts.salvage_usd - parts.start_usd;
+  const double left_usd = limits.cost_usd - parts.salvage_usd - parts.start_usd;
+  const double needs_usd = usd(absl::Seconds(limits.time_s) + grace);
+  parts.run_usd = needs_usd > left_usd - 0.005 ? left_usd : needs_usd;  // less is rounding
+  parts.spare_usd = left_usd - parts.run_usd;
   return parts;
 }
 
-std::string DescribeCostParts(const LeaseLimits& limits, double usd_per_hour) {
-  const CostParts parts = PartsOfCost(limits, usd_per_hour);
+std::string DescribeCostParts(const LeaseLimits& limits, double usd_per_hour,
+                              absl::Duration grace) {
+  const CostParts parts = PartsOfCost(limits, usd_per_hour, grace);
   return absl::StrCat(FormatUsd(parts.start_usd), " to start (up to ",
                       HumanDuration(kStartAllowance), "), ", FormatUsd(parts.run_usd), " to run, ",
                       FormatUsd(parts.salvage_usd), " while results wait for you (",
                       HumanDuration(absl::Seconds(limits.idle_s)),
-                      " idle once they are home: ", FormatUsd(parts.idle_usd), ")");
+                      " idle once they are home: ", FormatUsd(parts.idle_usd), ")",
+                      parts.spare_usd > 0 ? ", " + FormatUsd(parts.spare_usd) + " to spare" : "");
 }
 
 std::vector<std::string> DescribeLimits(const RunSpec& spec, const LeaseLimits& limits,
@@ -189,8 +190,9 @@ std::vector<std::string> DescribeLimits(const RunSpec& spec, const LeaseLimits& 
     absl::StrAppend(&results, " (a third of the cost pays for that, not for ",
                     HumanDuration(salvage), ")");
   }
-  std::string cost = absl::StrCat("cost      ", FormatUsd(limits.cost_usd),
-                                  " at most: ", DescribeCostParts(limits, usd_per_hour));
+  std::string cost =
+      absl::StrCat("cost      ", FormatUsd(limits.cost_usd),
+                   " at most: ", DescribeCostParts(limits, usd_per_hour, spec.grace));
   return {std::move(running), std::move(results), std::move(cost)};
 }
 

@@ -65,23 +65,22 @@ absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t accepted_ms, int64_t
 // Returns LeaseUse::gpus of a run: what it has of a machine beside others.
 int GpusOfUse(const RunSpec& spec);
 
-// True when the market ended that machine, or when nobody knows who did.
-bool WasTakenAway(const Lease& lease);
-
 // The most that a rented machine may cost, in USD, by what it is for.
 struct CostParts {
   double start_usd = 0;    // kStartAllowance
   double run_usd = 0;      // the running time, and the grace
   double salvage_usd = 0;  // the time in which results wait to be fetched
   double idle_usd = 0;     // the part of that for which it is idle once they are home
+  double spare_usd = 0;    // what a cost of the user's allows beside all that
 };
 
-// Returns the parts of limits.cost_usd at that price, for a machine that has cost nothing yet.
-CostParts PartsOfCost(const LeaseLimits& limits, double usd_per_hour);
+// Returns the parts of limits.cost_usd at that price, for a new machine and a run with this grace.
+CostParts PartsOfCost(const LeaseLimits& limits, double usd_per_hour, absl::Duration grace);
 
 // Returns "$0.10 to start (up to 20m 00s), $0.31 to run, $1.20 while results wait for you (10m 00s
 // idle once they are home: $0.05)": the parts of limits.cost_usd at that price, for all plans.
-std::string DescribeCostParts(const LeaseLimits& limits, double usd_per_hour);
+// Where that cost is more than these need, ", $0.54 to spare" stands behind them.
+std::string DescribeCostParts(const LeaseLimits& limits, double usd_per_hour, absl::Duration grace);
 
 // Returns what people are told of the limits, a line for each, for `spec` at that price:
 // "running   6h 00m, then 1m 00s to save", "results   …", "cost      $20.00 at most: …". The word

@@ -6,6 +6,7 @@
 namespace gpuctl {
 namespace {
 
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -33,10 +34,10 @@ TEST(LeaseLimits, AShortRunIsNotAnsweredForADay) {
           "results   the machine ends 10m 00s after they are home, else 2h 00m after the job",
           "cost      $0.76 at most: $0.10 to start (up to 20m 00s), $0.06 to run, $0.60 while "
           "results wait for you (10m 00s idle once they are home: $0.05)"));
-  EXPECT_NEAR(PartsOfCost(limits, 0.3).salvage_usd, 0.6, 1e-9);
-  EXPECT_NEAR(PartsOfCost(limits, 0.3).start_usd, 0.1, 1e-9);
-  EXPECT_NEAR(PartsOfCost(limits, 0.3).run_usd, 0.3 * 11 / 60, 1e-9);
-  EXPECT_NEAR(PartsOfCost(limits, 0.3).idle_usd, 0.05, 1e-9);
+  EXPECT_NEAR(PartsOfCost(limits, 0.3, spec.grace).salvage_usd, 0.6, 1e-9);
+  EXPECT_NEAR(PartsOfCost(limits, 0.3, spec.grace).start_usd, 0.1, 1e-9);
+  EXPECT_NEAR(PartsOfCost(limits, 0.3, spec.grace).run_usd, 0.3 * 11 / 60, 1e-9);
+  EXPECT_NEAR(PartsOfCost(limits, 0.3, spec.grace).idle_usd, 0.05, 1e-9);
   spec.time_limit = absl::Hours(5);
   EXPECT_EQ(AgreeLimits(spec, 1).salvage_s, 20 * 3600);
   spec.time_limit = absl::Hours(48);
@@ -65,6 +66,21 @@ TEST(LeaseLimits, AnExplicitCostLeavesTwoThirdsToTheJob) {
       ElementsAre(HasSubstr("ends the job after 9h 59m"), HasSubstr("a third of the cost"),
                   HasSubstr("$30.00 at most: $0.67 to start (up to 20m 00s), $19.33 to run, "
                             "$10.00 while")));
+}
+
+TEST(LeaseLimits, ACostThatIsMoreThanTheTimeNeedsIsNotToldAsThatTimes) {
+  RunSpec spec;
+  spec.cost_limit_usd = 1;
+  spec.time_limit = absl::Minutes(5);
+  const LeaseLimits limits = AgreeLimits(spec, 0.3);
+  EXPECT_THAT(DescribeLimits(spec, limits, 0.3),
+              Contains(HasSubstr("$1.00 at most: $0.10 to start (up to 20m 00s), $0.03 to run, "
+                                 "$0.33 while results wait for you (10m 00s idle once they are "
+                                 "home: $0.05), $0.54 to spare")));
+  const CostParts parts = PartsOfCost(limits, 0.3, spec.grace);
+  EXPECT_NEAR(parts.start_usd + parts.run_usd + parts.salvage_usd + parts.spare_usd, 1, 1e-9);
+  spec.time_limit = absl::Hours(24);  // longer than the cost pays for
+  EXPECT_NEAR(PartsOfCost(AgreeLimits(spec, 0.3), 0.3, spec.grace).spare_usd, 0, 1e-9);
 }
 
 TEST(LeaseLimits, ADearerMachineStaysUnderTheAgreedCost) {

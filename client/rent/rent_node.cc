@@ -165,7 +165,7 @@ class NodeRenter {
     Say(absl::StrCat("giving ", rental.instance.id, " back: ",
                      absl::IsCancelled(node.status()) ? "interrupted" : node.status().message()));
     ReleaseOptions release;
-    release.how = absl::IsCancelled(node.status()) ? "interrupted" : "of no use";
+    release.how = absl::IsCancelled(node.status()) ? kHowInterrupted : "of no use";
     release.lock = &rental.lock;
     const absl::StatusOr<Lease> released = Release(ledger_, provider, rental.lease.lease_id,
                                                    context_.clock, {hooks_.progress, {}}, release);

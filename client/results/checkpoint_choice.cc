@@ -1,7 +1,5 @@
 #include "client/results/checkpoint_choice.h"
 
-#include <optional>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -21,11 +19,7 @@ absl::StatusOr<CheckpointInfo> Best(const std::vector<CheckpointInfo>& checkpoin
   const CheckpointInfo* best = nullptr;
   double best_loss = 0;
   for (const CheckpointInfo& checkpoint : checkpoints) {
-    if (checkpoint.step() < 0) continue;
-    std::optional<double> loss;
-    for (const PlotPoint& point : eval_losses) {
-      if (point.x <= static_cast<double>(checkpoint.step())) loss = point.y;
-    }
+    const std::optional<double> loss = ValueAt(checkpoint, eval_losses);
     if (!loss.has_value() || (best != nullptr && *loss >= best_loss)) continue;
     best = &checkpoint;
     best_loss = *loss;
@@ -84,6 +78,16 @@ absl::StatusOr<std::string> HomeName(const CheckpointInfo& checkpoint) {
     return absl::DataLossError(absl::StrCat("the node named a checkpoint ", checkpoint.path()));
   }
   return name;
+}
+
+std::optional<double> ValueAt(const CheckpointInfo& checkpoint,
+                              const std::vector<PlotPoint>& points) {
+  std::optional<double> value;
+  if (checkpoint.step() < 0) return value;
+  for (const PlotPoint& point : points) {
+    if (point.x <= static_cast<double>(checkpoint.step())) value = point.y;
+  }
+  return value;
 }
 
 absl::StatusOr<CheckpointInfo> ChooseCheckpoint(const std::vector<CheckpointInfo>& checkpoints,

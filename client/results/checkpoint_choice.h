@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_RESULTS_CHECKPOINT_CHOICE_H_
 #define GPUCTL_CLIENT_RESULTS_CHECKPOINT_CHOICE_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,11 @@ absl::StatusOr<std::string> HomeName(const gpuctl::v1::CheckpointInfo& checkpoin
 absl::StatusOr<gpuctl::v1::CheckpointInfo> ChooseCheckpoint(
     const std::vector<gpuctl::v1::CheckpointInfo>& checkpoints, const std::string& which,
     const std::vector<PlotPoint>& eval_losses);
+
+// Returns the value of the last of `points` that is not behind the checkpoint's step; nothing where
+// there is none, or the checkpoint has no step.
+std::optional<double> ValueAt(const gpuctl::v1::CheckpointInfo& checkpoint,
+                              const std::vector<PlotPoint>& points);
 
 }  // namespace gpuctl
 

@@ -115,7 +115,10 @@ void CheckpointWatch::Run() {
       told_failure_.clear();
       if (*more) continue;
       if (last) {
-        TellNode(AllIsHome());
+        const bool all = AllIsHome();
+        // Where nothing was listed on a machine without limits, nobody has looked for other files.
+        if (all && (limited_ || !none_listed_)) (void)record_->NoteAllHome(context_.NowMs());
+        TellNode(all);
         break;
       }
       if (options_.once) break;

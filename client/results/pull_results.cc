@@ -73,6 +73,12 @@ class Puller {
     const absl::Status status = BringAll();
     // A run whose job made nothing is home as a whole.
     const bool everything = request_.patterns.empty() && request_.checkpoint.empty();
+    if (everything && over && (status.ok() || pulled_.nothing)) {
+      // What came is here all the same.
+      if (const absl::Status noted = NoteAllHome(); !noted.ok()) {
+        context_.Say(absl::StrCat("that all is at home was not noted: ", noted.message()));
+      }
+    }
     if (limited_ && (status.ok() || (pulled_.nothing && everything))) {
       const absl::StatusOr<gpuctl::v1::NodeLimitsState> told =
           TellHome(*calls_, row_, step_, everything && over);
@@ -87,6 +93,11 @@ class Puller {
   const PullResults& pulled() const { return pulled_; }
 
  private:
+  absl::Status NoteAllHome() {
+    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+    return PulledRecord(paths.MirrorDir(row_.run_id)).NoteAllHome(context_.NowMs());
+  }
+
   // Says that the machine has no result any more that is not here, and when it ends itself.
   void TellThatAllIsHome(const gpuctl::v1::NodeLimitsState& node) const {
     const bool ends =

@@ -11,6 +11,7 @@ absl::StatusOr<RunStore*> CommandContext::Store() {
   if (store_ == nullptr) {
     ASSIGN_OR_RETURN(const ClientPaths paths, Paths());
     ASSIGN_OR_RETURN(store_, RunStore::Open(paths.database()));
+    store_->SetUnknownHint(unknown_hint);
   }
   return store_.get();
 }
@@ -23,6 +24,7 @@ absl::StatusOr<RunStore*> CommandContext::StoreOrCopy() {
   if (!copy.ok()) return store;
   Say(absl::StrCat("what becomes of runs cannot be written down now: ", store.status().message()));
   store_ = *std::move(copy);
+  store_->SetUnknownHint(unknown_hint);
   return store_.get();
 }
 

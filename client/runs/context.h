@@ -38,6 +38,8 @@ class CommandContext : public Console {
   Clock& clock;
   // The arguments after "--"; absent when there was none.
   std::optional<std::vector<std::string>> after_dashes;
+  // Given to the list of runs: RunStore::SetUnknownHint. Empty: none.
+  std::function<std::string(absl::string_view reference)> unknown_hint;
   // False: no connection is kept for commands that follow, and none of theirs is used. For what
   // runs by itself, again and again.
   bool keeps_links = true;

@@ -15,6 +15,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/bounded_json.h"
@@ -205,7 +206,19 @@ absl::Status RemoveAsides(const std::string& dir) {
   return absl::OkStatus();
 }
 
-PulledRecord::PulledRecord(const std::string& run_dir) : path_(JoinPath(run_dir, "pulled.jsonl")) {}
+PulledRecord::PulledRecord(const std::string& run_dir)
+    : path_(JoinPath(run_dir, "pulled.jsonl")), home_path_(JoinPath(run_dir, "all-home")) {}
+
+absl::Status PulledRecord::NoteAllHome(int64_t now_ms) {
+  RETURN_IF_ERROR(MakeDirectories(std::string(DirName(home_path_))));
+  return WriteFileAtomic(home_path_, absl::StrCat(now_ms));
+}
+
+int64_t PulledRecord::AllHomeMs() const {
+  int64_t time_ms = 0;
+  const absl::StatusOr<std::string> text = ReadFileToString(home_path_, 64);
+  return text.ok() && absl::SimpleAtoi(*text, &time_ms) ? time_ms : 0;
+}
 
 absl::Status PulledRecord::Append(const PulledItem& item) {
   return AppendLine(ToJson(item).dump());

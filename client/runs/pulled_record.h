@@ -77,9 +77,15 @@ class PulledRecord {
   };
   absl::StatusOr<All> ReadAll() const;
 
+  // Notes that the job was over, and that each of its results was found at home then. Durable when
+  // it returns.
+  absl::Status NoteAllHome(int64_t now_ms);
+  // Returns when that was noted last, in Unix milliseconds; 0 when it never was.
+  int64_t AllHomeMs() const;
+
  private:
   absl::Status AppendLine(std::string line);
-  const std::string path_;
+  const std::string path_, home_path_;
 };
 
 }  // namespace gpuctl

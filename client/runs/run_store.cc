@@ -641,11 +641,14 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
                  "write more of the name"),
         kExitUsage);
   }
-  return WithExitCode(
-      WithHint(absl::NotFoundError(
-                   absl::StrCat("no run \"", reference, "\"", DidYouMean(reference, names))),
-               names.empty() ? "start one: gpuctl launch -- COMMAND" : "gpuctl ps -a lists them"),
-      kExitUsage);
+  std::string hint = unknown_hint_ ? unknown_hint_(reference) : "";
+  if (hint.empty()) {
+    hint = names.empty() ? "start one: gpuctl launch -- COMMAND" : "gpuctl ps -a lists them";
+  }
+  return WithExitCode(WithHint(absl::NotFoundError(absl::StrCat("no run \"", reference, "\"",
+                                                                DidYouMeanOneOf(reference, names))),
+                               hint),
+                      kExitUsage);
 }
 
 absl::StatusOr<RunRow> RunStore::Get(absl::string_view reference) {

@@ -4,10 +4,12 @@
 #define GPUCTL_CLIENT_RUNS_RUN_STORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -123,6 +125,11 @@ class RunStore {
   // number is the newest run of that name, "@last" the newest of all. NOT_FOUND names the nearest
   // run; FAILED_PRECONDITION lists the runs with an ambiguous prefix.
   absl::StatusOr<RunRow> Get(absl::string_view reference);
+  // Sets what knows a better hint for a name that is of no run, such as one of a batch; it returns
+  // "" where it knows none.
+  void SetUnknownHint(std::function<std::string(absl::string_view reference)> hint) {
+    unknown_hint_ = std::move(hint);
+  }
 
  private:
   explicit RunStore(sqlite3* database) : database_(database) {}
@@ -138,6 +145,7 @@ class RunStore {
   absl::StatusOr<int64_t> NextNumber(const std::string& base);
   absl::StatusOr<std::string> Resolve(absl::string_view reference);
   sqlite3* database_;
+  std::function<std::string(absl::string_view)> unknown_hint_;
 };
 
 }  // namespace gpuctl

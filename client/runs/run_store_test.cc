@@ -154,7 +154,11 @@ TEST_F(RunStoreTest, ResolvesPrefixesAndNamesTheNearest) {
   const absl::Status unknown = store_->Get("amber-fxo-3").status();
   EXPECT_THAT(unknown.message(), HasSubstr("did you mean \"amber-fox-3\"?"));
   EXPECT_EQ(ExitCodeOf(unknown), kExitUsage);
+  EXPECT_EQ(HintOf(unknown), "gpuctl ps -a lists them");
   EXPECT_FALSE(store_->Get("").ok());
+  store_->SetUnknownHint([](absl::string_view name) { return name == "grid-9" ? "look" : ""; });
+  EXPECT_EQ(HintOf(store_->Get("grid-9").status()), "look");
+  EXPECT_EQ(HintOf(store_->Get("other-9").status()), "gpuctl ps -a lists them");
 }
 
 TEST_F(RunStoreTest, HasOneClientId) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -133,7 +134,22 @@ std::string Value(double loss, const Painter& paint) {
   return std::isfinite(loss) ? text : paint.Red(text);
 }
 
-std::string LossLine(const TrainingProgress& progress, int width, const Painter& paint) {
+// Returns the newest two numbers of the job's own for which there may be room.
+std::vector<std::string> OwnParts(const PanelState& state, const Painter& paint) {
+  constexpr size_t kMost = 2;
+  constexpr int kLongestName = 24;
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : state.own) {
+    if (parts.size() == kMost) break;
+    const std::string safe = MakeSafe(name);
+    if (DisplayWidth(safe) > kLongestName) continue;
+    parts.push_back(absl::StrCat(safe, " ", Value(value, paint)));
+  }
+  return parts;
+}
+
+std::string LossLine(const PanelState& state, int width, const Painter& paint) {
+  const TrainingProgress& progress = state.progress;
   std::vector<std::string> parts;
   if (progress.loss().has_value()) {
     std::string loss = absl::StrCat("loss ", paint.Bold(Value(*progress.loss(), paint)));
@@ -151,6 +167,7 @@ std::string LossLine(const TrainingProgress& progress, int width, const Painter&
   if (progress.tokens_per_s().has_value()) {
     parts.push_back(absl::StrFormat("%.0f tokens/s", *progress.tokens_per_s()));
   }
+  for (std::string& own : OwnParts(state, paint)) parts.push_back(std::move(own));
   return JoinFitting(parts, "  ", width);
 }
 
@@ -246,7 +263,7 @@ std::vector<std::string> RenderPanel(const PanelState& state, int columns, int r
   const std::string silence = SilenceText(state);
   lines.push_back(TitleLine(state, width, paint));
   std::vector<std::string> details = {StepLine(state.progress, width, paint),
-                                      LossLine(state.progress, width, paint)};
+                                      LossLine(state, width, paint)};
   if (state.telemetry.has_value()) details.push_back(TelemetryLine(*state.telemetry, width, paint));
   if (state.progress.checkpoint_step() >= 0) {
     details.push_back(absl::StrCat("newest checkpoint: step ", state.progress.checkpoint_step()));

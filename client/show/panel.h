@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -28,6 +29,8 @@ struct PanelState {
   std::string queue;                      // what it waits for; "" when it does not wait
   std::string money;                      // what the machine costs; "" when it is not rented
   std::string partial_line;               // the job's unfinished line, sanitized
+  // Numbers under names of the job's own, the newest first; shown where there is room.
+  std::vector<std::pair<std::string, double>> own;
 };
 
 struct PanelStyle {

@@ -75,6 +75,19 @@ TEST(RenderPanelTest, LeavesOutWhatANarrowTerminalCannotShowWhole) {
   EXPECT_THAT(Joined(state, 40, 24), HasSubstr("\nCPU 85% - 2.1/8.0 GB"));
 }
 
+TEST(RenderPanelTest, TheJobsOwnNumbersComeLastAndOnlyWhereThereIsRoom) {
+  PanelState state = Running();
+  const std::string narrow = Joined(state, 40, 24);
+  state.own = {{"accuracy\x1b[2J", 0.75}, {"f1", 0.5}, {"bleu", 31}};
+  EXPECT_THAT(Joined(state, 120, 24), HasSubstr("1234 tokens/s  accuracy\\x1b[2J 0.75  f1 0.5\n"));
+  EXPECT_THAT(Joined(state, 80, 24), HasSubstr("1234 tokens/s  f1 0.5\n"));
+  EXPECT_EQ(Joined(state, 40, 24), narrow);
+  state.progress = TrainingProgress();
+  EXPECT_THAT(Joined(state, 80, 24), HasSubstr("\naccuracy\\x1b[2J 0.75  f1 0.5\n"));
+  state.own = {{std::string(25, 'n'), 1}};
+  EXPECT_THAT(Joined(state, 200, 24), Not(HasSubstr("nnn")));
+}
+
 TEST(RenderPanelTest, AGpuHasTheMemoryThatItIsSoldWith) {
   PanelState state = Running();
   const double mib = 1 << 20;

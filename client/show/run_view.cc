@@ -113,6 +113,9 @@ PanelState RunView::FillPanel(PanelState state) {
   }
   state.progress = mirror_.progress();
   state.telemetry = mirror_.telemetry();
+  for (const auto& number : mirror_.own().NewestMeasured(OwnMetrics::kMostNames)) {
+    state.own.emplace_back(number.name, number.value);
+  }
   state.partial_line = SanitizeLine(
       lines_.partial().empty() ? rows_.Last() : AfterCarriageReturns(lines_.partial()));
   return state;

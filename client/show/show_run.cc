@@ -489,7 +489,8 @@ absl::Status Show::OfferStop() {
   if (!interrupted_again_) return absl::OkStatus();
   signals_.reset();  // a Ctrl-C ends the question, and the call below
   ASSIGN_OR_RETURN(const bool stop,
-                   context_.AskYesNo("Stop the run?", "there is nobody to ask", /*hint=*/""));
+                   context_.AskYesNo("Stop the run?", absl::StrCat(row_.name, " runs on"),
+                                     "there is nobody to ask", /*hint=*/""));
   if (!stop) return absl::OkStatus();
   ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *links_, row_.target));
   RETURN_IF_ERROR(calls.StopJob(row_.job_id, "user", row_.node_id).status());

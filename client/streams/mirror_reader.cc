@@ -68,6 +68,7 @@ absl::StatusOr<bool> MirrorReader::RefreshUpTo(int64_t bytes_at_most) {
     metrics_offset_ += static_cast<int64_t>(bytes.size());
     metrics_lines_.Add(bytes, [this](absl::string_view line) {
       std::optional<MetricSample> sample = ParseMetricsJson(line);
+      own_.Add(line);
       if (!sample.has_value()) return;
       // The job's own metrics are better than numbers guessed from its output. A line about a
       // checkpoint says nothing of the training's numbers.

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/history/own_metrics.h"
 #include "client/metrics/progress.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/line_assembler.h"
@@ -38,6 +39,8 @@ class MirrorReader {
     return newest_.empty() ? printed_ : newest_;
   }
   const std::optional<TelemetrySample>& telemetry() const { return telemetry_; }
+  // The newest of the numbers that the job writes as metrics under names of its own.
+  const NewestOwn& own() const { return own_; }
 
   absl::StatusOr<Extent> OutputExtent() { return output_.GetExtent(); }
   // Returns up to 256 KiB of the output from `offset`. If that byte is not stored, begins at the
@@ -87,6 +90,7 @@ class MirrorReader {
   TrainingProgress newest_;  // empty unless output was skipped to read it
   bool has_metrics_ = false;
   std::optional<TelemetrySample> telemetry_;
+  NewestOwn own_;
 };
 
 }  // namespace gpuctl

@@ -83,6 +83,7 @@ absl::StatusOr<bool> HistoryReader::ReadMetrics(int64_t at_most) {
     metrics_offset_ += static_cast<int64_t>(bytes.size());
     metrics_lines_.Add(bytes, [&](absl::string_view line) {
       std::optional<MetricSample> sample = ParseMetricsJson(line);
+      own_.Add(line);
       if (!sample.has_value()) return;
       if (sample->checkpoint) {
         if (checkpoints_.size() < kMostCheckpoints) checkpoints_.push_back(*sample);

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "client/history/gpu_history.h"
 #include "client/history/metric_history.h"
+#include "client/history/own_metrics.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/line_assembler.h"
 #include "common/metrics/epoch_steps.h"
@@ -39,6 +40,8 @@ class HistoryReader {
   int64_t TakeChanged();
   // The checkpoints that the run's metrics tell of, in their order.
   const std::vector<MetricSample>& checkpoints() const { return checkpoints_; }
+  // The newest of the numbers that the job writes as metrics under names of its own.
+  const NewestOwn& own() const { return own_; }
 
  private:
   void Add(const MetricSample& sample, bool time_is_estimate);
@@ -67,6 +70,7 @@ class HistoryReader {
   bool has_metrics_ = false;
   int64_t changed_ = kNothing;
   std::vector<MetricSample> checkpoints_;
+  NewestOwn own_;
 };
 
 // Adds every step that the job wrote as metrics, or, when it wrote none, that its output tells. The

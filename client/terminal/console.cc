@@ -9,7 +9,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <iostream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -22,6 +25,8 @@
 #include "client/base/exit_codes.h"
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/safe_text.h"
+#include "client/terminal/terminal_size.h"
+#include "client/terminal/word_wrap.h"
 #include "client/terminal/write_or_wake.h"
 
 namespace gpuctl {
@@ -32,6 +37,7 @@ using Json = nlohmann::ordered_json;
 constexpr absl::string_view kSayPrefix = "gpuctl: ";
 constexpr absl::string_view kHintPrefix = "HINT: ";
 constexpr absl::string_view kTracePrefix = "trace: ";
+constexpr int kIndentBelow = 2;  // of a line that goes on below
 constexpr absl::string_view kEraseLine = "\r\x1b[K";
 
 // errno of a write to stdout that found no room, or stdout closed; 0 for none.
@@ -61,6 +67,38 @@ void WriteText(int fd, absl::string_view text) {
     }
     text.remove_prefix(static_cast<size_t>(written));
   }
+}
+
+void WriteOneLine(absl::string_view line) {
+  WriteText(STDERR_FILENO, absl::StrCat(MakeSafe(line), "\n"));
+}
+
+// Read by the handler; null for none.
+std::atomic<const char*> word_of_interrupt{nullptr};
+
+// Keeps the text for as long as the process lives, because a handler may read it on any thread. Few
+// are ever made.
+const char* KeptWord(std::string text) {
+  static std::mutex mutex;
+  static std::deque<std::string>& kept = *new std::deque<std::string>();
+  const std::lock_guard<std::mutex> lock(mutex);
+  return kept.emplace_back(std::move(text)).c_str();
+}
+
+// Only calls that a signal handler may make.
+void SayAndEnd(int signal_number) {
+  const char* rest = word_of_interrupt.load();
+  size_t left = rest == nullptr ? 0 : strlen(rest);
+  while (left > 0) {
+    const ssize_t written = write(STDERR_FILENO, rest, left);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;
+    rest += written;
+    left -= static_cast<size_t>(written);
+  }
+  // The signal is blocked until the handler returns, and ends the process then.
+  (void)signal(signal_number, SIG_DFL);
+  (void)raise(signal_number);
 }
 
 bool IsUtf8Text(const std::string& text) {
@@ -136,14 +174,18 @@ void Console::Say(absl::string_view line, Tone tone) const {
 void Console::Hint(absl::string_view line) const { Note(absl::StrCat(kHintPrefix, line)); }
 
 void Console::Trace(absl::string_view line) const {
-  if (trace) Note(absl::StrCat(kTracePrefix, line));
+  if (trace && !json()) WriteOneLine(absl::StrCat(kTracePrefix, line));
 }
 
 void Console::Note(absl::string_view line, Tone tone) const {
   if (json()) return;
   const bool red = tone == Tone::kAlarm && terminal.colour && terminal.stderr_tty;
-  const std::string safe = MakeSafe(line);
-  WriteText(STDERR_FILENO, absl::StrCat(red ? Red(safe) : safe, "\n"));
+  const int columns = terminal.stderr_tty ? GetTerminalSize(STDERR_FILENO).columns : 0;
+  std::string text;
+  for (const std::string& part : WrapAtWords(MakeSafe(line), columns, kIndentBelow)) {
+    absl::StrAppend(&text, red ? Red(part) : part, "\n");
+  }
+  WriteText(STDERR_FILENO, text);
 }
 
 void Console::RewriteLine(absl::string_view line) const {
@@ -233,16 +275,17 @@ void Console::PrintError(const absl::Status& status) const {
   const std::string hint = HintOf(status);
   Say(status.message());
   if (const std::optional<Excerpt> excerpt = ExcerptOf(status); excerpt.has_value()) {
-    for (const std::string& line : ExcerptLines(*excerpt)) Note(line);
+    for (const std::string& line : ExcerptLines(*excerpt)) WriteOneLine(line);
   }
   if (!hint.empty()) Hint(hint);
 }
 
 bool Console::CanAsk() const { return !json() && isatty(STDIN_FILENO) != 0; }
 
-absl::StatusOr<bool> Console::AskYesNo(absl::string_view question, absl::string_view nobody,
-                                       absl::string_view hint) const {
+absl::StatusOr<bool> Console::AskYesNo(absl::string_view question, absl::string_view undone,
+                                       absl::string_view nobody, absl::string_view hint) const {
   if (!CanAsk()) return UsageError(nobody, hint);
+  const InterruptWord on_interrupt(undone);
   Note(absl::StrCat(question, " [y/N]"));
   std::string answer;
   std::getline(std::cin, answer);
@@ -261,6 +304,25 @@ absl::StatusOr<size_t> Console::DrawSafe(absl::string_view frame, int wake_fd) c
 }
 
 std::string SaidLine(absl::string_view line) { return MakeSafe(absl::StrCat(kSayPrefix, line)); }
+
+InterruptWord::InterruptWord(absl::string_view line) {
+  if (line.empty() || sigaction(SIGINT, nullptr, &before_) != 0) return;
+  const bool ours = before_.sa_handler == SayAndEnd;
+  if (!ours && before_.sa_handler != SIG_DFL) return;
+  // The terminal shows ^C where the cursor is.
+  const char* const begin = isatty(STDERR_FILENO) != 0 ? "\n" : "";
+  outer_ = word_of_interrupt.exchange(KeptWord(absl::StrCat(begin, SaidLine(line), "\n")));
+  struct sigaction action = {};
+  action.sa_handler = SayAndEnd;
+  sigemptyset(&action.sa_mask);
+  installed_ = sigaction(SIGINT, &action, nullptr) == 0;
+}
+
+InterruptWord::~InterruptWord() {
+  if (!installed_) return;
+  (void)sigaction(SIGINT, &before_, nullptr);
+  (void)word_of_interrupt.exchange(outer_);
+}
 
 absl::Status OutputStatus() {
   const int error = output_error;

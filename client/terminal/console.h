@@ -4,6 +4,8 @@
 #ifndef GPUCTL_CLIENT_TERMINAL_CONSOLE_H_
 #define GPUCTL_CLIENT_TERMINAL_CONSOLE_H_
 
+#include <signal.h>
+
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -43,7 +45,8 @@ class Console {
   bool json() const { return format == OutputFormat::kJson || format == OutputFormat::kJsonLines; }
 
   // These print to stderr, for people; nothing in JSON modes. Each call prints exactly one line,
-  // so a text of several lines needs several calls.
+  // so a text of several lines needs several calls. On a terminal that is narrower the line goes on
+  // below, indented, and is broken between words.
   // Prints "gpuctl: LINE".
   void Say(absl::string_view line, Tone tone = Tone::kPlain) const;
   // Prints "HINT: LINE": the command, or the action, that helps next.
@@ -84,8 +87,9 @@ class Console {
   // True when somebody can answer a question.
   bool CanAsk() const;
   // Asks on the terminal. INVALID_ARGUMENT (usage) with `nobody` and `hint` when nobody can answer.
-  absl::StatusOr<bool> AskYesNo(absl::string_view question, absl::string_view nobody,
-                                absl::string_view hint = "add -y") const;
+  // When Ctrl-C ends the process there, it says `undone` first: "nothing was rented".
+  absl::StatusOr<bool> AskYesNo(absl::string_view question, absl::string_view undone,
+                                absl::string_view nobody, absl::string_view hint = "add -y") const;
 
   // Prints the output of a job, or of a command on its machine, to stdout byte for byte, terminal
   // or not: as if it ran here. Returns the number of bytes written; less than all only when
@@ -102,6 +106,24 @@ class Console {
   TerminalTraits terminal;
   // Where a verb says what it takes, instead of doing anything; null: it does its work.
   VerbText* describe = nullptr;
+};
+
+// While it lives, a SIGINT that ends this process prints "gpuctl: LINE" to stderr first. The
+// process ends by the signal, as it would without it. Where SIGINT is ignored or caught already, it
+// does nothing; who catches the signal later gets it alone. One may live inside another: the inner
+// one speaks. Make and destroy them on one thread.
+class InterruptWord {
+ public:
+  // `line` is made safe. "" says nothing.
+  explicit InterruptWord(absl::string_view line);
+  ~InterruptWord();
+  InterruptWord(const InterruptWord&) = delete;
+  InterruptWord& operator=(const InterruptWord&) = delete;
+
+ private:
+  const char* outer_ = nullptr;  // the line of the one around it
+  bool installed_ = false;
+  struct sigaction before_ = {};
 };
 
 // Returns an error as it is in JSON documents: code, message, hint, exit code and source.

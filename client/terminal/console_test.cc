@@ -1,7 +1,12 @@
 #include "client/terminal/console.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -44,6 +49,91 @@ TEST(ConsoleTest, ALineIsOneLineWhateverIsInIt) {
   const std::string shown = kShown;
   EXPECT_EQ(printed.err, "gpuctl: " + shown + "\nHINT: " + shown + "\n" + shown + "\n");
   EXPECT_EQ(printed.out, shown + "\n" + shown + "\ny\n");
+}
+
+// A pseudo-terminal as stderr while it lives.
+class StderrTerminal {
+ public:
+  explicit StderrTerminal(unsigned short columns) {
+    winsize size = {};
+    size.ws_row = 24;
+    size.ws_col = columns;
+    ours_ = posix_openpt(O_RDWR | O_NOCTTY);
+    EXPECT_EQ(grantpt(ours_), 0);
+    EXPECT_EQ(unlockpt(ours_), 0);
+    theirs_ = open(ptsname(ours_), O_RDWR | O_NOCTTY);
+    EXPECT_EQ(ioctl(theirs_, TIOCSWINSZ, &size), 0);
+    saved_ = dup(STDERR_FILENO);
+    EXPECT_EQ(dup2(theirs_, STDERR_FILENO), STDERR_FILENO);
+  }
+  ~StderrTerminal() {
+    dup2(saved_, STDERR_FILENO);
+    for (const int fd : {ours_, theirs_, saved_}) close(fd);
+  }
+  // Returns what was written; to be called when something was.
+  std::string Text() const {
+    char text[4096];
+    const ssize_t size = read(ours_, text, sizeof text);
+    return size < 0 ? "" : std::string(text, static_cast<size_t>(size));
+  }
+
+ private:
+  int ours_ = -1, theirs_ = -1, saved_ = -1;
+};
+
+TEST(ConsoleTest, ALongLineIsBrokenBetweenWordsOnATerminalAlone) {
+  const std::string hint = "gpuctl pull train-1 brings the newest checkpoint";
+  std::string shown, with_trace;
+  {
+    const StderrTerminal terminal(30);
+    Console console;
+    console.trace = true;
+    console.terminal.stderr_tty = true;
+    console.Hint(hint);
+    shown = terminal.Text();
+    console.Trace(hint);
+    with_trace = terminal.Text();
+  }
+  EXPECT_EQ(shown, "HINT: gpuctl pull train-1\r\n  brings the newest checkpoint\r\n");
+  EXPECT_EQ(with_trace, "trace: " + hint + "\r\n");
+  EXPECT_EQ(Capture([&] { Console().Hint(hint); }).err, "HINT: " + hint + "\n");
+}
+
+TEST(InterruptWordTest, CtrlCSaysWhatWasNotDone) {
+  const auto interrupted = [](const std::function<void()>& around) {
+    around();
+    (void)raise(SIGINT);
+  };
+  EXPECT_EXIT(interrupted([] { new InterruptWord("nothing was rented\x1b"); }),
+              testing::KilledBySignal(SIGINT), "^gpuctl: nothing was rented\\\\x1b\n$");
+  // The inner one speaks, and the outer one after it.
+  EXPECT_EXIT(interrupted([] {
+                new InterruptWord("outer");
+                const InterruptWord inner("inner");
+                (void)raise(SIGINT);
+              }),
+              testing::KilledBySignal(SIGINT), "^gpuctl: inner\n$");
+  EXPECT_EXIT(interrupted([] {
+                new InterruptWord("outer");
+                const InterruptWord inner("inner");
+              }),
+              testing::KilledBySignal(SIGINT), "^gpuctl: outer\n$");
+  EXPECT_EXIT(interrupted([] { const InterruptWord gone("gone"); }),
+              testing::KilledBySignal(SIGINT), "^$");
+}
+
+TEST(InterruptWordTest, WhoCatchesOrIgnoresTheSignalKeepsIt) {
+  struct sigaction before = {}, now = {};
+  ASSERT_NE(signal(SIGINT, SIG_IGN), SIG_ERR);
+  {
+    const InterruptWord word("nothing was rented");
+    ASSERT_EQ(sigaction(SIGINT, nullptr, &now), 0);
+    EXPECT_EQ(now.sa_handler, SIG_IGN);
+  }
+  ASSERT_NE(signal(SIGINT, SIG_DFL), SIG_ERR);
+  { const InterruptWord word("nothing was rented"); }
+  ASSERT_EQ(sigaction(SIGINT, nullptr, &before), 0);
+  EXPECT_EQ(before.sa_handler, SIG_DFL);
 }
 
 TEST(ConsoleTest, TracesOnlyWhenAsked) {
@@ -155,7 +245,7 @@ TEST(ConsoleTest, AsksNobodyInJsonModes) {
   Console console;
   console.format = OutputFormat::kJson;
   EXPECT_FALSE(console.CanAsk());
-  const absl::StatusOr<bool> answer = console.AskYesNo("Sure?", "nobody", "add -y");
+  const absl::StatusOr<bool> answer = console.AskYesNo("Sure?", "undone", "nobody", "add -y");
   EXPECT_EQ(answer.status().message(), "nobody");
   EXPECT_EQ(HintOf(answer.status()), "add -y");
   EXPECT_EQ(ExitCodeOf(answer.status()), kExitUsage);

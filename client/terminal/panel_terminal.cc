@@ -1,6 +1,5 @@
 #include "client/terminal/panel_terminal.h"
 
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -51,12 +50,6 @@ void OnFatalSignal(int signal) {
 }
 
 }  // namespace
-
-TerminalSize GetTerminalSize(int fd) {
-  winsize size = {};
-  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0) return {};
-  return {size.ws_col, size.ws_row};
-}
 
 void PrintTableFor(const Console& console, std::vector<TableRow> rows,
                    const std::vector<std::string>& least) {

@@ -7,15 +7,9 @@
 #include <vector>
 
 #include "client/terminal/console.h"
+#include "client/terminal/terminal_size.h"
 
 namespace gpuctl {
-
-struct TerminalSize {
-  int columns = 80;
-  int rows = 24;
-};
-// Returns the size of the terminal on `fd`; 80x24 when it does not tell.
-TerminalSize GetTerminalSize(int fd);
 
 // Prints a table as Console::PrintTableWrapped does on a terminal, as wide as that is; whole
 // elsewhere, and in the wide format.

@@ -108,6 +108,9 @@ TopRun TopRunFollower::View() {
   view.node = row_.target.name;
   view.phase = status.phase;
   view.progress = &mirror_.progress();
+  for (const auto& number : mirror_.own().NewestMeasured(1)) {
+    view.own = absl::StrCat(number.name, " ", FormatNumber(number.value));
+  }
   if (!status.over) view.telemetry = mirror_.telemetry();
   if (status.started_ms > 0) {
     const int64_t end_ms = status.over ? status.end.ended_ms : context_.NowMs();

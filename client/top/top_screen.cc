@@ -18,6 +18,7 @@ namespace gpuctl {
 namespace {
 
 constexpr int kCurveWidth = 16;
+constexpr int kOwnWidth = 24;
 constexpr size_t kPlottedRuns = 6;  // more curves cannot be told apart
 constexpr int kLeastPlotRows = 8;
 constexpr int kMostPlotRows = 20;
@@ -96,6 +97,7 @@ TableRow RowOf(const TopRun& run, bool utf8) {
           left.has_value() ? HumanDuration(*left) : "-",
           std::move(loss),
           Sparkline(progress.LossValues(), kCurveWidth, !utf8),
+          run.own.empty() ? "-" : std::string(TruncateToWidth(MakeSafe(run.own), kOwnWidth)),
           speed.has_value() ? absl::StrFormat("%.0f", *speed) : "-",
           run.telemetry.has_value() ? GpuText(*run.telemetry) : "-",
           run.telemetry.has_value() ? GpuMemoryText(*run.telemetry) : "-",
@@ -108,8 +110,8 @@ TableRow RowOf(const TopRun& run, bool utf8) {
 // The table of the first `count` runs, without columns that have nothing to tell of any run.
 std::vector<std::string> TableLines(const std::vector<TopRun>& runs, size_t count, int width,
                                     bool colour, bool utf8) {
-  std::vector<TableRow> table = {{"NAME", "STATUS", "STEP", "LEFT", "LOSS", "CURVE", "TOK/S", "GPU",
-                                  "GPU MEM", "CPU", "FOR", "SPENT", "ON"}};
+  std::vector<TableRow> table = {{"NAME", "STATUS", "STEP", "LEFT", "LOSS", "CURVE", "OWN", "TOK/S",
+                                  "GPU", "GPU MEM", "CPU", "FOR", "SPENT", "ON"}};
   for (size_t i = 0; i < count; ++i) table.push_back(RowOf(runs[i], utf8));
   for (size_t column = table[0].size(); column-- > 0;) {
     const bool empty = std::all_of(table.begin() + 1, table.end(), [column](const TableRow& row) {
@@ -120,7 +122,8 @@ std::vector<std::string> TableLines(const std::vector<TopRun>& runs, size_t coun
   }
   const std::string text = FormatTableWithin(
       std::move(table), width,
-      {"CPU", "GPU MEM", "CURVE", "TOK/S", "FOR", "ON", "SPENT", "LEFT", "GPU", "LOSS"}, colour);
+      {"OWN", "CPU", "GPU MEM", "CURVE", "TOK/S", "FOR", "ON", "SPENT", "LEFT", "GPU", "LOSS"},
+      colour);
   std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
   return lines;
 }

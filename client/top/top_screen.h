@@ -21,6 +21,7 @@ struct TopRun {
   std::optional<absl::Duration> running_for;
   std::string spent;   // "$1.20"; "" when its machine is not rented
   std::string remark;  // why its numbers may be old; "" when they are not
+  std::string own;     // "accuracy 0.75": its newest number under a name of its own; "" for none
 };
 
 struct TopScreen {

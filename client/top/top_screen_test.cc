@@ -43,6 +43,18 @@ TopRun Row(const std::string& name, const TrainingProgress* progress) {
   return run;
 }
 
+TEST(TopScreenTest, ANumberOfTheJobsOwnIsTheFirstToGiveWay) {
+  const TrainingProgress progress = Falling(50, 4);
+  TopScreen screen;
+  screen.runs = {Row("amber-fox-1", &progress)};
+  const std::vector<std::string> without = RenderTop(screen, 90, 5, false, true);
+  screen.runs[0].own = "accuracy\x1b[2J 0.75";
+  EXPECT_EQ(RenderTop(screen, 90, 5, false, true), without);
+  const std::vector<std::string> wide = RenderTop(screen, 160, 5, false, true);
+  EXPECT_THAT(wide[1], HasSubstr("OWN"));
+  EXPECT_THAT(wide[2], HasSubstr("accuracy\\x1b[2J 0.75"));
+}
+
 TEST(TopScreenTest, ShowsEachRunInALineAndTheirLossesBelow) {
   const TrainingProgress fast = Falling(50, 4), slow = Falling(20, 8);
   TopScreen screen;

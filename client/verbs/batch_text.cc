@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/base/suggest.h"
 #include "client/keep/keep_pass.h"
 #include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
@@ -402,6 +403,51 @@ absl::Status CheckNoBatch(CommandContext& context, const std::vector<std::string
                       absl::StrReplaceAll(how, {{"$", name}}));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> WithRunsOfBatches(
+    CommandContext& context, const std::vector<std::string>& references) {
+  if (references.empty()) return references;
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const auto schedules, batches->Schedules());
+  std::vector<std::string> runs;
+  for (const std::string& reference : references) {
+    const absl::StatusOr<Batch> batch = batches->Get(reference);
+    if (!batch.ok() || schedules.count(batch->batch_id) > 0) {
+      runs.push_back(reference);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::vector<Entry> entries, batches->Entries(batch->batch_id));
+    const size_t before = runs.size();
+    for (const Entry& entry : entries) {
+      if (!entry.run_id.empty() && store->Get(entry.run_id).ok()) runs.push_back(entry.run_id);
+    }
+    if (runs.size() == before) {
+      return WithHint(absl::FailedPreconditionError(
+                          absl::StrCat("no run of batch ", reference, " has started")),
+                      absl::StrCat("gpuctl queue ", reference, " says why"));
+    }
+  }
+  return runs;
+}
+
+std::string HintForBatch(CommandContext& context, absl::string_view reference) {
+  const absl::StatusOr<std::unique_ptr<BatchStore>> batches = OpenBatches(context);
+  if (!batches.ok()) return "";
+  const absl::StatusOr<std::vector<Batch>> all = (*batches)->List(/*open_only=*/false);
+  if (!all.ok()) return "";
+  std::vector<std::string> names;
+  for (const Batch& batch : *all) names.push_back(batch.name);
+  const size_t dash = reference.rfind('-');
+  std::string name = Nearest(reference, names);
+  if (dash != reference.npos &&
+      reference.find_first_not_of("0123456789", dash + 1) == reference.npos) {
+    const std::string of_run = Nearest(reference.substr(0, dash), names);
+    if (!of_run.empty()) name = of_run;
+  }
+  if (name.empty()) return "";
+  return absl::StrCat("gpuctl queue ", name, " shows the runs of batch ", name);
 }
 
 absl::StatusOr<std::optional<Entry>> FindUnstarted(CommandContext& context,

@@ -110,6 +110,15 @@ std::string DescribeSchedule(const Schedule& schedule);
 absl::Status CheckNoBatch(CommandContext& context, const std::vector<std::string>& references,
                           absl::string_view how);
 
+// Puts the ids of a batch's runs, in their order, in the place of its name; other references, and
+// names of schedules, stay. FAILED_PRECONDITION when no run of a batch has started.
+absl::StatusOr<std::vector<std::string>> WithRunsOfBatches(
+    CommandContext& context, const std::vector<std::string>& references);
+
+// Returns the command that shows the batch which `reference`, the name of no run, seems to mean:
+// its name, that of a run that it does not have, or one that is nearly that. "" when there is none.
+std::string HintForBatch(CommandContext& context, absl::string_view reference);
+
 // Returns the entry of a batch that `reference` names, if it has no run: it waits, is being
 // started, or did not start. Nothing for any other reference.
 absl::StatusOr<std::optional<Entry>> FindUnstarted(CommandContext& context,

@@ -11,7 +11,10 @@
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
 #include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
 #include "client/terminal/table.h"
+#include "client/verbs/batch_text.h"
+#include "client/verbs/changed_files.h"
 #include "client/verbs/ps_money.h"
 #include "client/verbs/run_record.h"
 #include "client/verbs/verb_parser.h"
@@ -87,6 +90,11 @@ void PrintDifferences(CommandContext& context, const Side& first, const Side& se
                       const std::vector<Difference>& differences) {
   const std::string& before = first.record.row.name;
   const std::string& after = second.record.row.name;
+  ChangedFiles changed;
+  if (first.record.content != second.record.content) {
+    changed =
+        FilesThatDiffer({first.record.source, first.diff}, {second.record.source, second.diff});
+  }
   if (context.json()) {
     Json list = Json::array();
     const auto text = [](const std::string& value) { return value.empty() ? Json() : Json(value); };
@@ -94,7 +102,11 @@ void PrintDifferences(CommandContext& context, const Side& first, const Side& se
       list.push_back(
           {{"field", one.name}, {"before", text(one.before)}, {"after", text(one.after)}});
     }
-    context.PrintJson({{"before", before}, {"after", after}, {"differences", list}});
+    context.PrintJson({{"before", before},
+                       {"after", after},
+                       {"differences", list},
+                       {"files", changed.files},
+                       {"files_unknown", text(changed.why_not_all)}});
     return;
   }
   if (differences.empty()) {
@@ -107,6 +119,14 @@ void PrintDifferences(CommandContext& context, const Side& first, const Side& se
         {one.name, one.before.empty() ? "-" : one.before, one.after.empty() ? "-" : one.after});
   }
   context.PrintTable(table);
+  if (!changed.files.empty()) {
+    context.PrintLine(absl::StrCat("files that differ: ", FirstFew(changed.files)));
+  }
+  if (!changed.why_not_all.empty()) {
+    context.Say(absl::StrCat(changed.files.empty() ? "which files differ is not known: "
+                                                   : "other files may differ, too: ",
+                             changed.why_not_all));
+  }
 }
 
 // Writes the two kept diffs into `dir` and lets git compare them.
@@ -171,11 +191,17 @@ absl::StatusOr<int> CmdDiff(CommandContext& context, std::vector<std::string> ar
       "  gpuctl diff amber-fox-3 amber-fox-4\n"
       "  gpuctl diff amber-fox-3 amber-fox-4 --patch");
   parser.Option("RUN", first_name, "Name, id, or the beginning of one").Required();
-  parser.Option("OTHER", second_name, "The run to compare it with").Required();
+  const FlagSet::Flag other = parser.Option("OTHER", second_name, "The run to compare it with");
   parser.Switch("--patch", patch,
                 "Show instead how the kept changes of their work directories differ");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  RETURN_IF_ERROR(CheckNoBatch(context, {first_name, second_name},
+                               "gpuctl diff $-1 $-2 compares two of its runs, gpuctl queue $ "
+                               "--results all"));
+  if (!other.given()) {
+    return UsageError("diff: OTHER is required", "gpuctl diff --help lists what it takes");
+  }
   if (patch && context.json()) {
     return UsageError("--patch prints text", "gpuctl show RUN --diff --json has each diff");
   }

@@ -33,6 +33,7 @@
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
 #include "client/verbs/batch_text.h"
+#include "client/verbs/down_text.h"
 #include "client/verbs/remove_runs.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -52,21 +53,6 @@ struct Plan {
   std::vector<RunRow> runs;  // on machines that are not rented
   std::vector<Lease> leases;
   std::vector<std::pair<std::string, InstanceId>> strangers;  // at a market, in no lease
-};
-
-// What is on a machine and not here, for people.
-struct NotHomeOn {
-  std::vector<std::string> wanted;  // for this it stays: "train-1: 2 checkpoints (1.20 GB): …"
-  std::vector<std::string> others;  // "train-1: 3 older checkpoints (3.60 GB)"
-  std::vector<std::string> ways;    // to bring what is wanted
-  bool unknown = false;             // it could not be found out for a run, which was told
-
-  std::string Wanted() const { return absl::StrJoin(wanted, "; "); }
-  std::string All() const {
-    std::vector<std::string> all = wanted;
-    all.insert(all.end(), others.begin(), others.end());
-    return absl::StrJoin(all, "; ");
-  }
 };
 
 class Down {
@@ -236,9 +222,10 @@ absl::Status Down::CancelWaiting(const std::string& name) {
   if (waiting.empty()) return absl::OkStatus();
   const std::string runs = absl::StrCat(waiting.size(), waiting.size() == 1 ? " run" : " runs");
   if (!yes_) {
-    ASSIGN_OR_RETURN(const bool agreed, context_.AskYesNo(absl::StrCat("Cancel ", runs, " of ",
-                                                                       name, " that wait, too?"),
-                                                          kNobodyToAsk));
+    ASSIGN_OR_RETURN(
+        const bool agreed,
+        context_.AskYesNo(absl::StrCat("Cancel ", runs, " of ", name, " that wait, too?"),
+                          "nothing was cancelled or ended", kNobodyToAsk));
     if (!agreed) return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const int cancelled, batches->CancelWaiting(waiting, kCancelledByUser));
@@ -275,7 +262,9 @@ absl::StatusOr<Plan> Down::PlanBatch(const std::string& name) {
 
 absl::StatusOr<bool> Down::Agreed(const std::string& question, const std::string& name) {
   if (yes_) return true;
-  ASSIGN_OR_RETURN(const bool agreed, context_.AskYesNo(question, kNobodyToAsk));
+  ASSIGN_OR_RETURN(
+      const bool agreed,
+      context_.AskYesNo(question, absl::StrCat(name, " was left alone"), kNobodyToAsk));
   if (agreed) return true;
   context_.Say(absl::StrCat(name, " was left alone"));
   code_ = kExitFailed;
@@ -421,41 +410,6 @@ NotHomeOn Down::FindNotHome(const Lease& lease) {
   return found;
 }
 
-// Returns "vast/7 (RTX 4090, $0.30/h)".
-std::string MachineAndPrice(const Lease& lease, const std::string& name) {
-  return absl::StrCat(name, " (", FormatGpus(lease.gpu_name, lease.gpu_count), ", ",
-                      FormatUsdPerHour(lease), "/h at ", lease.provider, ")");
-}
-
-// Says what is lost with a machine; `live`: the runs that are live on it.
-std::string LossText(const NotHomeOn& told, const std::vector<std::string>& live) {
-  const std::string missing = told.All();
-  std::string text = !missing.empty() ? absl::StrCat("Not at home, and lost then: ", missing)
-                     : told.unknown   ? "Results that were not pulled are lost then"
-                                      : "Its results are at home";
-  if (live.empty()) return absl::StrCat(text, ".");
-  const char* saves =
-      live.size() == 1 ? "what it saves as it stops" : "what they save as they stop";
-  // What a live job has not finished writing is in no list.
-  if (missing.empty() && !told.unknown) {
-    return absl::StrCat("Complete checkpoints are at home; all else is lost, also ", saves, ".");
-  }
-  return absl::StrCat(text, "; so is ", saves, ".");
-}
-
-// Returns the question about a machine and all the runs that are live on it.
-std::string EndQuestion(const Lease& lease, const std::string& name,
-                        const std::vector<std::string>& live, const NotHomeOn& told) {
-  return absl::StrCat("End ", MachineAndPrice(lease, name),
-                      live.empty() ? absl::StrCat(" of ", RunOf(lease))
-                                   : absl::StrCat(" and stop ", absl::StrJoin(live, ", ")),
-                      "? ", LossText(told, live));
-}
-
-std::string NameOfMachine(const Lease& lease) {
-  return lease.instance_id.empty() ? lease.label : lease.instance_id;
-}
-
 absl::StatusOr<std::optional<std::map<std::string, NotHomeOn>>> Down::AgreeToAll(
     const std::vector<Lease>& leases) {
   if (!context_.CanAsk()) return UsageError(kNobodyToAsk, "add -y to end what is not needed");
@@ -464,15 +418,15 @@ absl::StatusOr<std::optional<std::map<std::string, NotHomeOn>>> Down::AgreeToAll
   for (const Lease& lease : leases) {
     ASSIGN_OR_RETURN(const std::vector<std::string> live, LiveRunsOn(store_, lease, {}));
     const NotHomeOn& missing = told[lease.lease_id] = FindNotHome(lease);
-    lines.push_back(absl::StrCat(
-        "  ", MachineAndPrice(lease, NameOfMachine(lease)), " of ",
-        live.empty() ? RunOf(lease) : absl::StrCat(absl::StrJoin(live, ", "), ", which stops"),
-        ". ", LossText(missing, live)));
+    lines.push_back(
+        absl::StrCat("  ", MachineAndPrice(lease), " of ",
+                     live.empty() ? RunOf(lease) : absl::StrCat(FirstFew(live), ", which stops"),
+                     ". ", LossText(missing, live)));
   }
   for (const std::string& line : lines) context_.Note(line);
-  ASSIGN_OR_RETURN(
-      const bool agreed,
-      context_.AskYesNo(absl::StrCat("End all ", leases.size(), " machines?"), kNobodyToAsk));
+  ASSIGN_OR_RETURN(const bool agreed,
+                   context_.AskYesNo(absl::StrCat("End all ", leases.size(), " machines?"),
+                                     "no machine was ended", kNobodyToAsk));
   if (agreed) return std::make_optional(std::move(told));
   context_.Say("no machine was ended");
   context_.Hint("gpuctl down PROVIDER/ID ends one; with -y those whose results are at home go");
@@ -486,9 +440,9 @@ absl::StatusOr<bool> Down::AgreeToStop(const std::vector<RunRow>& runs) {
     if (!row.end.has_value()) names.push_back(absl::StrCat(row.name, " on ", row.target.name));
   }
   if (names.size() < 2) return true;
-  ASSIGN_OR_RETURN(
-      const bool agreed,
-      context_.AskYesNo(absl::StrCat("Stop ", absl::StrJoin(names, ", "), "?"), kNobodyToAsk));
+  ASSIGN_OR_RETURN(const bool agreed,
+                   context_.AskYesNo(absl::StrCat("Stop ", absl::StrJoin(names, ", "), "?"),
+                                     "no run was stopped", kNobodyToAsk));
   if (!agreed) {
     context_.Say("no run was stopped");
     code_ = kExitFailed;
@@ -508,7 +462,11 @@ absl::Status Down::ReleaseOne(const Lease& lease, const NotHomeOn* agreed_to) {
                          : yes_               ? NotHomeOn()
                                               : FindNotHome(lease);
   if (agreed_to == nullptr) {
-    ASSIGN_OR_RETURN(const bool agreed, Agreed(EndQuestion(lease, name, live, told), name));
+    if (!yes_ && context_.CanAsk()) {
+      context_.Note(LossText(told, live));
+      if (!told.ways.empty()) context_.Hint(HowToBringAll(context_, lease, told));
+    }
+    ASSIGN_OR_RETURN(const bool agreed, Agreed(EndQuestion(lease, live), name));
     if (!agreed) return absl::OkStatus();
   }
   RETURN_IF_ERROR(StopJobsOn(lease));
@@ -518,7 +476,7 @@ absl::Status Down::ReleaseOne(const Lease& lease, const NotHomeOn* agreed_to) {
   if (!missing.wanted.empty() && yes_) {
     context_.Say(absl::StrCat(name, " stays, and bills on, ", FormatUsdPerHour(lease),
                               "/h: not at home: ", missing.Wanted()));
-    context_.Hint(absl::StrCat(absl::StrJoin(missing.ways, ", "), "; gpuctl down --force ",
+    context_.Hint(absl::StrCat(HowToBringAll(context_, lease, missing), "; gpuctl down --force ",
                                RunOf(lease), " does without them"));
     kept_json_.push_back({{"instance_id", lease.instance_id},
                           {"provider", lease.provider},

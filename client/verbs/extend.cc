@@ -256,9 +256,9 @@ absl::StatusOr<int> CmdExtend(CommandContext& context, std::vector<std::string> 
   if (costs) RETURN_IF_ERROR(CheckBatchLimit(context, holdings, extension));
   for (const std::string& line : Text(extension)) context.Note(line);
   if (costs && !yes && !dry_run) {
-    ASSIGN_OR_RETURN(
-        const bool agreed,
-        context.AskYesNo("Extend it?", "extend asks before it costs more, and nobody can answer"));
+    ASSIGN_OR_RETURN(const bool agreed,
+                     context.AskYesNo("Extend it?", "nothing was changed",
+                                      "extend asks before it costs more, and nobody can answer"));
     if (!agreed) {
       context.Say("nothing was changed");
       return kExitFailed;

@@ -12,6 +12,7 @@
 #include "client/rent/due_machines.h"
 #include "client/rent/findings.h"
 #include "client/rent/market_expiry.h"
+#include "client/runs/pulled_record.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/terminal/table.h"
@@ -41,31 +42,48 @@ int64_t IdleSince(RunStore* store, const SeenInstance& seen) {
   return IdleSinceMs(*store, *seen.lease).value_or(0);
 }
 
+// Returns whether all results of the runs that were on the machine were brought here, as far as
+// this laptop knows.
+bool ResultsAreHome(CommandContext& context, RunStore* store, const Lease& lease) {
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok() || store == nullptr) return false;
+  for (const LeaseUse& use : lease.uses) {
+    const absl::StatusOr<RunRow> row = store->Get(use.run_id);
+    if (!row.ok() || row->accepted_ms == 0) continue;  // it is not in the list, or never began
+    if (PulledRecord(paths->MirrorDir(use.run_id)).AllHomeMs() == 0) return false;
+  }
+  return true;
+}
+
 bool EndsItself(Holdings& holdings, const SeenInstance& seen) {
   const absl::StatusOr<Provider*> provider = holdings.Find(seen.provider);
   return provider.ok() && (*provider)->traits().self_release() && seen.lease.has_value() &&
          seen.lease->limits.idle_s > 0;
 }
 
-// Returns "idle, ends in 9m 00s to 59m 00s"; "" for a machine that is in use, or does not end
-// itself.
-std::string IdleText(Holdings& holdings, RunStore* store, const SeenInstance& seen,
-                     int64_t now_ms) {
+// Returns "idle, ends in 9m 00s to 59m 00s, results not pulled"; "" for a machine that is in use.
+std::string IdleText(CommandContext& context, Holdings& holdings, RunStore* store,
+                     const SeenInstance& seen, int64_t now_ms) {
   const int64_t since_ms = IdleSince(store, seen);
   if (since_ms == 0) return "";
-  if (!EndsItself(holdings, seen)) {
-    const std::string end = DescribeMarketEnd(*seen.lease, now_ms);
-    return end.empty() ? "" : absl::StrCat("idle, ", end);
-  }
-  const std::string end = DescribeIdleEnd(*seen.lease, since_ms, now_ms, /*brief=*/true);
-  return end.empty() ? "" : absl::StrCat("idle, ends ", end);
+  const bool itself = EndsItself(holdings, seen);
+  std::string end = itself ? DescribeIdleEnd(*seen.lease, since_ms, now_ms, /*brief=*/true)
+                           : DescribeMarketEnd(*seen.lease, now_ms);
+  if (itself && !end.empty()) end = absl::StrCat("ends ", end);
+  return absl::StrCat(
+      "idle, ", end, end.empty() ? "" : ", ",
+      ResultsAreHome(context, store, *seen.lease) ? "results at home" : "results not pulled");
 }
 
 // Returns the same as JSON; null for a machine that is in use.
-Json IdleToJson(Holdings& holdings, RunStore* store, const SeenInstance& seen) {
+Json IdleToJson(CommandContext& context, Holdings& holdings, RunStore* store,
+                const SeenInstance& seen) {
   const int64_t since_ms = IdleSince(store, seen);
   if (since_ms == 0) return Json();
-  Json json = {{"since", FormatRfc3339(since_ms)}, {"ends", nullptr}, {"ends_at_latest", nullptr}};
+  Json json = {{"since", FormatRfc3339(since_ms)},
+               {"ends", nullptr},
+               {"ends_at_latest", nullptr},
+               {"results_home", ResultsAreHome(context, store, *seen.lease)}};
   if (!EndsItself(holdings, seen)) return json;
   const LeaseLimits& limits = seen.lease->limits;
   json["ends"] = FormatRfc3339(since_ms + limits.idle_s * 1000);
@@ -119,12 +137,12 @@ VolumeList VolumesOf(const Holdings& holdings, const Reconciliation& found) {
   return ListVolumes(providers);
 }
 
-void PrintJson(const CommandContext& context, Holdings& holdings, RunStore* store,
+void PrintJson(CommandContext& context, Holdings& holdings, RunStore* store,
                const Reconciliation& found, const VolumeList& volumes, int64_t now_ms) {
   std::vector<Json> instances, unsettled, ended, stored;
   for (const SeenInstance& seen : found.instances) {
     instances.push_back(SeenToJson(seen, now_ms));
-    instances.back()["idle"] = IdleToJson(holdings, store, seen);
+    instances.back()["idle"] = IdleToJson(context, holdings, store, seen);
   }
   if (context.format == OutputFormat::kJsonLines) {
     context.PrintJsonList("instances", instances);
@@ -172,7 +190,7 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   if (context.format == OutputFormat::kWide) table[0].insert(table[0].end(), {"LABEL", "REGION"});
   table[0].push_back("WHOSE");
   for (const SeenInstance& seen : found.instances) {
-    table.push_back(Row(context, seen, IdleText(holdings, store, seen, now_ms), now_ms));
+    table.push_back(Row(context, seen, IdleText(context, holdings, store, seen, now_ms), now_ms));
   }
   PrintTableFor(context, std::move(table), {"STATE", "AGE", "SPENT"});
   if (!volumes.volumes.empty()) {

@@ -315,7 +315,9 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
       "  gpuctl metrics amber-fox-3\n"
       "  gpuctl metrics amber-fox-3 amber-fox-4 --plot loss.svg\n"
       "  gpuctl metrics amber-fox-3 --csv > loss.csv");
-  parser.Option("RUN", references, kRunOrNewestLive);
+  parser.Option("RUN", references,
+                "Name, id, or the beginning of one; @last: the newest\nrun; a batch: all its runs; "
+                "without it: the newest\nlive run");
   parser.Option("--metric", metric, "Show and draw this number of the job, as it named it");
   parser.Switch("--csv", csv, "All steps as CSV: loss, time, epoch, rate, speed, GPU");
   const FlagSet::Flag plots =
@@ -337,9 +339,8 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   RunNumbersList runs;
-  RETURN_IF_ERROR(CheckNoBatch(context, references,
-                               "gpuctl queue $ --results compares them; gpuctl metrics $-1 $-2"));
   RETURN_IF_ERROR(CheckStarted(context, references));
+  ASSIGN_OR_RETURN(references, WithRunsOfBatches(context, references));
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, FindRuns(context, *store, references));
   for (RunRow& row : rows) {
     auto run = std::make_unique<RunNumbers>();

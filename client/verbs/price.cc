@@ -109,9 +109,10 @@ absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings,
   }
   if (!flags.yes) {
     context.Say(DescribePriceRise(lease, *rise, max, context.NowMs()));
-    ASSIGN_OR_RETURN(const bool agreed,
-                     context.AskYesNo(flags.accept ? "Accept it?" : "Refuse it?",
-                                      "price asks before it answers, and there is nobody to ask"));
+    ASSIGN_OR_RETURN(
+        const bool agreed,
+        context.AskYesNo(flags.accept ? "Accept it?" : "Refuse it?", "it was not answered",
+                         "price asks before it answers, and there is nobody to ask"));
     if (!agreed) {
       context.Say("it was not answered");
       return kExitFailed;

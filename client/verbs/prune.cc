@@ -143,6 +143,7 @@ absl::Status Prune::Remove() {
         const bool agreed,
         context_.AskYesNo(absl::StrCat("Remove what ", count, count == 1 ? " run" : " runs",
                                        " left on machines (", FormatBytes(bytes), ")?"),
+                          "nothing was removed",
                           "prune asks before it removes something, and there is nobody to ask"));
     if (!agreed) {
       return WithExitCode(absl::CancelledError("nothing was removed"), kExitFailed);

@@ -24,6 +24,7 @@
 #include "client/market/holdings.h"
 #include "client/market/price_rises.h"
 #include "client/rent/node_terms.h"
+#include "client/runs/pulled_record.h"
 #include "client/runs/run_status.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/console.h"
@@ -243,6 +244,9 @@ class StoredRuns {
     for (size_t i = 0; i < rows_.size(); ++i) {
       nlohmann::ordered_json& run = objects.emplace_back(RunToJson(rows_[i], statuses_[i]));
       run["wishes"] = WishesToJson(WishesOfRow(i), rows_[i].name);
+      const int64_t home_ms = PulledRecord(paths_.MirrorDir(rows_[i].run_id)).AllHomeMs();
+      run["results_home"] =
+          home_ms == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(FormatRfc3339(home_ms));
       AddForecast(forecasts_[i], money_.Of(rows_[i]) != nullptr, run);
       run = WithMoney(context_, std::move(run), money_.Of(rows_[i]), rows_[i], statuses_[i]);
     }
@@ -458,6 +462,7 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   if (context.json()) {
     runs.PrintJson(told.bills);
   } else {
+    if (flags.which.all) TellOfCalledOff(context, holdings, *store);
     bool waits = false;
     if (!flags.which.searches()) {
       ASSIGN_OR_RETURN(waits, TellOfWaiting(context));

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/base/quantity.h"
+#include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
 #include "client/market/machine_users.h"
 #include "client/market/price_rises.h"
@@ -135,6 +136,25 @@ absl::StatusOr<ToldMoney> TellWhatBillsOn(CommandContext& context, Holdings& hol
 }
 
 }  // namespace
+
+void TellOfCalledOff(CommandContext& context, Holdings& holdings, RunStore& store) {
+  constexpr absl::Duration kTold = absl::Hours(24);
+  const absl::StatusOr<Ledger*> ledger = holdings.FindLedger();
+  if (!ledger.ok() || *ledger == nullptr) return;
+  const absl::StatusOr<std::vector<Lease>> leases = (*ledger)->List(/*open_only=*/false);
+  if (!leases.ok()) return;
+  const int64_t now_ms = context.NowMs();
+  for (const Lease& lease : *leases) {
+    const bool lately = lease.ended_ms > now_ms - absl::ToInt64Milliseconds(kTold);
+    if (!lately || lease.how_ended != kHowInterrupted || lease.uses.empty()) continue;
+    const LeaseUse& use = lease.uses.back();
+    if (!absl::IsNotFound(store.Get(use.run_id).status())) continue;
+    context.Say(absl::StrCat(use.run_name, " was interrupted before it began, ",
+                             Ago(context, lease.ended_ms), " ago; its machine ",
+                             RentedNodeName(lease.provider, lease.instance_id),
+                             " is gone and cost ", FormatSpend(SpentOn(lease, now_ms))));
+  }
+}
 
 std::string Ago(CommandContext& context, int64_t time_ms) {
   if (time_ms == 0) return "-";

@@ -50,6 +50,10 @@ struct ToldMoney {
 absl::StatusOr<ToldMoney> TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
                                       const ClientPaths& paths, const Money& money);
 
+// Says on stderr which launches of the last day were interrupted before their run began, so that no
+// list of runs has them, and what their machines cost.
+void TellOfCalledOff(CommandContext& context, Holdings& holdings, RunStore& store);
+
 // Returns the time since `time_ms` for people; "-" for 0.
 std::string Ago(CommandContext& context, int64_t time_ms);
 

@@ -2,9 +2,14 @@
 #include <algorithm>
 #include <csignal>
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
@@ -15,16 +20,20 @@
 #include "client/node/listing.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/results/checkpoint_choice.h"
 #include "client/results/checkpoint_watch.h"
 #include "client/results/pull_results.h"
 #include "client/runs/context.h"
 #include "client/runs/find_run.h"
 #include "client/runs/pulled_record.h"
 #include "client/spec/result_patterns.h"
+#include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
+#include "client/terminal/panel_terminal.h"
 #include "client/terminal/shown_name.h"
 #include "client/transfer/transfer_interrupt.h"
 #include "client/verbs/batch_text.h"
+#include "client/verbs/ps_money.h"
 #include "client/verbs/queue_results.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -274,6 +283,15 @@ std::string CopyHere(const std::vector<PulledItem>& items,
   return "";
 }
 
+// Returns the path as it is typed from the current directory where it is below that.
+std::string FromHere(const std::string& path) {
+  std::error_code error;
+  const std::string here = std::filesystem::current_path(error).string() + "/";
+  return !error && here != "//" && absl::StartsWith(path, here)
+             ? absl::StrCat("./", path.substr(here.size()))
+             : path;
+}
+
 // Lists the checkpoints that the run's machine has, and brings nothing.
 absl::Status ListThere(CommandContext& context, const RunRow& row) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
@@ -284,21 +302,34 @@ absl::Status ListThere(CommandContext& context, const RunRow& row) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const std::vector<PulledItem> items,
                    PulledRecord(paths.MirrorDir(row.run_id)).Read());
-  std::vector<TableRow> table = {{"STEP", "CHECKPOINT", "SIZE", "MADE", "HERE"}};
+  MirrorReader mirror(paths.MirrorDir(row.run_id), row.output_segment_bytes);
+  if (const absl::Status read = mirror.RefreshAll(); !read.ok()) context.Say(read.message());
+  const std::vector<PlotPoint>& losses = mirror.progress().losses();
+  // By these --checkpoint best chooses.
+  const std::vector<PlotPoint>& eval_losses = mirror.progress().eval_losses();
+  std::vector<TableRow> table = {
+      {"STEP", "CHECKPOINT", "SIZE", eval_losses.empty() ? "LOSS" : "EVAL LOSS", "MADE", "HERE"}};
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const gpuctl::v1::CheckpointInfo& checkpoint : reply.checkpoints()) {
     const std::string here = CopyHere(items, checkpoint);
     const bool foreign = checkpoint.kind() == gpuctl::v1::CheckpointInfo::KIND_FOREIGN;
     const bool has_step = checkpoint.step() >= 0;
     const std::string made = FormatRfc3339(checkpoint.modified_ms());
+    const std::optional<double> loss = ValueAt(checkpoint, losses);
+    const std::optional<double> eval_loss = ValueAt(checkpoint, eval_losses);
+    const std::optional<double>& shown = eval_losses.empty() ? loss : eval_loss;
     table.push_back({has_step ? absl::StrCat(checkpoint.step()) : "-", checkpoint.path(),
-                     FormatBytes(checkpoint.size()), made, here.empty() ? "-" : here});
+                     FormatBytes(checkpoint.size()), shown.has_value() ? FormatNumber(*shown) : "-",
+                     absl::StrCat(Ago(context, checkpoint.modified_ms()), " ago"),
+                     here.empty() ? "-" : FromHere(here)});
     list.push_back(
         {{"step", has_step ? nlohmann::ordered_json(checkpoint.step()) : nlohmann::ordered_json()},
          {"kind", foreign ? "foreign" : "trainer"},
          {"path", checkpoint.path()},
          {"bytes", checkpoint.size()},
          {"made", made},
+         {"loss", NumberToJson(loss)},
+         {"eval_loss", NumberToJson(eval_loss)},
          {"here", here.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(here)}});
   }
   if (context.json()) {
@@ -306,7 +337,7 @@ absl::Status ListThere(CommandContext& context, const RunRow& row) {
   } else if (list.empty()) {
     context.Say(absl::StrCat(row.name, " has no whole checkpoint on ", row.target.name));
   } else {
-    context.PrintTable(table);
+    PrintTableFor(context, std::move(table), {"MADE", "HERE", "SIZE"});
   }
   return absl::OkStatus();
 }

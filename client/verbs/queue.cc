@@ -246,7 +246,16 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
       RETURN_IF_ERROR(MakeDueEntries(context, *batches));
       ASSIGN_OR_RETURN(before, OpenEntries(*runs, *batches));
     }
-    ASSIGN_OR_RETURN(stuck, AskMachines(context, *runs, *batches, kAskFor));
+    const InterruptWord while_asking(context.json() ? "" : "interrupted; nothing was started");
+    absl::StatusOr<bool> asked = AskMachines(context, *runs, *batches, kAskFor);
+    if (absl::IsCancelled(asked.status())) {
+      return WithExitCode(absl::CancelledError("interrupted; nothing was started"),
+                          kExitInterrupted);
+    }
+    ASSIGN_OR_RETURN(stuck, std::move(asked));
+    const InterruptWord while_starting(
+        context.json() ? ""
+                       : "interrupted; what is being started goes on, and gpuctl queue shows it");
     RETURN_IF_ERROR(
         StartEntries(context, holdings, *runs, *batches, absl::Seconds(flags.patience_s)));
   }

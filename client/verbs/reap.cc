@@ -169,7 +169,7 @@ absl::StatusOr<std::set<InstanceId>> SettleLost(CommandContext& context, Holding
                  Tone::kAlarm);
     ASSIGN_OR_RETURN(
         const bool agreed,
-        context.AskYesNo("It may have a job of yours, with results. End it?",
+        context.AskYesNo("It may have a job of yours, with results. End it?", "nothing was ended",
                          "reap asks before it ends an instance, and there is nobody to ask"));
     if (agreed) end.insert(instance.id);
   }
@@ -243,7 +243,7 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
   if (asks && leaks > 0) {
     ASSIGN_OR_RETURN(
         const bool agreed,
-        context.AskYesNo(absl::StrCat("End ", leaks == 1 ? "it" : "them", "?"),
+        context.AskYesNo(absl::StrCat("End ", leaks == 1 ? "it" : "them", "?"), "nothing was ended",
                          "reap asks before it ends an instance, and there is nobody to ask"));
     if (!agreed) {
       context.Say("nothing was ended");

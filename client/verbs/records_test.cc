@@ -11,6 +11,9 @@
 #include "client/base/exit_codes.h"
 #include "client/runs/source_record.h"
 #include "client/spec/launch_record.h"
+#include "client/verbs/batch_text.h"
+#include "client/verbs/changed_files.h"
+#include "client/verbs/down_text.h"
 #include "client/verbs/packages.h"
 #include "client/verbs/run_record.h"
 #include "client/verbs/verbs.h"
@@ -23,7 +26,9 @@ namespace gpuctl {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 class RecordsTest : public ::testing::Test {
@@ -186,6 +191,143 @@ TEST_F(RecordsTest, DiffNamesWhatDiffersAndHidesSecrets) {
   EXPECT_THAT(shown_, HasSubstr("@@ -1 +1 @@\n-+a\n++b\n"));
   ASSERT_OK(Run(CmdDiff, {"one", "one", "--patch"}));
   EXPECT_THAT(told_, HasSubstr("do not differ"));
+}
+
+std::string Part(const std::string& path, const std::string& line) {
+  return absl::StrCat("diff --git a/", path, " b/", path, "\n--- a/", path, "\n+++ b/", path,
+                      "\n@@ -1 +1 @@\n+", line, "\n");
+}
+
+TEST(ChangedFiles, AreThoseWhoseKeptChangesDiffer) {
+  SourceRecord source;
+  source.commit = "0123";
+  // A line of a file may look like a header of the diff; there it has a sign in front.
+  const std::string first =
+      Part("a b.py", "1\n+diff --git a/x b/x") + Part("same", "1") + Part("gone", "1");
+  const std::string second =
+      Part("a b.py", "2") + "diff --git \"a/\\374.py\" \"b/\\374.py\"\nnew\n" + Part("same", "1");
+  const ChangedFiles changed = FilesThatDiffer({source, first}, {source, second});
+  EXPECT_THAT(changed.files, ElementsAre("\"\\374.py\"", "a b.py", "gone"));
+  EXPECT_EQ(changed.why_not_all, "");
+  EXPECT_THAT(FilesThatDiffer({source, first}, {source, first}).why_not_all,
+              HasSubstr("git may ignore"));
+}
+
+TEST(ChangedFiles, SayWhyTheyMayNotBeAll) {
+  SourceRecord plain, other;
+  plain.commit = "0123456789abcdef";
+  const auto why = [&] {
+    return FilesThatDiffer({plain, Part("x", "1")}, {other, ""}).why_not_all;
+  };
+  other = plain;
+  EXPECT_EQ(why(), "");
+  other.diff_cut = true;
+  EXPECT_EQ(why(), "a kept diff is cut");
+  other.diff_cut = false;
+  other.left_out = {".env"};
+  other.left_out_count = 1;
+  EXPECT_EQ(why(), "no diff has .env");
+  other.diff_missing = "git diff failed";
+  EXPECT_EQ(why(), "git diff failed");
+  other = plain;
+  other.commit = "fedcba9876543210";
+  EXPECT_THAT(why(), HasSubstr("git diff --stat 0123456789ab fedcba987654 shows it"));
+  other.unknown = "not in a git repository";
+  EXPECT_EQ(why(), "not in a git repository");
+  EXPECT_THAT(FilesThatDiffer({plain, Part("x", "1")}, {other, ""}).files, IsEmpty());
+}
+
+TEST_F(RecordsTest, DiffHasTheLastValueOfEachNumberOfTheJob) {
+  Add("one", absl::Hours(2), Launch());
+  const RunRow two = Add("two", absl::Hours(2), Launch());
+  const std::string mirror = world_.context.Paths()->MirrorDir(two.run_id);
+  ASSERT_OK(MakeDirectories(mirror));
+  ASSERT_OK(WriteFileAtomic(JoinPath(mirror, "metrics.jsonl"),
+                            "{\"step\":1,\"accuracy\":0.25}\n{\"step\":2,\"accuracy\":0.75}\n"));
+  ASSERT_OK(Run(CmdDiff, {"one", "two"}));
+  EXPECT_THAT(shown_, HasSubstr("metric.accuracy  -      0.75"));
+}
+
+// Stores a batch of `count` runs.
+void Submit(CommandContext& context, const std::string& name, int count) {
+  const auto batches = OpenBatches(context);
+  ASSERT_OK(batches);
+  Batch batch;
+  batch.batch_id = absl::StrCat("b-", name);
+  batch.name = name;
+  batch.digest = "d";
+  batch.created_ms = 1;
+  std::vector<Entry> entries;
+  for (int i = 1; i <= count; ++i) {
+    Entry& entry = entries.emplace_back();
+    entry.entry_id = absl::StrCat("e-", name, "-", i);
+    entry.number = i;
+    entry.name = absl::StrCat(name, "-", i);
+  }
+  ASSERT_OK((*batches)->Insert(batch, entries));
+}
+
+TEST_F(RecordsTest, AHintNamesTheBatchThatSeemsToBeMeant) {
+  Submit(world_.context, "grid", 2);
+  for (const char* name : {"grid", "gird", "grid-9", "gird-1"}) {
+    EXPECT_EQ(HintForBatch(world_.context, name), "gpuctl queue grid shows the runs of batch grid")
+        << name;
+  }
+  for (const char* name : {"", "other", "other-1", "-1"}) {
+    EXPECT_EQ(HintForBatch(world_.context, name), "") << name;
+  }
+}
+
+TEST_F(RecordsTest, ABatchIsAllItsRunsWhereTheyAreWanted) {
+  Submit(world_.context, "grid", 2);
+  EXPECT_THAT(WithRunsOfBatches(world_.context, {"fox", "grid"}).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("no run of batch grid has started")));
+  EXPECT_THAT(WithRunsOfBatches(world_.context, {"fox"}).value(), ElementsAre("fox"));
+  EXPECT_THAT(WithRunsOfBatches(world_.context, {}).value(), IsEmpty());
+}
+
+TEST_F(RecordsTest, OneCommandBringsTheResultsOfABatchThatHadAMachine) {
+  Submit(world_.context, "grid", 2);
+  Submit(world_.context, "other", 1);
+  Lease lease;
+  NotHomeOn found;
+  const auto use = [&](const std::string& run) {
+    LeaseUse& one = lease.uses.emplace_back();
+    one.run_id = one.run_name = run;
+    found.ways.push_back(absl::StrCat("gpuctl pull ", run));
+  };
+  use("grid-1");
+  EXPECT_EQ(HowToBringAll(world_.context, lease, found), "gpuctl pull grid-1");
+  use("grid-2");
+  EXPECT_EQ(HowToBringAll(world_.context, lease, found), "gpuctl pull --batch grid brings them");
+  use("other-1");
+  EXPECT_EQ(HowToBringAll(world_.context, lease, found),
+            "gpuctl pull grid-1, gpuctl pull grid-2, gpuctl pull other-1");
+  lease.uses.pop_back();
+  use("alone-1");
+  EXPECT_THAT(HowToBringAll(world_.context, lease, found), HasSubstr("gpuctl pull alone-1"));
+}
+
+TEST(DownText, TheQuestionIsShortAlsoWithManyRuns) {
+  Lease lease;
+  lease.instance_id = "7";
+  lease.provider = "vast";
+  lease.gpu_name = "RTX 4090";
+  lease.gpu_count = 1;
+  NotHomeOn found;
+  std::vector<std::string> live;
+  for (int i = 1; i <= 40; ++i) {
+    live.push_back(absl::StrCat("grid-", i));
+    found.wanted.push_back(absl::StrCat("grid-", i, ": 1 checkpoint (1 B): ckpt/step-1"));
+  }
+  const std::string question = EndQuestion(lease, live);
+  EXPECT_THAT(question, HasSubstr(" and stop grid-1, grid-2, grid-3, 37 more?"));
+  EXPECT_LT(question.size(), 80u);
+  EXPECT_EQ(LossText(found, {}),
+            "Not at home, and lost then: grid-1: 1 checkpoint (1 B): ckpt/step-1; grid-2: 1 "
+            "checkpoint (1 B): ckpt/step-1; and results of 38 more.");
+  EXPECT_EQ(LossText({}, {}), "Its results are at home.");
 }
 
 TEST_F(RecordsTest, TagsAndNotesFindARunAgain) {

@@ -112,6 +112,7 @@ absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdi
   }
   const TrainingProgress& progress = mirror.progress();
   record.checkpoint_step = progress.checkpoint_step();
+  record.own = mirror.own().Newest();
   if (progress.step() > record.row.step) {
     record.row.step = progress.step();
     record.row.total_steps = progress.total_steps();
@@ -119,6 +120,7 @@ absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdi
   }
   ASSIGN_OR_RETURN(const std::vector<PulledItem> items, PulledRecord(record.mirror).Read());
   record.checkpoints = NewestFirst(items);
+  record.home_ms = PulledRecord(record.mirror).AllHomeMs();
   const std::string root = row.target.root.empty() ? "~/.gpuctl" : row.target.root;
   record.on_node = JoinPath(JoinPath(root, "jobs"), row.job_id);
   return record;
@@ -199,6 +201,10 @@ std::vector<RecordField> FieldsOf(const RunRecord& record, const std::string& di
   add("took", took_ms < 0 ? "" : HumanDuration(absl::Milliseconds(took_ms)));
   add("step", row.step < 0 ? "" : absl::StrCat(row.step));
   add("loss", row.loss.has_value() ? FormatNumber(*row.loss) : "");
+  for (const OwnNumber& own : record.own) {
+    const std::string value = FormatNumber(own.value);
+    fields.push_back({absl::StrCat("metric.", own.name), value, value});
+  }
   add("tags", absl::StrJoin(row.tags, " "));
   return fields;
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "client/history/own_metrics.h"
 #include "client/market/holdings.h"
 #include "client/metrics/progress.h"
 #include "client/runs/context.h"
@@ -35,6 +36,8 @@ struct RunRecord {
   std::vector<PulledItem> checkpoints;     // at home, newest first
   std::string mirror;                      // the directory of its copy here
   std::string on_node;                     // its directory on the machine
+  int64_t home_ms = 0;                     // when all its results were found at home; 0: never
+  std::vector<OwnNumber> own;              // the last values under names of the job's own
 };
 
 // Reads it, and asks nobody.

@@ -152,7 +152,7 @@ void AddSpec(const RunRecord& record, Page& page) {
   page.Add("results", absl::StrJoin(spec.artifacts, " "));
 }
 
-void AddProgress(const RunRecord& record, Page& page) {
+void AddProgress(CommandContext& context, const RunRecord& record, Page& page) {
   const RunRow& row = record.row;
   if (row.step >= 0) {
     page.Add(
@@ -169,6 +169,11 @@ void AddProgress(const RunRecord& record, Page& page) {
                                        record.checkpoints.front().path));
   }
   page.Add("checkpoints", absl::StrJoin(checkpoints, "; "));
+  if (record.home_ms > 0) {
+    page.Add("at home", absl::StrCat("all its results, since ", WhenText(context, record.home_ms)));
+  } else if (record.status.over && record.row.accepted_ms > 0) {
+    page.Add("at home", absl::StrCat("not all, as far as known; gpuctl pull ", record.row.name));
+  }
 }
 
 // Returns the name of the run `run_id`; the id itself when it is not in the list any more.
@@ -219,7 +224,7 @@ void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record
   AddMachine(context, record, page);
   AddLimits(record, page);
   AddSpec(record, page);
-  AddProgress(record, page);
+  AddProgress(context, record, page);
   for (const auto& [wish, doer] : WishesHere(context, row)) {
     page.Add(wish.down ? "at its end" : "meanwhile",
              absl::StrCat(DescribeWish(wish, row.name), "; ", DescribeDoer(doer, row.name)));
@@ -298,6 +303,7 @@ Json RecordToJson(CommandContext& context, const RunRecord& record) {
   run["git"] = SourceToJson(record.source);
   run["spec"] = SpecToJson(record);
   run["wishes"] = WishesToJson(WishesHere(context, row), row.name);
+  run["results_home"] = record.home_ms == 0 ? Json() : Json(FormatRfc3339(record.home_ms));
   run["packages"] = row.packages.empty() ? Json() : Json(PackagesOf(row));
   run["gpus"] = GpusToJson(record);
   run["limits"] = run["machine_limits"] = nullptr;

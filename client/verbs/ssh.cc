@@ -86,7 +86,7 @@ absl::StatusOr<int> Setup(CommandContext& context, bool yes) {
   if (!there && !yes && context.CanAsk() && !context.json()) {
     ASSIGN_OR_RETURN(
         yes, context.AskYesNo(absl::StrCat("Put the line \"", line, "\" in front of ", config, "?"),
-                              "there is nobody to ask"));
+                              "nothing was written", "there is nobody to ask"));
   }
   if (!there && yes) {
     RETURN_IF_ERROR(AddLineInFront(config, line).status());

@@ -75,12 +75,24 @@ absl::StatusOr<std::vector<Parameters>> ReadParameters(const SubmitFlags& flags)
 
 }  // namespace
 
-absl::Status RunsSomethingElse(const Batch& stored) {
+// Returns a name that no batch has: the name with a number behind it.
+std::string FreeName(BatchStore& batches, const std::string& name) {
+  // The runs of a batch NAME are NAME-1 and so on, so the number has no "-" in front.
+  const std::string base = name.substr(0, name.find_last_not_of("0123456789") + 1);
+  for (int number = 2; number <= kMostEntries; ++number) {
+    std::string free = absl::StrCat(base.empty() ? name : base, number);
+    if (free != name && absl::IsNotFound(batches.Get(free).status())) return free;
+  }
+  return "NAME";
+}
+
+absl::Status RunsSomethingElse(BatchStore& batches, const Batch& stored) {
   return WithExitCode(
       WithHint(
           absl::AlreadyExistsError(absl::StrCat("there is a batch ", stored.name,
                                                 " already, and it runs something else")),
-          absl::StrCat("choose another --name; gpuctl queue ", stored.name, " shows that one")),
+          absl::StrCat("choose another --name, such as --name ", FreeName(batches, stored.name),
+                       "; gpuctl cancel ", stored.name, " calls off what waits of that one")),
       kExitUsage);
 }
 
@@ -117,7 +129,7 @@ absl::Status Submission::CheckBefore() const {
       before_->batch.digest == batch_.digest) {
     return absl::OkStatus();
   }
-  return RunsSomethingElse(before_->batch);
+  return RunsSomethingElse(batches_, before_->batch);
 }
 
 // A run that is rented for now needs an offer; one that is rented later needs at least a price.
@@ -408,8 +420,10 @@ absl::Status Submission::SetMoney() {
     const double price = PriceLimitOf(plan);
     batch_.agreed_usd_per_hour = std::max(batch_.agreed_usd_per_hour, price);
     const LeaseLimits limits = AgreeLimits(plan.spec, price);
-    const double one = limits.cost_usd, salvage = PartsOfCost(limits, price).salvage_usd;
-    if (one > one_usd_) one_usd_ = one, one_limits_ = limits, one_usd_per_hour_ = price;
+    const double one = limits.cost_usd,
+                 salvage = PartsOfCost(limits, price, plan.spec.grace).salvage_usd;
+    if (one > one_usd_)
+      one_usd_ = one, one_limits_ = limits, one_usd_per_hour_ = price, one_grace_ = plan.spec.grace;
     // An idle machine costs what it costs already.
     const bool idle = plan.rental.idle.has_value();
     least_usd = std::max(least_usd, idle ? AgreeLimits(plan.spec, PriceOf(plan)).cost_usd : one);

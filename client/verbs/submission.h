@@ -44,8 +44,9 @@ struct Source {
   std::string every;
 };
 
-// Returns the error for a batch that cannot be submitted under the name of `stored`.
-absl::Status RunsSomethingElse(const Batch& stored);
+// Returns the error for a batch that cannot be submitted under the name of `stored`; it tells a
+// name that is free.
+absl::Status RunsSomethingElse(BatchStore& batches, const Batch& stored);
 
 // Makes the batch and its entries out of the command line.
 class Submission {
@@ -135,6 +136,7 @@ class Submission {
   double one_usd_ = 0, bound_usd_ = 0, bound_salvage_usd_ = 0;
   LeaseLimits one_limits_;  // of the run that may cost most, at that price
   double one_usd_per_hour_ = 0;
+  absl::Duration one_grace_;
 };
 
 }  // namespace gpuctl

@@ -91,8 +91,8 @@ void Submission::AddMoney(bool of_a_run, std::vector<std::string>& lines) const 
                                limited ? "" : "; --max-cost limits it"));
   AddTightness(lines);
   if (of_a_run) {
-    lines.push_back(
-        absl::StrCat("          of a run: ", DescribeCostParts(one_limits_, one_usd_per_hour_)));
+    lines.push_back(absl::StrCat("          of a run: ",
+                                 DescribeCostParts(one_limits_, one_usd_per_hour_, one_grace_)));
   }
   if (bound_salvage_usd_ <= 0) return;
   lines.push_back(absl::StrCat(

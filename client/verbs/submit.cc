@@ -166,7 +166,7 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const Submission& submissio
   for (const std::string& line : submission.Text(ColumnsFor(context, STDERR_FILENO))) {
     context.Note(line);
   }
-  return context.AskYesNo("Submit it?", kNobody, kHint);
+  return context.AskYesNo("Submit it?", "nothing was submitted", kNobody, kHint);
 }
 
 // Brings the stored batch of the same name up to date with the limits that were typed.
@@ -388,7 +388,7 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
     // Another process may have stored something else since the plan was made.
     const bool same = before.digest == submission.batch().digest;
     if (!same && (schedule == schedules.end() || !submission.schedule().has_value())) {
-      return RunsSomethingElse(before);
+      return RunsSomethingElse(*batches, before);
     }
     stored = submission.schedule().has_value() && schedule != schedules.end()
                  ? ReplaceSchedule(context, *batches, submission, before, schedule->second)

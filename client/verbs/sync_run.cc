@@ -135,6 +135,7 @@ class Syncer {
     ASSIGN_OR_RETURN(
         agreed_, context_.AskYesNo(
                      absl::StrCat(what, ". Remove from the job what is not in ", workdir.path, "?"),
+                     "nothing was sent or removed",
                      absl::StrCat("sync ", row_.name, ": ", what,
                                   "; what is not there would be removed from the job")));
     if (agreed_) return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "client/base/simulated_clock.h"
 #include "client/base/suggest.h"
 #include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/describe_verbs.h"
 #include "client/verbs/verb.h"
 #include "client/verbs/verbs.h"
@@ -237,6 +238,9 @@ int RunCommandLine(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   CommandContext context(CommandClock());
+  context.unknown_hint = [&context](absl::string_view reference) {
+    return HintForBatch(context, reference);
+  };
   const int code =
       RunToExitCode(context, std::vector<std::string>(argv + 1, argv + std::max(argc, 1)));
   if (LeavableThreadsRun()) ExitAtOnce(context, code);

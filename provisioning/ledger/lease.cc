@@ -345,4 +345,8 @@ int64_t BilledMsBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int6
   return std::max<int64_t>(0, std::min(bill.to, to_ms) - std::max(bill.from, from_ms));
 }
 
+bool WasTakenAway(const Lease& lease) {
+  return lease.state == LeaseState::kReleased && lease.ending != LeaseEnding::kOther;
+}
+
 }  // namespace gpuctl

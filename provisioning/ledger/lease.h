@@ -35,6 +35,10 @@ enum class LeaseEnding {
   kGone,       // it was gone; it may have ended itself
   kOutside,    // somebody else ended it
 };
+
+// how_ended of a machine whose launch the user called off before its run began.
+inline constexpr char kHowInterrupted[] = "interrupted";
+
 // Returns the text for how_ended; "" for kOther, which has other texts.
 absl::string_view HowEnded(LeaseEnding ending);
 // Returns the ending of a how_ended text; kOther for all other texts.
@@ -200,6 +204,9 @@ const LeaseLimits& LimitsFor(const Lease& lease, absl::string_view run_id);
 // Returns the indices of the uses that hold the machine now: those that have not ended; when all
 // have, the one that ended last.
 std::vector<size_t> HoldingUses(const Lease& lease);
+
+// True when the market ended that machine, or when nobody knows who did.
+bool WasTakenAway(const Lease& lease);
 
 // Returns the traffic of the machine that is known, over all runs; its cost is the market's own
 // number where that is larger.

@@ -19,7 +19,7 @@ import subprocess
 import time
 
 from held_proxy import HeldProxy
-from runs import (DEADLINE_S, Laptop, Patience, open_gate, processes_with, run_tests, ssh_server,
+from runs import (DEADLINE_S, Laptop, Patience, Terminal, cmdline, open_gate, processes_with, run_tests, ssh_server,
                   wait_until)
 from slots import give_gpus
 
@@ -97,14 +97,26 @@ def starters(l):
 
 def test_a_batch_is_not_taken_for_its_newest_run(l):
     l.run("submit", "--name", "many", "--host", "local", "--sweep", "v=1,2", "--no-workdir", "--",
-          "true")
+          "bash", "-c", "echo '{\"step\":{v},\"loss\":2}' > $GPUCTL_METRICS")
     done = l.run("wait", "--batch", "many")
     assert b"gpuctl queue many --results" in done.stderr, done
-    for verb in ("wait", "stop", "pull", "metrics", "down", "logs", "attach", "show"):
+    for verb in ("wait", "stop", "pull", "down", "logs", "attach", "show", "diff"):
         done = l.run(verb, "many", code=2)
         assert b"many is a batch of several runs" in done.stderr and b"HINT: gpuctl " in done.stderr, done
         assert b"many" in done.stderr.split(b"HINT: ")[1], done
+    done = l.run("diff", "many", "many-2", code=2)
+    assert b"HINT: gpuctl diff many-1 many-2 compares two of its runs" in done.stderr, done
+    # Numbers are shown of all its runs.
+    found = [run["name"] for run in l.json("metrics", "many")["runs"]]
+    assert found == ["many-1", "many-2"], found
+    shown = l.run("metrics", "many").stdout
+    assert b"many-1" in shown and b"many-2" in shown, shown
     assert l.run("wait", "many-2").returncode == 0
+    # What is nearly its name, or the name of a run that it does not have, is told.
+    for name in ("mnay", "many-9"):
+        done = l.run("attach", name, code=2)
+        assert b"(did you mean \"many-2\" or \"many-1\"?)" in done.stderr, done
+        assert b"HINT: gpuctl queue many shows the runs of batch many" in done.stderr, done
 
 
 def test_the_queue_shows_how_far_its_runs_are(l):
@@ -270,6 +282,35 @@ def test_two_passes_at_once_start_each_entry_once(l):
     assert os.listdir(state + "/batches") == ["e-000000000000.log"]
 
 
+def catches_interrupts(t, l):
+    """Returns whether gpuctl itself, and no longer what started it, catches SIGINT."""
+    if not cmdline(t.pid).startswith(l.gpuctl.encode()):
+        return False
+    with open("/proc/%d/status" % t.pid, encoding="ascii") as file:
+        caught = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) & 1 << (signal.SIGINT - 1))
+
+
+def test_an_interrupted_queue_says_that_it_started_nothing(l):
+    l.run("submit", "--name", "halted", "--host", "local", "--sweep", "v=1,2",
+          *gated_job(l, "halted.ran", "halted.go"))
+    servers = [pid for pid in l.node_pids() if b"server" in cmdline(pid).split(b"\0")]
+    for pid in servers:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        t = Terminal(l, "queue")
+        wait_until(lambda: t.read_some() and catches_interrupts(t, l), "it asks the machine")
+        t.type(b"\x03")
+        assert t.finish() in (130, -signal.SIGINT), t.text
+    finally:
+        for pid in servers:
+            os.kill(pid, signal.SIGCONT)
+    assert b"gpuctl: interrupted; nothing was started\r\n" in t.text, t.text
+    open(os.path.join(l.dir, "halted.go"), "w", encoding="utf-8").close()
+    l.run("wait", "--batch", "halted")
+    check_ran_once(l, "halted.ran", ["1", "2"])
+
+
 def test_the_same_batch_is_submitted_once(l):
     args = ["--host", "local", "--sweep", "v=1,2", *gated_job(l, "same.ran", "same.go")]
     first = submit_json(l, "--name", "same", *args)["submitted"]
@@ -281,7 +322,7 @@ def test_the_same_batch_is_submitted_once(l):
     assert again["digest"] == first["digest"] and batch(l, "same")["max_parallel"] == 7
     done = l.run("submit", "--name", "same", "--host", "local", "--sweep", "v=1,3",
                  *gated_job(l, "same.ran", "same.go"), code=2)
-    assert b"HINT: choose another --name" in done.stderr, done
+    assert b"HINT: choose another --name, such as --name same2; gpuctl cancel same" in done.stderr, done
     open(os.path.join(l.dir, "same.go"), "w", encoding="utf-8").close()
     l.run("wait", "--batch", "same")
     check_ran_once(l, "same.ran", ["1", "2"])
@@ -531,7 +572,8 @@ def test_runs_that_got_other_files_are_marked(l):
     assert found == [False, True, True], found
     rows = l.json("queue", "drift", "--results")["results"]
     assert [row["other_content"] for row in rows] == [False, True, True], rows
-    l.run("diff", "drift-1", "drift-2")
+    done = l.run("diff", "drift-1", "drift-2")
+    assert b"which files differ is not known: not in a git repository" in done.stderr, done
     # The same batch again runs nothing, and says so.
     done = l.run("submit", *args)
     assert b"nothing is left to do, and nothing was run" in done.stderr, done

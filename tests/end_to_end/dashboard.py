@@ -137,7 +137,8 @@ def run_named(l, name):
 
 
 def test_events_tell_what_a_real_run_does(l):
-    gate = stepping_job(l, "live-1", before="echo first line; ")
+    gate = stepping_job(l, "live-1",
+                        before="echo first line; echo '{\"accuracy\":0.5}' > $GPUCTL_METRICS; ")
     run_id = run_named(l, "live-1")["run_id"]
     with board_of(l) as board:
         events = Events(board, run_id)
@@ -169,6 +170,7 @@ def test_events_tell_what_a_real_run_does(l):
         assert third.until("snapshot")["runs"][0]["status"] == "succeeded"
         late = third.until("series", lambda series: series["caught_up"] and len(series["steps"]) == 3)
         assert late["from_step"] is None and late["log"] == ["first line"], late
+        assert late["own"] == [{"name": "accuracy", "value": 0.5}], late
         for each in (events, second, third):
             each.close()
     # What came was stored.

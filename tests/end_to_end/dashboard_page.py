@@ -123,7 +123,7 @@ CURVE = ("import json,math,os,sys,time\n"
          "def step(i):\n"
          "  f.write(json.dumps({'type':'step','step':i,'total_steps':400,'loss':k+3*math.exp(-i/60)+0.05*math.sin(i),\n"
          "    'lr':1e-3*min(1,i/40)*(1-i/500),'tokens_per_s':52000+900*math.sin(i/5)})+'\\n')\n"
-         "  if i%50==0: f.write(json.dumps({'type':'eval','step':i,'eval_loss':k+0.2+3*math.exp(-i/60)})+'\\n')\n"
+         "  if i%50==0: f.write(json.dumps({'type':'eval','step':i,'eval_loss':k+0.2+3*math.exp(-i/60),'bleu':i/10})+'\\n')\n"
          "  if i%100==0: f.write(json.dumps({'type':'checkpoint','step':i})+'\\n')\n"
          "  print('step %d/400 loss %.4f'%(i,k+3*math.exp(-i/60)))\n"
          "for i in range(1,241): step(i)\n"
@@ -159,6 +159,7 @@ def test_one_run_live(l):
         said = BROWSER.do("eval", script="document.querySelector('.chart-place').getAttribute('aria-label')")
         assert re.fullmatch(r"Loss by step\. Newest: train 1\.\d+, eval 1\.\d+", said), said
         BROWSER.wait_text(".facts", "240 / 400")
+        BROWSER.wait_text(".own", "The job's own numbers", "bleu", "20")
         # Something is drawn: not only axes.
         colours = BROWSER.do("eval", script="""(() => { const c = document.querySelector('.chart canvas');
           const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0;

@@ -99,8 +99,11 @@ def test_two_runs_are_compared(l):
     assert found["env.LR"] == ("1e-3", "3e-4") and found["env.CODE"] == (None, "5"), found
     assert found["status"] == ("succeeded", "failed") and found["diff"][0] == "clean", found
     assert "content" in found and "commit" not in found and "command" not in found, found
+    compared = l.json("diff", "base-1", name)
+    assert (compared["files"], compared["files_unknown"]) == (["train.py"], None), compared
     table = l.run("diff", "base-1", name).stdout.decode()
     assert "env.LR" in table and "3e-4" in table, table
+    assert "files that differ: train.py\n" in table, table
     patch = l.run("diff", "base-1", name, "--patch").stdout.decode()
     assert "++print('other')" in patch, patch
     assert l.json("show", name)["like"] == l.json("show", "base-1")["run_id"]

@@ -611,6 +611,27 @@ def test_pull_keeps_times_and_says_what_modes_it_drops(l):
     assert info.st_mtime_ns == 1500000000 * 10**9 and info.st_mode & 0o7777 == 0o755, info
 
 
+def test_the_list_of_checkpoints_fits_and_tells_their_loss(l):
+    folder = "outputs/an-experiment-with-a-long-name"
+    script = ("for i in 1 2; do mkdir -p {0}/checkpoint-$i; echo $i > {0}/checkpoint-$i/weights; done; "
+              "for m in '\"step\":1,\"loss\":3.5' '\"step\":2,\"loss\":2.5,\"eval_loss\":1.25'; do "
+              "echo \"{{$m}}\" > $GPUCTL_METRICS; done").format(folder)
+    l.run("launch", "--no-workdir", "--name", "told-1", "--checkpoints", folder + "/checkpoint-*", "--",
+          "bash", "-c", script)
+    l.run("pull", "told-1")
+    found = [(one["step"], one["loss"], one["eval_loss"], one["here"] is None)
+             for one in l.json("pull", "told-1", "--list")["checkpoints"]]
+    assert found == [(1, 3.5, None, True), (2, 2.5, 1.25, False)], found
+    t = Terminal(l, "pull", "told-1", "--list")
+    assert t.finish() == 0
+    lines = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", t.text).decode().split("\r\n")
+    assert all(len(line) <= 80 for line in lines), lines
+    assert "EVAL LOSS" in lines[0] and "1.25" in lines[2] and "1.25" not in lines[1], lines
+    # A pipe gets all of it.
+    table = l.run("pull", "told-1", "--list").stdout.decode()
+    assert "work/%s/checkpoint-2" % folder in table and "./told-1/checkpoint-2" in table, table
+
+
 def test_the_host_local_is_this_computer(l):
     assert l.run("launch", "--no-workdir", "--host", "local", "--", "echo", "here").stdout == b"here\n"
     plan = l.json("launch", "--no-workdir", "--host", "local", "--dry-run", "--run", "true")["plan"]
@@ -1034,6 +1055,7 @@ def test_ctrl_c_detaches_and_twice_asks_whether_to_stop(l):
     t = interrupted_twice(l, "left-1")
     t.type(b"\x03")
     assert t.finish() == -signal.SIGINT
+    assert b"gpuctl: left-1 runs on\r\n" in t.text, t.text[-2000:]
     assert status() == "running"
     t = interrupted_twice(l, "left-1")
     t.type(b"y\n")

@@ -104,8 +104,9 @@ def test_down_asks_once_and_names_all_its_runs(w):
     terminal = Terminal(w, "down", "one-1", "two-1")
     terminal.until(b"[y/N]")
     text = b" ".join(terminal.text.split())
-    assert b"and stop one-1, two-1? Not at home, and lost then: one-1: 1 checkpoint" in text, text
-    assert b"so is what they save as they stop. [y/N]" in text, text
+    assert b"Not at home, and lost then: one-1: 1 checkpoint" in text, text
+    assert b"so is what they save as they stop. HINT: gpuctl pull one-1 brings" in text, text
+    assert b" and stop one-1, two-1? [y/N]" in text, text
     terminal.type(b"y\n")
     assert terminal.finish() == 0
     assert terminal.text.count(b"[y/N]") == 1, terminal.text
@@ -117,7 +118,8 @@ def test_down_asks_once_and_names_all_its_runs(w):
     terminal = Terminal(w, "down", "ended-1")
     terminal.until(b"[y/N]")
     text = b" ".join(terminal.text.split())
-    assert b" of ended-1? Not at home, and lost then: ended-1: 1 file" in text, text
+    assert b"Not at home, and lost then: ended-1: 1 file" in text, text
+    assert b" of ended-1? [y/N]" in text, text
     terminal.type(b"n\n")
     assert terminal.finish() == 1 and len(w.alive()) == 1, terminal.text
     w.run("down", "-y", "--force", "ended-1")

@@ -23,7 +23,8 @@ import threading
 class Bench:
     def __init__(self, gpuctl):
         self.gpuctl = gpuctl
-        self.dir = tempfile.mkdtemp(prefix="gpuctl-golden-")
+        # On a terminal messages are broken between words, by the length of this path, too.
+        self.dir = tempfile.mkdtemp(prefix="gpuctl-golden-", dir="/tmp")
         self.work = os.path.join(self.dir, "work")
         os.mkdir(self.work)
         self.env = {
@@ -184,6 +185,7 @@ def cases(bench):
         "launch_later_provider": no_work + ["--provider", "vast", "--", "true"],
         "launch_unknown_gpu": no_work + ["--gpu", "H10O", "--", "true"],
         "launch_bad_time": no_work + ["--time", "6", "--", "true"],
+        "submit_bad_time": ["submit", "--time", "1x", "--", "true"],
         "launch_bad_host": no_work + ["--host", "-oProxyCommand=x", "--", "true"],
         "launch_missing_key": no_work + closed + ["-i", "nokey", "--", "true"],
         "launch_missing_secret": no_work + ["--secret", "NO_SUCH_TOKEN", "--", "true"],

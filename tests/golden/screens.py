@@ -25,7 +25,7 @@ END = "ended with code"
 # and no end before its gate is opened.
 JOB = """for i in $(seq 1 30); do
   echo "epoch 0, step $i of 100: a line that takes more than forty columns"
-  printf '{"type":"step","step":%d,"total_steps":100,"loss":%d.%d,"lr":0.0003,"tokens_per_s":12345}\\n' \
+  printf '{"type":"step","step":%d,"total_steps":100,"loss":%d.%d,"lr":0.0003,"tokens_per_s":12345,"accuracy":0.75}\\n' \
     $i $((40 / (i + 4))) $((400 / (i + 4) % 10)) > $GPUCTL_METRICS
   sleep 0.03
 done

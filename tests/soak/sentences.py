@@ -9,7 +9,7 @@ from soak import check
 
 SECOND_KEY = "sim-second-key"
 ID, LABEL, MARKET, USD = r"(?P<id>[\w-]+)", r"(?P<label>gpuctl-[0-9a-f]{8}-[0-9a-f]{12})", \
-    r"(?P<market>runpod|lambda|vast)", r"\$(?P<low>[\d.]+)(?:-(?P<high>[\d.]+))?"
+    r"(?P<market>runpod|lambda|vast)", r"(?P<below><)?\$(?P<low>[\d.]+)(?:-(?P<high>[\d.]+))?"
 RATE = r"(?:\$(?P<rate>[\d.]+)|\?)/h"
 NAME = r"(?P<market>runpod|lambda|vast)/(?P<id>[\w-]+)"
 UNFINISHED = "its release was not finished"
@@ -82,6 +82,8 @@ class Sentences:
             self.expect(self.before[book["id"]]["alive"], "it had ended before", match)
         if "low" in match.re.groupindex and match["low"]:
             low, high = float(match["low"]), float(match["high"] or match["low"])
+            if match["below"]:  # less than a cent
+                low = 0
             # A laptop's clock that steps, and is not wrong enough to be distrusted, moves the ends.
             slack = CENTS + self.world.stepped_s / 3600 * max(
                 charge["usd_per_hour"] for charge in book["charges"]) * 2
@@ -223,6 +225,8 @@ class Sentences:
         (r"reach \S+: connect to \S+ port \d+: .*", is_no_success),
         (r"[\w-]+ is over, and " + NAME + " stays: .* uses it now; .*", is_alive),
         (r"[\w-]+ could not be stopped first: .*", is_so),
+        (r"Its results are at home\.|Complete checkpoints are at home; all else is lost, also .*", is_so),
+        (r"Not at home, and lost then: .*|Results that were not pulled are lost then.*", is_so),
         (r"it is not known whether .*", is_so),
         (r"[\w/-]+ could not be told that .*", is_so),
         (r"[\w-]+ never started: its launch ended before the node had accepted it", is_so),

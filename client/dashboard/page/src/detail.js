@@ -59,6 +59,11 @@ export class Detail {
     this.charts = new Charts();
     this.thinned = h('p', { class: 'muted', hidden: true, text: 'Very many steps: evenly chosen ones stand for all.' });
     this.newest = h('tbody');
+    this.ownBody = h('tbody');
+    this.own = h('section', { 'aria-labelledby': 'own-title', class: 'own', hidden: true },
+      h('h3', { id: 'own-title', text: "The job's own numbers" }),
+      h('div', { class: 'scroll-x', tabindex: '0', role: 'region', 'aria-label': "The job's own numbers" },
+        h('table', {}, head('Name', 'Newest value'), this.ownBody)));
     this.checkpointBody = h('tbody');
     this.noCheckpoints = h('p', { class: 'muted', text: 'None that gpuctl knows of.' });
     this.checkpointTable = h('table', { class: 'checkpoints' }, head('Step', 'Made', 'Here'), this.checkpointBody);
@@ -68,7 +73,7 @@ export class Detail {
     this.element = h('section', { class: 'detail', 'aria-labelledby': 'detail-title' },
       h('div', { class: 'detail-head' }, h('div', { class: 'title-line' }, this.title, this.state, this.close),
         this.remark, h('div', { class: 'buttons' }, this.pull, this.pick, this.stop), this.actions),
-      this.progress, this.numbers.element, this.gpus, this.moneyBox,
+      this.progress, this.numbers.element, this.own, this.gpus, this.moneyBox,
       h('section', { 'aria-label': 'Drawings' }, this.charts.element, this.thinned,
         h('details', {}, h('summary', { text: 'The newest steps as a table' }),
           h('div', { class: 'scroll-x' }, h('table', {}, head('Step', 'Loss', 'Eval loss', 'Learning rate', 'Tokens/s'), this.newest)))),
@@ -104,6 +109,7 @@ export class Detail {
     setText(this.pick, picked ? 'Leave comparison' : 'Compare');
     setAttribute(this.pick, 'aria-pressed', picked ? 'true' : 'false');
     replaceActions(this.actions, actions.filter((action) => action.run_id === run.run_id).slice(-4));
+    if (!series) setAttribute(this.own, 'hidden', true);
     this.showNumbers(run, series, ended);
     this.showMoney(run, ended);
     this.showGpus(run);
@@ -113,6 +119,7 @@ export class Detail {
       this.drawn = series.version;
       this.charts.draw([{ name: run.name, index: 0, series }]);
       fillNewestSteps(this.newest, series);
+      this.showOwn(series);
       setAttribute(this.thinned, 'hidden', !series.thinned);
     }
     if (series && this.shownLog !== series.logVersion) this.showLog(series);
@@ -161,6 +168,12 @@ export class Detail {
     this.money.set('Machine', `${lease.provider} ${lease.instance_id || ''}`.trim());
     this.money.set('GPU', lease.gpu ? `${lease.gpu_count > 1 ? `${lease.gpu_count}× ` : ''}${lease.gpu}` : null);
     this.money.set('Bills', !open ? 'no more' : ended ? `on: gpuctl down ${run.name} ends it` : 'now');
+  }
+
+  showOwn(series) {
+    setAttribute(this.own, 'hidden', series.own.length === 0);
+    replace(this.ownBody, series.own.map((one) => h('tr', {}, h('th', { scope: 'row', text: one.name }),
+      h('td', { text: number(one.value) }))));
   }
 
   showGpus(run) {

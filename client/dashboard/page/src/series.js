@@ -7,6 +7,7 @@ export class Series {
     this.log = [];
     this.partial = '';
     this.checkpoints = [];
+    this.own = []; // {name, value}: the job's own numbers, the newest first
     this.thinned = false;
     this.caughtUp = false;
     this.version = 0; // grows with each change
@@ -32,6 +33,7 @@ export class Series {
     }
     this.partial = news.partial_line;
     this.checkpoints = news.checkpoints_told;
+    this.own = news.own;
     this.thinned = news.thinned;
     this.caughtUp = news.caught_up;
     this.version += 1;
