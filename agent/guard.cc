@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -179,6 +180,8 @@ class Guard {
       const std::string why = WhyItEnds(script_lives);
       if (why.empty()) return;
       Log(LogLevel::kInfo, absl::StrCat("hold: the allocation ends, ", why));
+      // The log goes with the root. This goes into the batch script's output.
+      fprintf(stderr, "gpuctl: the allocation ends, %s\n", why.c_str());
       end_.emplace(paths_, HoldGrace(), clock_);
     }
     if (!script_lives) end_->Hurry(kGraceWithoutScript);

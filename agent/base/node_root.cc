@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "agent/base/held_root.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -15,6 +16,10 @@ namespace gpuctl {
 
 absl::StatusOr<RootPaths> PrepareNodeRoot(const std::string& root) {
   RootPaths paths(root);
+  if (BaseName(DirName(root)) == absl::StrCat("gpuctl-", geteuid()) && !IsHeldRoot(paths)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("open root ", root, ": the allocation has ended"));
+  }
   RETURN_IF_ERROR(MakeDirectories(root, 0700));
   struct stat info {};
   if (stat(root.c_str(), &info) != 0) return ErrnoStatus(errno, absl::StrCat("open root ", root));

@@ -12,8 +12,9 @@
 namespace gpuctl {
 
 // Creates the missing directories of `root` (0700) and returns its paths. FAILED_PRECONDITION on a
-// network file system, where locks and FIFOs are not reliable, and for a root that other users may
-// enter.
+// network file system, where locks and FIFOs are not reliable, for a root that other users may
+// enter, and for the place of an allocation's root (gpuctl-UID/…) that its batch script does not
+// hold or no longer holds: what is started there would outlive the allocation on some clusters.
 absl::StatusOr<RootPaths> PrepareNodeRoot(const std::string& root);
 
 // Returns the node's random identity. The first caller makes it; concurrent callers get the same

@@ -250,9 +250,12 @@ class SshLinkFactory : public LinkFactory {
   }
 
   absl::Status TryLogin() override {
-    const absl::Status status =
-        options_.target.allocation.empty() ? OpenSshSession().status() : TryStep();
+    const absl::Status status = Reach();
     return status.ok() ? status : ReachError(status, options_.target.name);
+  }
+
+  absl::Status Reach() override {
+    return options_.target.allocation.empty() ? OpenSshSession().status() : TryStep();
   }
 
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {

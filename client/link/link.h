@@ -110,6 +110,9 @@ class LinkFactory {
   }
   // Connects, checks the host key, logs in, and leaves. Errors are those of Connect.
   virtual absl::Status TryLogin() { return OpenSshSession().status(); }
+  // Does the same at the address that this object has now, whatever a market says: for a machine
+  // that has just been rented.
+  virtual absl::Status Reach() { return OpenSshSession().status(); }
   // Returns an ssh session without an agent.
   virtual absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() {
     return absl::UnimplementedError("open an ssh session: this node is reached in another way");

@@ -18,6 +18,8 @@
 namespace gpuctl {
 namespace {
 
+constexpr char kEndsBefore[] = "ends before the ";
+
 constexpr size_t kNearestShown = 3;
 constexpr int kTooSmall = 3;  // distance of offers with too little or unknown memory
 constexpr int64_t kGb = 1'000'000'000;
@@ -31,9 +33,9 @@ std::string Identity(const Offer& offer) {
   return absl::StrCat(offer.provider, "\n", offer.ref, "\n", offer.spot ? "spot" : "");
 }
 
+// Of offers of one provider at one price, the order is the provider's.
 bool Cheaper(const Offer& a, const Offer& b) {
-  return std::tie(a.price_usd_per_hour, a.provider, a.ref) <
-         std::tie(b.price_usd_per_hour, b.provider, b.ref);
+  return std::tie(a.price_usd_per_hour, a.provider) < std::tie(b.price_usd_per_hour, b.provider);
 }
 
 // Returns the nominal memory of one GPU, to find other models that would fit. 0: not known.
@@ -98,6 +100,7 @@ Requirements Relaxed(const Requirements& requirements, bool any_gpu) {
   relaxed.max_price_usd_per_hour.reset();
   relaxed.regions.clear();
   relaxed.volume.reset();
+  relaxed.needed_for = absl::ZeroDuration();
   if (any_gpu) relaxed.gpus.clear();
   return relaxed;
 }
@@ -112,6 +115,10 @@ void AddLeftOut(const std::vector<OffersAnswer>& answers, const Requirements& re
       if (reason.empty() && !requirements.regions.empty()) {
         reason = absl::StrCat("in ", offer.region.empty() ? "another region" : offer.region,
                               ", not in ", absl::StrJoin(requirements.regions, " or "));
+      }
+      if (reason.empty() && requirements.needed_for > absl::ZeroDuration()) {
+        reason = absl::StrCat(kEndsBefore, HumanDuration(requirements.needed_for),
+                              " that the run's time and the wait for its results may take");
       }
       if (reason.empty()) reason = "its provider left it out";
       plan.left_out.push_back({offer, std::move(reason)});
@@ -232,7 +239,7 @@ OfferPlan AskMarkets(const std::vector<Market>& asked, const Requirements& requi
       ++market.offers;
     }
   }
-  std::sort(plan.offers.begin(), plan.offers.end(), Cheaper);
+  std::stable_sort(plan.offers.begin(), plan.offers.end(), Cheaper);
   if (plan.offers.empty() || explain) {
     AddLeftOut(answers, requirements, seen, plan);
     AddLeftOut(AskMarketsForOffers(answering, Relaxed(requirements, /*any_gpu=*/false), times),
@@ -291,10 +298,16 @@ absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements) 
   if (!failures.empty()) {
     absl::StrAppend(&message, "; no answer from ", absl::StrJoin(failures, "; "));
   }
+  const bool too_short =
+      !plan.left_out.empty() && absl::StartsWith(plan.left_out.front().reason, kEndsBefore);
+  if (too_short) absl::StrAppend(&message, ", which ", plan.left_out.front().reason);
   return WithExitCode(
       WithHint(
           absl::NotFoundError(message),
-          "ask for another GPU, price or region; gpuctl offers --explain lists what was left out"),
+          too_short
+              ? "--time and --salvage say how long the run and the wait for its results may be"
+              : "ask for another GPU, price or region; gpuctl offers --explain lists what was left "
+                "out"),
       kExitCapacity);
 }
 

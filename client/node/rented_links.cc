@@ -65,7 +65,8 @@ class RentedLinks : public LinkFactory {
         .status();
   }
   std::optional<NodePlatform> platform() override { return Links()->platform(); }
-  // Opens a session for a machine that has just been rented, or for doctor: both know the address.
+  // These are for a machine that has just been rented, and for doctor: both know the address.
+  absl::Status Reach() override { return Links()->Reach(); }
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
     return Links()->OpenSshSession();
   }

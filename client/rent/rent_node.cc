@@ -441,7 +441,7 @@ class NodeRenter {
     const absl::Duration end = context_.clock.SinceBoot() + request_.ssh_within;
     Backoff pauses(absl::Seconds(1), absl::Seconds(10));
     for (;;) {
-      const absl::Status status = links.OpenSshSession().status();
+      const absl::Status status = links.Reach();
       if (status.ok()) return status;
       if (Cancelled()) return absl::CancelledError("interrupted");
       if (IsHostKeyFault(status)) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "absl/strings/str_cat.h"
 #include "agent/base/environment.h"
 #include "agent/base/guard_start.h"
 #include "agent/base/node_root.h"
@@ -108,6 +109,15 @@ TEST_F(HeldRootTest, NobodyElseStartsAGuardThere) {
   ASSERT_EQ(unlink(JoinPath(paths_.root, kHeldFile).c_str()), 0);
   EXPECT_OK(EnsureGuard(paths_, dir_.path()));
   EXPECT_TRUE(PathExists(dir_.Sub("node/started"))) << "the file tells nothing";
+}
+
+TEST_F(HeldRootTest, ARootThatItsBatchScriptHasRemovedIsNotMadeAgain) {
+  const std::string name = absl::StrCat("gpuctl-", geteuid(), "/17-0");
+  EXPECT_THAT(PrepareNodeRoot(dir_.Sub(name)).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_FALSE(PathExists(dir_.Sub(name)));
+  dir_.Write(name + "/held", "");
+  EXPECT_OK(PrepareNodeRoot(dir_.Sub(name)));
 }
 
 TEST_F(HeldRootTest, JobsHaveTheBatchScriptsEnvironment) {
