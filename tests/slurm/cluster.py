@@ -53,6 +53,7 @@ PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "sbatch", "srun", "sacc
             "mariadb-install-db", "sshd", "ssh", "ssh-keygen", "ip", "nsenter", "unshare", "mount",
             "timeout")
 CONTROLLERS = ("freezer", "cpuset", "memory", "devices", "cpuacct", "cpu")
+UMASK = 0o022
 DEADLINE_S = 120  # for what takes seconds on a quiet machine
 
 
@@ -215,7 +216,7 @@ class Machine:
                 ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child",
                  sys.executable, "-I", os.path.join(HERE, "machine.py"), json.dumps(settings)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, pass_fds=passed,
-                env=ROOT_ENVIRONMENT, start_new_session=True)
+                env=ROOT_ENVIRONMENT, umask=UMASK, start_new_session=True)
         self.pid = None
 
     def wait_ready(self):
@@ -234,7 +235,7 @@ class Machine:
         done = subprocess.run(
             self.entering(["timeout", "-k", "1", str(timeout), *argv]), text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ROOT_ENVIRONMENT,
-            **({} if "input" in options else {"stdin": subprocess.DEVNULL}), **options)
+            umask=UMASK, **({} if "input" in options else {"stdin": subprocess.DEVNULL}), **options)
         if check and done.returncode != 0:
             raise ClusterError("%s: %s: exit %d\n%s%s" % (
                 self.name, shlex.join(argv), done.returncode, done.stdout, done.stderr))
@@ -247,7 +248,7 @@ class Machine:
             done = subprocess.run(
                 self.entering(["sh", "-c", '"$@" < /dev/null >&2 & echo $!', "-", *argv]),
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, env=ROOT_ENVIRONMENT,
-                start_new_session=True, check=True, timeout=DEADLINE_S)
+                umask=UMASK, start_new_session=True, check=True, timeout=DEADLINE_S)
         self.daemons[name] = int(done.stdout)
 
     def signal(self, name, signal):
@@ -386,11 +387,13 @@ class Cluster:
             os.fchmod(file.fileno(), mode)
 
     def write_files(self):
-        for folder in ("logs", "slurm", "secret", "etc", "homes"):
-            os.mkdir(self.path(folder), 0o700 if folder == "secret" else 0o755)
-        for name in ["login", *(() if self.shared_home else self.names)]:
-            os.makedirs(self.home_of(name))
-            os.chown(self.home_of(name), UID, UID)
+        homes = [self.home_of(name) for name in ["login", *(() if self.shared_home else self.names)]]
+        for folder in [*map(self.path, ("logs", "slurm", "secret", "etc", "homes")),
+                       *map(os.path.dirname, homes), *homes]:
+            os.mkdir(folder)
+            os.chmod(folder, 0o700 if folder == self.path("secret") else 0o755)  # whatever the umask is
+        for home in homes:
+            os.chown(home, UID, UID)
         self.home = self.home_of("login")
         for file in ("passwd", "group", "shadow"):
             with open("/etc/" + file) as source:
@@ -705,18 +708,21 @@ class Cluster:
         if self.listener is not None:
             self.listener.close()
             self.listener = None
-        if self.lock is not None:
-            # Only now nobody else has this lock, so that the keeper does the rest if this one is killed.
-            remove_cgroups(self.name)
-            if self.dir:
-                remove_tree(self.dir)
-            os.unlink(self.marker)
-            os.close(self.lock)
-            self.lock = None
-        if self.keeper is not None:
-            self.keeper.stdin.close()
-            self.keeper.wait(timeout=60)
-            self.keeper = None
+        try:
+            if self.lock is not None:
+                remove_cgroups(self.name)
+                if self.dir:
+                    remove_tree(self.dir)
+                os.unlink(self.marker)
+        finally:
+            # What could not be removed is left to the keeper, which may have the lock now.
+            if self.lock is not None:
+                os.close(self.lock)
+                self.lock = None
+            if self.keeper is not None:
+                self.keeper.stdin.close()
+                self.keeper.wait(timeout=2 * DEADLINE_S)
+                self.keeper = None
 
 
 def keep(marker):

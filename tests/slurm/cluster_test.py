@@ -6,6 +6,7 @@
 """
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import unittest
 from unittest import mock
 
 import cluster
+import record
 from cluster import LOCKS, SKIPPED, UID, Cluster, Patience, cgroup_mounts, remove_leftovers, requirements
 
 # What this machine can have; both ways leave the same behind.
@@ -358,6 +360,11 @@ class Ends(unittest.TestCase):
         self.assertNotEqual(traces(name, self.directory), [])
         wait_until(lambda: remove_leftovers() or not traces(name, self.directory), "the leftovers are gone")
 
+    def test_the_umask_of_the_test_does_not_matter(self):
+        self.addCleanup(os.umask, os.umask(0o077))
+        with Cluster(self.directory, PROCTRACK, nodes=1, accounting=False) as c:
+            self.assertEqual(c.run(["srun", "sh", "-c", "hostname > ~/seen; umask"]).stdout, "0022\n")
+
     def test_a_start_that_fails_leaves_nothing(self):
         c = Cluster(self.directory, PROCTRACK, nodes=1, accounting=False, config=["SelectType=nothing"])
         with mock.patch.object(cluster, "DEADLINE_S", 5), self.assertRaises(cluster.ClusterError):
@@ -380,6 +387,19 @@ class Requirements(unittest.TestCase):
                                "exec(open(0).read())"], input=UNPRIVILEGED % os.path.dirname(cluster.__file__),
                               text=True, stdout=subprocess.PIPE, check=False, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (SKIPPED, "NOT TESTED: this is not root\n"))
+
+
+class Recorded(unittest.TestCase):
+    def test_the_answers_are_to_what_is_asked_today(self):
+        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "recorded")
+        with open(os.path.join(folder, "commands.txt")) as file:
+            lines = [line.rstrip("\n").split("\t") for line in file]
+        commands = {name: command for name, _, _, command in lines}
+        self.assertEqual(len(commands), len(lines))
+        self.assertEqual(commands["sinfo_idle"], shlex.join(record.SINFO))
+        self.assertEqual(commands["squeue_waiting"], shlex.join(record.SQUEUE), "run tests/slurm/record.py")
+        self.assertEqual({name for name in os.listdir(folder) if name.endswith(".out")},
+                         {name + ".out" for name in commands})
 
 
 UNPRIVILEGED = "import sys; sys.path.insert(0, %r); import cluster; sys.argv = ['x']; sys.exit(cluster.main())"
