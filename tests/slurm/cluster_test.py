@@ -150,13 +150,14 @@ class WithCgroups(Started):
 
     def test_home_is_shared_and_tmp_is_not(self):
         job = self.running("sleep 3600", "-N2", "--ntasks-per-node=1")
-        self.c.run(channel(job, "hostname > shared-$(hostname); hostname > /tmp/own; ls /tmp"))
+        own = "/tmp/own-" + self.c.name
+        self.c.run(channel(job, "hostname > shared-$(hostname); hostname > %s; ls /tmp" % own))
         self.assertEqual(self.c.run(["sh", "-c", "cat shared-*; ls /tmp"]).stdout, "n1\nn2\n")
         with open(os.path.join(self.c.home, "shared-n2")) as file:
             self.assertEqual(file.read(), "n2\n")
-        seen = self.c.run(channel(job, "cat /tmp/own")).stdout
+        seen = self.c.run(channel(job, "cat " + own)).stdout
         self.assertEqual(sorted(seen.split()), ["n1", "n2"])
-        self.assertFalse(os.path.exists("/tmp/own"))
+        self.assertFalse(os.path.exists(own))
 
     def test_gpus(self):
         job = self.running("sleep 3600", "--gres=gpu:h100:3", "-w", "n2")
