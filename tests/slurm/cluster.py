@@ -53,6 +53,7 @@ PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "sbatch", "srun", "sacc
             "mariadb-install-db", "sshd", "ssh", "ssh-keygen", "ip", "nsenter", "unshare", "mount",
             "timeout")
 CONTROLLERS = ("freezer", "cpuset", "memory", "devices", "cpuacct", "cpu")
+UMASK = 0o022
 DEADLINE_S = 120  # for what takes seconds on a quiet machine
 
 
@@ -142,10 +143,10 @@ def remove_tree(path):
 
 
 def remove_cgroups(name):
-    """Removes the cgroups of a cluster whose processes have ended."""
+    """Removes the cgroups of a cluster or a node whose processes have ended."""
     for mount_point in set(cgroup_mounts().values()):
         for top in [entry.path for entry in os.scandir(mount_point)
-                    if entry.name.startswith(name + "-")]:
+                    if (entry.name + "-").startswith(name + "-")]:
             patience = Patience(20)
             while os.path.isdir(top):
                 for folder, _, _ in os.walk(top, topdown=False):
@@ -205,6 +206,7 @@ class Machine:
         self.cluster, self.name = cluster, name
         self.daemons = {}
         settings = {"dir": cluster.dir, "name": name, "gpus": gpus, "cgroups": cgroups,
+                    "home": os.path.dirname(cluster.home_of(name)),
                     "listener": None if listener is None else listener.fileno()}
         passed = [cluster.lock] + ([] if listener is None else [listener.fileno()])
         self.log = os.path.join(cluster.dir, "logs", "machine-%s.log" % name)
@@ -214,7 +216,7 @@ class Machine:
                 ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child",
                  sys.executable, "-I", os.path.join(HERE, "machine.py"), json.dumps(settings)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, pass_fds=passed,
-                env=ROOT_ENVIRONMENT, start_new_session=True)
+                env=ROOT_ENVIRONMENT, umask=UMASK, start_new_session=True)
         self.pid = None
 
     def wait_ready(self):
@@ -233,7 +235,7 @@ class Machine:
         done = subprocess.run(
             self.entering(["timeout", "-k", "1", str(timeout), *argv]), text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ROOT_ENVIRONMENT,
-            **({} if "input" in options else {"stdin": subprocess.DEVNULL}), **options)
+            umask=UMASK, **({} if "input" in options else {"stdin": subprocess.DEVNULL}), **options)
         if check and done.returncode != 0:
             raise ClusterError("%s: %s: exit %d\n%s%s" % (
                 self.name, shlex.join(argv), done.returncode, done.stdout, done.stderr))
@@ -246,7 +248,7 @@ class Machine:
             done = subprocess.run(
                 self.entering(["sh", "-c", '"$@" < /dev/null >&2 & echo $!', "-", *argv]),
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, env=ROOT_ENVIRONMENT,
-                start_new_session=True, check=True, timeout=DEADLINE_S)
+                umask=UMASK, start_new_session=True, check=True, timeout=DEADLINE_S)
         self.daemons[name] = int(done.stdout)
 
     def signal(self, name, signal):
@@ -290,6 +292,12 @@ class Machine:
         self.daemons.clear()
 
 
+def start_munge(machine):
+    """Starts what proves to Slurm's daemons who they and the users are."""
+    machine.start("munged", ["munged", "-F", "--key-file=/run/own/munge.key", "--pid-file=/run/munge/pid",
+                             "--log-file=/run/logs/munge.log", "--seed-file=/run/munge/seed"])
+
+
 class Cluster:
     """A running cluster. Everything that it is made of is gone after `with`.
 
@@ -297,16 +305,17 @@ class Cluster:
     knows which processes are a job's. accounting: whether there is a database, and so sacct. gpus: the
     type of the nodes' 4 GPUs; "" for GPUs without a type. constrain_memory: a job that takes more
     memory than it asked for is killed; only with cgroups. config: lines for slurm.conf. programs: names
-    and texts of programs for /etc/slurm, such as a prolog.
+    and texts of programs for /etc/slurm, such as a prolog. shared_home=False: each node has a home of
+    its own, so no directory is shared.
     """
 
     def __init__(self, directory, proctrack="cgroup", accounting=True, nodes=2, gpus="h100",
-                 constrain_memory=False, config=(), programs=None):
+                 constrain_memory=False, config=(), programs=None, shared_home=True):
         assert proctrack in ("cgroup", "linuxproc") and 1 <= nodes <= 9
         self.directory, self.proctrack, self.accounting = directory, proctrack, accounting
         self.names = ["n%d" % (i + 1) for i in range(nodes)]
         self.gpus, self.constrain_memory, self.config = gpus, constrain_memory, config
-        self.programs = programs or {}
+        self.programs, self.shared_home = programs or {}, shared_home
         self.user, self.uid = USER, UID
         self.machines = {}
         self.lock = self.keeper = self.listener = self.dir = None
@@ -335,10 +344,7 @@ class Cluster:
         self.start_machines()
         self.join_networks()
         login = self.machines["login"]
-        for machine in self.machines.values():
-            machine.start("munged", ["munged", "-F", "--key-file=/run/own/munge.key",
-                                     "--pid-file=/run/munge/pid", "--log-file=/run/logs/munge.log",
-                                     "--seed-file=/run/munge/seed"])
+        start_munge(login)
         if self.accounting:
             self.start_database()
         self.start_controller(wait=False)
@@ -381,10 +387,14 @@ class Cluster:
             os.fchmod(file.fileno(), mode)
 
     def write_files(self):
-        for folder in ("logs", "slurm", "secret", "etc", "home", "home/" + USER):
-            os.mkdir(self.path(folder), 0o700 if folder == "secret" else 0o755)
-        self.home = self.path("home", USER)
-        os.chown(self.home, UID, UID)
+        homes = [self.home_of(name) for name in ["login", *(() if self.shared_home else self.names)]]
+        for folder in [*map(self.path, ("logs", "slurm", "secret", "etc", "homes")),
+                       *map(os.path.dirname, homes), *homes]:
+            os.mkdir(folder)
+            os.chmod(folder, 0o700 if folder == self.path("secret") else 0o755)  # whatever the umask is
+        for home in homes:
+            os.chown(home, UID, UID)
+        self.home = self.home_of("login")
         for file in ("passwd", "group", "shadow"):
             with open("/etc/" + file) as source:
                 text = source.read()
@@ -404,6 +414,10 @@ class Cluster:
         self.key = self.path("key")
         self.write_sshd()
         self.write_slurm()
+
+    def home_of(self, name):
+        """Returns the user's home on a node as the test sees it."""
+        return self.path("homes", "login" if self.shared_home else name, USER)
 
     def write_sshd(self):
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -473,35 +487,41 @@ class Cluster:
         return "10.77.0.%d" % (11 + self.names.index(name))
 
     def start_machines(self):
-        mounts = sorted(set(cgroup_mounts().values())) if self.proctrack == "cgroup" else []
         for name in ["login", *self.names]:
-            cgroups = []
-            for where in mounts if name != "login" else ():
-                own = os.path.join(where, "%s-%s" % (self.name, name))
-                os.mkdir(own)
-                if os.path.exists(os.path.join(own, "cpuset.cpus")):
-                    for file in ("cpuset.cpus", "cpuset.mems"):
-                        with open(os.path.join(where, file)) as source, open(os.path.join(own, file), "w") as to:
-                            to.write(source.read())
-                cgroups.append((own, where))
-            self.machines[name] = Machine(self, name, gpus=0 if name == "login" else 4, cgroups=cgroups,
-                                          listener=self.listener if name == "login" else None)
+            self.start_machine(name)
         for machine in self.machines.values():
             machine.wait_ready()
 
+    def start_machine(self, name):
+        mounts = sorted(set(cgroup_mounts().values())) if self.proctrack == "cgroup" else []
+        cgroups = []
+        for where in mounts if name != "login" else ():
+            own = os.path.join(where, "%s-%s" % (self.name, name))
+            os.mkdir(own)
+            # Nothing may be in a cpuset without processors.
+            for file in ("cpuset.cpus", "cpuset.mems") if os.path.exists(own + "/cpuset.cpus") else ():
+                with open(os.path.join(where, file)) as source, open(os.path.join(own, file), "w") as to:
+                    to.write(source.read())
+            cgroups.append((own, where))
+        self.machines[name] = Machine(self, name, gpus=0 if name == "login" else 4, cgroups=cgroups,
+                                      listener=self.listener if name == "login" else None)
+
     def join_networks(self):
-        login = self.machines["login"]
-        login.run(["sh", "-ec", "ip link set lo up; ip link add name bridge0 type bridge; "
-                   "ip addr add 10.77.0.1/24 dev bridge0; ip link set bridge0 up"])
+        self.machines["login"].run(["sh", "-ec", "ip link set lo up; ip link add name bridge0 type bridge; "
+                                    "ip addr add 10.77.0.1/24 dev bridge0; ip link set bridge0 up"])
         for name in self.names:
-            # Both ends are made where they belong, so this machine's network never has them.
-            subprocess.run(
-                ["ip", "link", "add", "name", "to-" + name, "netns", str(login.pid), "type", "veth",
-                 "peer", "name", "eth0", "netns", str(self.machines[name].pid)],
-                check=True, timeout=60, env=ROOT_ENVIRONMENT, stdin=subprocess.DEVNULL)
-            login.run(["sh", "-ec", "ip link set to-%s master bridge0; ip link set to-%s up" % (name, name)])
-            self.machines[name].run(["sh", "-ec", "ip link set lo up; ip addr add %s/24 dev eth0; "
-                                     "ip link set eth0 up" % self.address(name)])
+            self.join_network(name)
+
+    def join_network(self, name):
+        login = self.machines["login"]
+        # Both ends are made where they belong, so this machine's network never has them.
+        subprocess.run(
+            ["ip", "link", "add", "name", "to-" + name, "netns", str(login.pid), "type", "veth",
+             "peer", "name", "eth0", "netns", str(self.machines[name].pid)],
+            check=True, timeout=60, env=ROOT_ENVIRONMENT, stdin=subprocess.DEVNULL)
+        login.run(["sh", "-ec", "ip link set to-%s master bridge0; ip link set to-%s up" % (name, name)])
+        self.machines[name].run(["sh", "-ec", "ip link set lo up; ip addr add %s/24 dev eth0; "
+                                 "ip link set eth0 up" % self.address(name)])
 
     def start_database(self):
         login = self.machines["login"]
@@ -523,6 +543,7 @@ class Cluster:
         login.run(["sh", "-c", add], timeout=DEADLINE_S)
 
     def start_node(self, name):
+        start_munge(self.machines[name])
         self.machines[name].start("slurmd", ["slurmd", "-D", "-N", name])
 
     # What tests do with it.
@@ -611,6 +632,21 @@ class Cluster:
     def heal(self, name):
         self.machines["login"].run(["ip", "link", "set", "to-" + name, "up"])
 
+    def power_off(self, name):
+        """Ends a node as a loss of power does: all its processes, at once, and its network."""
+        self.machines.pop(name).stop()
+        remove_cgroups("%s-%s" % (self.name, name))
+
+    def power_on(self, name):
+        """Starts a node again, with an empty /tmp, after power_off."""
+        self.start_machine(name)
+        self.machines[name].wait_ready()
+        # The other end of its cable went with it, when the kernel found the time.
+        self.wait_until(lambda: self.machines["login"].run(["ip", "link", "show", "to-" + name],
+                                                           check=False).returncode != 0, "the old cable is gone")
+        self.join_network(name)
+        self.start_node(name)
+
     def wait_saved(self):
         """Waits until the controller has written down all that it knows now. It does so every few seconds;
         what it had not written is unknown to it after kill_controller."""
@@ -672,18 +708,21 @@ class Cluster:
         if self.listener is not None:
             self.listener.close()
             self.listener = None
-        if self.lock is not None:
-            # Only now nobody else has this lock, so that the keeper does the rest if this one is killed.
-            remove_cgroups(self.name)
-            if self.dir:
-                remove_tree(self.dir)
-            os.unlink(self.marker)
-            os.close(self.lock)
-            self.lock = None
-        if self.keeper is not None:
-            self.keeper.stdin.close()
-            self.keeper.wait(timeout=60)
-            self.keeper = None
+        try:
+            if self.lock is not None:
+                remove_cgroups(self.name)
+                if self.dir:
+                    remove_tree(self.dir)
+                os.unlink(self.marker)
+        finally:
+            # What could not be removed is left to the keeper, which may have the lock now.
+            if self.lock is not None:
+                os.close(self.lock)
+                self.lock = None
+            if self.keeper is not None:
+                self.keeper.stdin.close()
+                self.keeper.wait(timeout=2 * DEADLINE_S)
+                self.keeper = None
 
 
 def keep(marker):

@@ -6,6 +6,7 @@
 """
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,8 +16,11 @@ import unittest
 from unittest import mock
 
 import cluster
+import record
 from cluster import LOCKS, SKIPPED, UID, Cluster, Patience, cgroup_mounts, remove_leftovers, requirements
 
+# What this machine can have; both ways leave the same behind.
+PROCTRACK = "linuxproc" if requirements("cgroup") else "cgroup"
 CHANNEL = ["srun", "-u", "-Q", "--mpi=none", "--overlap", "--jobid"]
 
 
@@ -31,22 +35,34 @@ def channel(job, command):
     return [*CHANNEL, job, "sh", "-c", command]
 
 
-def namespaces():
-    """Returns the namespaces of all processes, by their kind and number."""
-    found = set()
+def begin_of(pid):
+    """Returns when a process was started, in ticks; with its number that names it for ever."""
+    with open("/proc/%s/stat" % pid) as file:
+        return file.read().rpartition(")")[2].split()[19]
+
+
+def inside(*machines):
+    """Returns the processes in machines: {(number outside, begin)}."""
+    found, spaces = set(), {machine.namespace for machine in machines}
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        for kind in ("pid", "mnt", "net", "uts", "ipc"):
-            try:
-                found.add(os.readlink("/proc/%s/ns/%s" % (pid, kind)))
-            except OSError:
-                pass
+        try:
+            if os.readlink("/proc/%s/ns/pid" % pid) in spaces:
+                found.add((pid, begin_of(pid)))
+        except OSError:
+            pass
     return found
 
 
-def of_machines(c):
-    """Returns the namespaces of a cluster's machines."""
-    return {os.readlink("/proc/%d/ns/%s" % (machine.pid, kind)) for machine in c.machines.values()
-            for kind in ("pid", "mnt", "net", "uts", "ipc")}
+def alive(processes):
+    """Returns those of `processes` that there still are."""
+    found = set()
+    for pid, begin in processes:
+        try:
+            if begin_of(pid) == begin:
+                found.add(pid)
+        except OSError:
+            pass
+    return found
 
 
 def traces(name, directory=None):
@@ -70,7 +86,8 @@ def traces(name, directory=None):
     return found
 
 
-def links():
+def interfaces():
+    """Returns the interfaces of this machine's network."""
     return subprocess.run(["ip", "-o", "link"], stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
@@ -106,6 +123,12 @@ class Started(unittest.TestCase):
 
 
 class WithCgroups(Started):
+    @classmethod
+    def setUpClass(cls):
+        if requirements("cgroup"):
+            raise unittest.SkipTest(requirements("cgroup"))
+        super().setUpClass()
+
     def test_srun_on_both_nodes(self):
         done = self.c.run(["srun", "-N2", "-l", "hostname"])
         self.assertEqual(sorted(done.stdout.splitlines()), ["0: n1", "1: n2"])
@@ -127,13 +150,14 @@ class WithCgroups(Started):
 
     def test_home_is_shared_and_tmp_is_not(self):
         job = self.running("sleep 3600", "-N2", "--ntasks-per-node=1")
-        self.c.run(channel(job, "hostname > shared-$(hostname); hostname > /tmp/own; ls /tmp"))
+        own = "/tmp/own-" + self.c.name
+        self.c.run(channel(job, "hostname > shared-$(hostname); hostname > %s; ls /tmp" % own))
         self.assertEqual(self.c.run(["sh", "-c", "cat shared-*; ls /tmp"]).stdout, "n1\nn2\n")
         with open(os.path.join(self.c.home, "shared-n2")) as file:
             self.assertEqual(file.read(), "n2\n")
-        seen = self.c.run(channel(job, "cat /tmp/own")).stdout
+        seen = self.c.run(channel(job, "cat " + own)).stdout
         self.assertEqual(sorted(seen.split()), ["n1", "n2"])
-        self.assertFalse(os.path.exists("/tmp/own"))
+        self.assertFalse(os.path.exists(own))
 
     def test_gpus(self):
         job = self.running("sleep 3600", "--gres=gpu:h100:3", "-w", "n2")
@@ -251,30 +275,53 @@ class WithLinuxproc(Started):
         self.assertEqual(self.c.run(["sinfo", "-h", "-p", "main", "-o", "%G"]).stdout, "gpu:4\n")
 
 
+class WithoutSharedHome(Started):
+    OPTIONS = {"proctrack": "linuxproc", "accounting": False, "shared_home": False}
+
+    def test_each_node_has_a_home(self):
+        job = self.running("sleep 3600", "-N2", "--ntasks-per-node=1")
+        self.c.run(channel(job, "hostname > ~/own"))
+        self.assertEqual(self.c.run(["sh", "-c", "ls ~"]).stdout, "")
+        for name in self.c.names:
+            with open(os.path.join(self.c.home_of(name), "own")) as file:
+                self.assertEqual(file.read(), name + "\n")
+
+    def test_a_node_loses_its_power(self):
+        job = self.running("echo here > /tmp/here; sleep 3600", "-w", "n2", "--no-requeue")
+        processes = inside(self.c.machines["n2"])
+        self.assertEqual(alive(processes), {pid for pid, _ in processes})
+        self.c.power_off("n2")
+        wait_until(lambda: not alive(processes), "no process of it is left")
+        self.c.wait_until(lambda: self.c.states()[1].startswith("down"), "the node is down")
+        self.assertIn(self.c.squeue(job), ("", "NODE_FAIL"))
+        self.c.power_on("n2")
+        self.c.wait_until(lambda: self.c.states() == ["idle", "idle"], "the node is back")
+        self.assertEqual(self.c.run(["srun", "-w", "n2", "sh", "-c", "hostname; ls /tmp"]).stdout, "n2\n")
+
+
 class Ends(unittest.TestCase):
     def setUp(self):
         self.directory = self.enterContext(tempfile.TemporaryDirectory(prefix="slurm-test-"))
 
     def test_nothing_is_left(self):
-        with open("/proc/self/mountinfo") as file:
-            mounts = file.read()
-        interfaces = links()
-        with Cluster(self.directory) as c:
-            name, spaces, path = c.name, of_machines(c), c.dir
-            self.assertEqual(len(spaces), 15)
+        with Cluster(self.directory, PROCTRACK) as c:
             c.wait_state(c.sbatch("setsid sleep 1118 & sleep 1119", "-N2"), "RUNNING")
-            self.assertTrue(spaces <= namespaces())
-            self.assertTrue(any(trace.startswith("/sys") for trace in traces(name)), traces(name))
-            self.assertEqual(links(), interfaces)
-        wait_until(lambda: not spaces & namespaces(), "no process is left")
+            name, path, processes = c.name, c.dir, inside(*c.machines.values())
+            # Three machines, a controller, a database and its server, two nodes, and the job.
+            self.assertGreater(len(processes), 12)
+            self.assertEqual(any(trace.startswith("/sys") for trace in traces(name)), PROCTRACK == "cgroup")
+            self.assertIn("to-n1", c.machines["login"].run(["ip", "-o", "link"]).stdout)
+            # The machine's own network and mounts do not have the cluster's, not even now.
+            self.assertNotIn("to-n1", interfaces())
+            self.assertFalse([trace for trace in traces(name) if trace.startswith("mount")])
+        wait_until(lambda: not alive(processes), "no process is left")
         self.assertEqual(traces(name, self.directory), [])
         self.assertFalse(os.path.exists(path))
-        with open("/proc/self/mountinfo") as file:
-            self.assertEqual(file.read(), mounts)
-        self.assertEqual(links(), interfaces)
+        self.assertNotIn("to-n1", interfaces())
 
     def test_two_at_once(self):
-        with Cluster(self.directory, nodes=1) as first, Cluster(self.directory, nodes=1) as second:
+        with Cluster(self.directory, PROCTRACK, nodes=1) as first, \
+                Cluster(self.directory, PROCTRACK, nodes=1) as second:
             jobs = [c.sbatch("hostname; sleep 3600") for c in (first, second)]
             self.assertEqual(jobs[0], jobs[1])  # each counts for itself
             for c in (first, second):
@@ -289,7 +336,7 @@ class Ends(unittest.TestCase):
             self.assertNotEqual(traces(names[1], self.directory), [])
 
     def test_a_living_cluster_is_no_leftover(self):
-        with Cluster(self.directory, nodes=1, accounting=False) as c:
+        with Cluster(self.directory, PROCTRACK, nodes=1, accounting=False) as c:
             remove_leftovers()
             self.assertEqual(c.run(["srun", "hostname"]).stdout, "n1\n")
 
@@ -314,8 +361,13 @@ class Ends(unittest.TestCase):
         self.assertNotEqual(traces(name, self.directory), [])
         wait_until(lambda: remove_leftovers() or not traces(name, self.directory), "the leftovers are gone")
 
+    def test_the_umask_of_the_test_does_not_matter(self):
+        self.addCleanup(os.umask, os.umask(0o077))
+        with Cluster(self.directory, PROCTRACK, nodes=1, accounting=False) as c:
+            self.assertEqual(c.run(["srun", "sh", "-c", "hostname > ~/seen; umask"]).stdout, "0022\n")
+
     def test_a_start_that_fails_leaves_nothing(self):
-        c = Cluster(self.directory, nodes=1, accounting=False, config=["SelectType=nothing"])
+        c = Cluster(self.directory, PROCTRACK, nodes=1, accounting=False, config=["SelectType=nothing"])
         with mock.patch.object(cluster, "DEADLINE_S", 5), self.assertRaises(cluster.ClusterError):
             c.wait_until = lambda condition, what: Cluster.wait_until(c, condition, what, 3)
             with c:
@@ -338,6 +390,19 @@ class Requirements(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (SKIPPED, "NOT TESTED: this is not root\n"))
 
 
+class Recorded(unittest.TestCase):
+    def test_the_answers_are_to_what_is_asked_today(self):
+        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "recorded")
+        with open(os.path.join(folder, "commands.txt")) as file:
+            lines = [line.rstrip("\n").split("\t") for line in file]
+        commands = {name: command for name, _, _, command in lines}
+        self.assertEqual(len(commands), len(lines))
+        self.assertEqual(commands["sinfo_idle"], shlex.join(record.SINFO))
+        self.assertEqual(commands["squeue_waiting"], shlex.join(record.SQUEUE), "run tests/slurm/record.py")
+        self.assertEqual({name for name in os.listdir(folder) if name.endswith(".out")},
+                         {name + ".out" for name in commands})
+
+
 UNPRIVILEGED = "import sys; sys.path.insert(0, %r); import cluster; sys.argv = ['x']; sys.exit(cluster.main())"
 
 # Says its name, then that it is up, and waits to be killed.
@@ -350,7 +415,7 @@ class Told(Cluster):
         print("began", flush=True)
         super().claim()
         print(self.name, flush=True)
-with Told(%r, nodes=1) as c:
+with Told(%r, %r, nodes=1) as c:
     c.sbatch("setsid sleep 1120 & sleep 1121")
     print("up", flush=True)
     sys.stdin.read()
@@ -361,13 +426,16 @@ def is_keeper(trace):
     kind, _, pid = trace.partition(" ")
     if kind != "process":
         return False
-    with open("/proc/%s/cmdline" % pid, "rb") as file:
-        return b"--keep" in file.read()
+    try:
+        with open("/proc/%s/cmdline" % pid, "rb") as file:
+            return b"--keep" in file.read()
+    except OSError:  # it has ended meanwhile
+        return False
 
 
 def start_owner(directory):
     """Starts a process that owns a cluster. Returns it and the cluster's name."""
-    owner = subprocess.Popen([sys.executable, "-c", OWNER % (os.path.dirname(cluster.__file__), directory)],
+    owner = subprocess.Popen([sys.executable, "-c", OWNER % (os.path.dirname(cluster.__file__), directory, PROCTRACK)],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert owner.stdout.readline() == "began\n"
     return owner, owner.stdout.readline().strip()
@@ -376,7 +444,7 @@ def start_owner(directory):
 def kill_at_any_moment(directory, keeper_too):
     """Kills an owner with -9 between the first and the last step of its start, with or without its
     keeper. Returns how many traces there were."""
-    owner = subprocess.Popen([sys.executable, "-c", OWNER % (os.path.dirname(cluster.__file__), directory)],
+    owner = subprocess.Popen([sys.executable, "-c", OWNER % (os.path.dirname(cluster.__file__), directory, PROCTRACK)],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert owner.stdout.readline() == "began\n"
@@ -431,7 +499,7 @@ def kill_owner(directory):
 
 
 def main():
-    reason = requirements()
+    reason = requirements(PROCTRACK)
     if reason:
         print("NOT TESTED: " + reason)
         return SKIPPED

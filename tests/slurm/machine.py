@@ -134,7 +134,7 @@ def furnish(settings):
     if gpus:
         make_smi(name, gpus)
     # From here on the cluster's own directory may be hidden.
-    bind(os.path.join(directory, "home"), "/home")
+    bind(settings["home"], "/home")
     memory("/tmp", "1777")
     memory("/var/tmp", "1777")
     os.chdir("/")

@@ -5,9 +5,12 @@
 
 For each answer there is NAME.out, what the command printed, and NAME.err where it printed errors.
 commands.txt has a line for each: name, exit code, seconds, command; 124 is ours: the command had not
-ended after LIMIT_S. It takes six minutes. The nodes are called n1 and n2, the user ada.
+ended after LIMIT_S. The formats of squeue and sinfo are those of provisioning/slurm/slurm_text.h, and
+times are Unix seconds, as its reader wants them. It takes six minutes. The nodes are called n1 and n2,
+the user ada.
 """
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -16,9 +19,19 @@ import time
 from cluster import HERE, SKIPPED, Cluster, requirements
 
 LIMIT_S = 25
-JOBS = "%i|%j|%T|%r|%S|%N|%V|%e|%l|%Q"
+HEADER = os.path.join(HERE, "../../provisioning/slurm/slurm_text.h")
+ENVIRONMENT = ["env", "LC_ALL=C", "SLURM_TIME_FORMAT=%s"]
+
+
+def format_of(name):
+    """Returns the constant `name` of the header."""
+    with open(HEADER) as file:
+        return re.search(r'\b%s = "([^"]+)";' % name, file.read()).group(1)
+
+
+JOBS = format_of("kSqueueFormat")
 ENDS = "JobID,JobName,State,ExitCode,DerivedExitCode,Submit,Start,End,NodeList,Reason,Comment"
-SINFO = ["sinfo", "-h", "-o", "%P|%a|%l|%D|%G|%t|%c|%m|%L"]
+SINFO = ["sinfo", "-h", "-o", format_of("kSinfoFormat")]
 NODES = ["sinfo", "-h", "-N", "-O",
          "NodeHost:64,Partition:64,StateCompact:32,CPUsState:32,Memory:32,Gres:128,GresUsed:128"]
 SQUEUE = ["squeue", "-h", "--me", "-o", JOBS]
@@ -33,7 +46,7 @@ class Recorder:
     def record(self, name, argv, **options):
         """Runs a command as the user, and keeps what it said."""
         began = time.monotonic()
-        done = self.cluster.run(argv, timeout=LIMIT_S, check=False, **options)
+        done = self.cluster.run([*ENVIRONMENT, *argv], timeout=LIMIT_S, check=False, **options)
         seconds = time.monotonic() - began
         for end, text in (("out", done.stdout), ("err", done.stderr)):
             path = os.path.join(self.folder, "%s.%s" % (name, end))
@@ -117,7 +130,8 @@ def record_waiting(r):
     c.sbatch("true", "-J", "begins", "-b", "now+1hour")
     c.sbatch("true", "-J", "a|b", "-H")
     c.sbatch("true", "-J", "größe 1", "-H")
-    c.sbatch("true", "-J", "singleton", "-H", "--kill-on-invalid-dep=no", "-d", "singleton")
+    c.sbatch("true", "-J", "singleton", "-H", "-d", "singleton")
+    c.sbatch("true", "-J", "two\nlines|1", "-H")
     reasons = {"resources": "Resources", "priority": "Priority", "never": "DependencyNeverSatisfied",
                "too-long": "PartitionTimeLimit", "begins": "BeginTime"}
 
@@ -132,7 +146,8 @@ def record_waiting(r):
     r.record("squeue_start", ["squeue", "-h", "--me", "--start", "-o", JOBS])
     r.record("squeue_of_a_job", ["squeue", "-h", "-j", running, "-o", JOBS])
     r.record("squeue_by_name", ["squeue", "-h", "--me", "-n", "runs,resources", "-o", JOBS])
-    r.record("squeue_of_everybody", ["squeue", "-h", "-o", "%u|" + JOBS])
+    r.record("squeue_of_everybody", ["squeue", "-h", "-o", JOBS])
+    r.record("squeue_times_and_limits", ["squeue", "-h", "--me", "-o", "%i|%T|%r|%S|%e|%l|%Q"])
     r.record("sinfo_busy", SINFO)
     r.record("sinfo_nodes_busy", NODES)
     r.record("sacct_alive", [*SACCT, "-S", "now-1hour"])
@@ -182,6 +197,7 @@ def record_ends(r):
     c.wait_until(lambda: c.squeue(stays_away) == c.squeue(low) == "RUNNING", "both run")
     urgent = [c.sbatch("sleep 20", "-J", "urgent", "-w", name, "--gres=gpu:4") for name in c.names]
     c.wait_until(lambda: c.squeue(low) == "PENDING", "the job is back in the queue")
+    r.record("squeue_all_states", ["squeue", "-h", "-t", "all", "--me", "-o", JOBS])
     r.record("squeue_preempted", ["squeue", "-h", "-j", low, "-o", JOBS])
     c.wait_sacct(stays_away, "PREEMPTED")
     r.record("sacct_preempted", [*SACCT, "-j", "%s,%s" % (low, stays_away)])
@@ -189,6 +205,7 @@ def record_ends(r):
     for job in urgent:
         c.wait_sacct(job, "COMPLETED")
     c.scancel(low)
+    r.record("sacct_preempted_then_cancelled", [*SACCT, "-j", low])
     c.wait_sacct(deadline, "DEADLINE", seconds=180)
     r.record("sacct_deadline", [*SACCT, "-j", deadline])
     # A node that is cut off.
@@ -207,6 +224,10 @@ def record_ends(r):
     r.record("squeue_node_down", ["squeue", "-h", "--me", "-o", JOBS])
     c.heal("n2")
     c.wait_until(lambda: not (c.states() or ["", "down"])[1].startswith("down"), "the node is back")
+    for name, job in {**submitted, "cancelled": by_root, "requeued": back, "lost": lost, "deadline": deadline,
+                      "preempted": stays_away}.items():
+        r.record("end_" + name.replace("-", "_"), ["sacct", "-X", "-D", "-P", "-n", "-j", job, "-o",
+                                                    "State,ExitCode"])
     r.record("sacct_all", [*SACCT, "-S", "now-1hour"])
     by_user = c.sbatch("sleep 3600", "-J", "requeued-by-hand")
     c.wait_state(by_user, "RUNNING")
