@@ -40,6 +40,10 @@ class Allocation:
             file.write(text)
         env = {**os.environ, "HOME": l.dir, "SLURM_JOB_ID": "4711", "SLURM_CPUS_ON_NODE": "3",
                "CUDA_VISIBLE_DEVICES": "5,7", "GPUCTL_SYSTEM_ROOT": self.system}
+        # What the machine's first process was given is not for jobs.
+        env["GPUCTL_PID1_ENVIRON"] = os.path.join(l.dir, "pid1")
+        with open(env["GPUCTL_PID1_ENVIRON"], "wb") as file:
+            file.write(b"PATH=/usr/bin:/bin\0CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\0")
         if restart is not None:
             env["SLURM_RESTART_COUNT"] = str(restart)
         with open(os.path.join(l.dir, "batch.out"), "ab") as out:
