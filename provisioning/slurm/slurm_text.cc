@@ -174,8 +174,13 @@ bool NodeStateServes(absl::string_view state) {
 
 absl::StatusOr<std::vector<JobRow>> ParseSqueue(absl::string_view text) {
   constexpr size_t kFields = 10;
+  constexpr absl::string_view kEnd = "|;\n";
   std::vector<JobRow> rows;
-  for (const absl::string_view line : LinesOf(text)) {
+  while (!absl::StripAsciiWhitespace(text).empty()) {
+    const size_t end = text.find(kEnd);
+    if (end == text.npos) return NotUnderstood("squeue", text);
+    const absl::string_view line = text.substr(0, end);
+    text.remove_prefix(end + kEnd.size());
     const std::vector<absl::string_view> fields =
         absl::StrSplit(line, absl::MaxSplits('|', kFields - 1));
     if (fields.size() != kFields || fields[0].empty() ||

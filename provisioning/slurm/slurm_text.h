@@ -61,8 +61,9 @@ struct JobRow {
   std::string name;
 };
 // The format of squeue for ParseSqueue, with SLURM_TIME_FORMAT=%s. The name is last, because it may
-// contain anything.
-inline constexpr absl::string_view kSqueueFormat = "%i|%T|%S|%V|%L|%b|%P|%N|%r|%j";
+// contain anything, also ends of lines; "|;" ends a job.
+inline constexpr absl::string_view kSqueueFormat = "%i|%T|%S|%V|%L|%b|%P|%N|%r|%j|;";
+// UNKNOWN for an answer that is none, or was cut.
 absl::StatusOr<std::vector<JobRow>> ParseSqueue(absl::string_view text);
 
 // What a state of a job means for a machine. `reason` is that of a job that waits.

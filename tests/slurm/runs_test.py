@@ -136,7 +136,7 @@ def test_a_controller_that_is_silent_ends_nothing(l, c):
         assert run_of(l, "silent-1")["status"] == "running"
     finally:
         c.continue_controller()
-    wait_until(lambda: [i["instance"] for i in l.json("instances", code=None)["instances"]] == [job],
+    wait_until(lambda: [i["instance_id"] for i in l.json("instances", code=None)["instances"]] == [job],
                "the controller answers again")
 
 
