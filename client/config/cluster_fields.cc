@@ -42,13 +42,11 @@ absl::Status SetGpus(const std::vector<std::string>& list, SlurmOptions& options
   options.gpus.clear();
   for (const std::string& item : list) {
     const std::vector<std::string> parts = absl::StrSplit(item, absl::MaxSplits('=', 1));
-    const std::optional<std::string> model =
-        parts.size() == 2 ? FindGpuName(parts[1]) : std::nullopt;
-    if (!model.has_value() || parts[0].empty()) {
+    if (parts.size() != 2 || parts[0].empty() || parts[1].empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("\"", item, "\" is no PARTITION=GPU, like \"gpu=A100\""));
     }
-    options.gpus[parts[0]] = *model;
+    options.gpus[parts[0]] = FindGpuName(parts[1]).value_or(CanonicalGpuName(parts[1], 0));
   }
   return absl::OkStatus();
 }

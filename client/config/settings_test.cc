@@ -1,6 +1,8 @@
 // Which defaults count: user, project, environment; what a project cannot do.
 #include "client/config/settings.h"
 
+#include "client/config/cluster_settings.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -185,9 +187,33 @@ TEST(WarmLink, IsATimeOrOff) {
   unsetenv("GPUCTL_WARM_LINK");
 }
 
+TEST(ClusterSettings, AreReadFromTheUsersFileAndTheEnvironment) {
+  const std::string dir = testing::TempDir() + "/cluster-settings";
+  ASSERT_OK(MakeDirectories(dir));
+  ASSERT_OK(WriteFileAtomic(UserConfigFile(dir),
+                            "[slurm]\nhost = \"ada@login\"\npartition = \"main\"\n"
+                            "time = \"12h\"\ngpus = [\"gpu=h100\"]\nflags = [\"--mem=0\"]\n"
+                            "without = \"--signal\"\n"));
+  setenv("GPUCTL_SLURM_PARTITION", "low", 1);
+  const absl::StatusOr<ClusterSettings> read = ReadClusterSettings(dir);
+  unsetenv("GPUCTL_SLURM_PARTITION");
+  ASSERT_OK(read);
+  EXPECT_EQ(read->host, "ada@login");
+  EXPECT_EQ(read->options.partition, "low");
+  EXPECT_EQ(read->options.time, absl::Hours(12));
+  EXPECT_EQ(read->options.gpus.at("gpu"), "H100");
+  EXPECT_THAT(read->options.flags, ElementsAre("--mem=0"));
+  EXPECT_EQ(read->options.without.count("--signal"), 1u);
+  for (const char* wrong : {"host = \"-oProxyCommand=x\"", "time = \"soon\"", "gpus = \"h100\"",
+                            "flags = \"mem\"", "host = true"}) {
+    ASSERT_OK(WriteFileAtomic(UserConfigFile(dir), absl::StrCat("[slurm]\n", wrong, "\n")));
+    EXPECT_THAT(ReadClusterSettings(dir), StatusIs(absl::StatusCode::kInvalidArgument)) << wrong;
+  }
+}
+
 TEST(SettingKeys, AreFieldsOfRunFiles) {
   for (const SettingKey& key : SettingKeys()) {
-    if (std::string_view(key.key) == "warm_link") continue;
+    if (std::string_view(key.key) == "warm_link" || IsClusterKey(key.key)) continue;
     RunSpec spec;
     EXPECT_FALSE(absl::IsNotFound(SetRunField(key.key, true, "", spec))) << key.key;
   }

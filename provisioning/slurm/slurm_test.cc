@@ -148,7 +148,7 @@ TEST(SlurmText, ReadsWhatWasRecorded) {
   for (const char* file : {"sinfo_idle.out", "sinfo_busy.out", "sinfo_down.out"}) {
     const auto rows = ParseSinfo(Recorded(file));
     ASSERT_OK(rows);
-    EXPECT_GE(rows->size(), 2u) << file;
+    ASSERT_GE(rows->size(), 2u) << file;
     EXPECT_TRUE(rows->front().usual) << file;
   }
 }

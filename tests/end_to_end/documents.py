@@ -72,6 +72,7 @@ ELSEWHERE = {
     r"ssh-keygen -Y verify .*": ("tests/package/release_test.py", "verify"),
     r"gpuctl launch -d (--gpu H100:8|--on @last) --gpus 2 -- .*":
         ("tests/end_to_end/slots_rented.py", "The lines of docs/run-file.md"),
+    r"gpuctl (offers|launch) --provider slurm .*": ("tests/slurm/runs_test.py", '"launch"'),
     r"sha256sum --ignore-missing -c SHA256SUMS": ("tests/package/release_test.py", "SHA256SUMS"),
 }
 # Commands for which there is no such machine here: nobody runs them.
