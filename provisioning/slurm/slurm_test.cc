@@ -202,8 +202,8 @@ TEST_F(SlurmTest, OffersWhatStartsFirst) {
          "low|up|2-00:00:00|2|gpu:h100:4|idle|16|16000\n"
          "old|up|2-00:00:00|2|gpu:h100:4|down*|16|16000\n"
          "shut|down|2-00:00:00|2|gpu:h100:4|idle|16|16000\n");
-  const std::string soon = absl::StrCat(absl::ToUnixSeconds(absl::Now()));
-  const std::string later = absl::StrCat(absl::ToUnixSeconds(absl::Now() + absl::Hours(2)));
+  const std::string soon = absl::StrCat(absl::ToUnixSeconds(Clock::Real().Now()));
+  const std::string later = absl::StrCat(absl::ToUnixSeconds(Clock::Real().Now() + absl::Hours(2)));
   Answer("'--partition=main'", "", 0, absl::StrCat("sbatch: Job 5 to start at ", later, " using"));
   Answer("'--partition=low'", "", 0, absl::StrCat("sbatch: Job 6 to start at ", soon, " using"));
   const auto offers = provider_->ListOffers(Wish(2));
@@ -254,7 +254,7 @@ TEST_F(SlurmTest, SubmitsOneJobWithALimit) {
   RentOptions rent;
   rent.start_script = "#!/bin/sh\necho begun\n";
   rent.env["WORD"] = "it's";
-  rent.expires_at = absl::Now() + absl::Hours(9);
+  rent.expires_at = Clock::Real().Now() + absl::Hours(9);
   const auto rented = provider_->Rent(offer, rent, kLabel);
   ASSERT_OK(rented);
   EXPECT_EQ(rented->id, "17");
@@ -295,7 +295,7 @@ TEST_F(SlurmTest, DescribesAJobByItsState) {
   EXPECT_EQ(running->gpu_count, 2);
   EXPECT_EQ(running->created_ms, int64_t{1789999990} * 1000);
   EXPECT_NEAR(static_cast<double>(running->ends_ms),
-              static_cast<double>(absl::ToUnixMillis(absl::Now())) + 599'000, 60'000);
+              static_cast<double>(absl::ToUnixMillis(Clock::Real().Now())) + 599'000, 60'000);
   login_->answers.clear();
   Answer("squeue", Row("PENDING", "PartitionTimeLimit"));
   EXPECT_EQ(provider_->Describe("17")->state, Instance::State::kFailed);
