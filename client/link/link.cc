@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/base/allocation_step.h"
@@ -88,9 +89,12 @@ class SshLink : public Link {
       if (BundleMissing()) {
         return WithFault(absl::UnavailableError(message), LinkFault::kAgentCannotRun);
       }
-      return FromPeer(*exit_code > 128 ? absl::UnavailableError(message)
-                                       : absl::FailedPreconditionError(message),
-                      FindFaultLine(pump_->preamble()));
+      // An allocation may be over, or not begun: its scheduler knows.
+      const bool may_change =
+          *exit_code > 128 || *exit_code == kNotHeld || absl::StartsWith(words, "srun:");
+      return FromPeer(
+          may_change ? absl::UnavailableError(message) : absl::FailedPreconditionError(message),
+          FindFaultLine(pump_->preamble()));
     }
     return ended;
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client/base/quantity.h"
 #include "provisioning/ledger/listing.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -55,7 +56,8 @@ std::string FormatUsdPerHour(double usd_per_hour) {
 }
 
 std::string FormatUsdPerHour(const Lease& lease) {
-  return lease.BillsNothing() ? "$0.00" : FormatUsdPerHour(lease.usd_per_hour());
+  const bool free = lease.BillsNothing() || lease.provider == kClusterProvider;
+  return free ? "$0.00" : FormatUsdPerHour(lease.usd_per_hour());
 }
 
 std::string FormatUsdPerHour(const Instance& instance) {

@@ -184,7 +184,8 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   }
   const int64_t now_ms = context_.NowMs();
   const absl::Duration grace = GraceOf(store_, run_id_);
-  const bool itself = gone && (MayHaveEndedItself(*lease, heard_ms_, now_ms, grace) ||
+  const bool itself = gone && (IsOwnEnd(instance.status()) ||
+                               MayHaveEndedItself(*lease, heard_ms_, now_ms, grace) ||
                                TrafficMayHaveEnded(provider, *lease, now_ms, grace));
   const LeaseEnding ending = itself ? LeaseEnding::kGone : LeaseEnding::kPreempted;
   absl::Status ended;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr char kBusyPayload[] = "gpuctl/busy";
 constexpr char kGonePayload[] = "gpuctl/gone";
+constexpr char kOwnEndPayload[] = "gpuctl/gone-own-end";
 
 }  // namespace
 
@@ -24,6 +25,14 @@ absl::Status GoneError(absl::string_view doing, absl::string_view words) {
   status.SetPayload(kGonePayload, absl::Cord(words));
   return status;
 }
+
+absl::Status OwnEndError(absl::string_view doing, absl::string_view words) {
+  absl::Status status = GoneError(doing, words);
+  status.SetPayload(kOwnEndPayload, absl::Cord("yes"));
+  return status;
+}
+
+bool IsOwnEnd(const absl::Status& status) { return status.GetPayload(kOwnEndPayload).has_value(); }
 
 std::string WordsOfGone(const absl::Status& status) {
   const auto words = status.GetPayload(kGonePayload);

@@ -61,6 +61,10 @@ bool IsBusy(const absl::Status& status);
 // returns these; "" for any other status.
 absl::Status GoneError(absl::string_view doing, absl::string_view words);
 std::string WordsOfGone(const absl::Status& status);
+// Returns such a status of a market whose words say that nobody took the instance away: its command
+// ended, its time was over, or its user ended it. IsOwnEnd recognises it.
+absl::Status OwnEndError(absl::string_view doing, absl::string_view words);
+bool IsOwnEnd(const absl::Status& status);
 
 // A rental market's adapter. It never sleeps or retries; its callers do. Used by one thread at a
 // time.

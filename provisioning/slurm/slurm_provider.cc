@@ -137,16 +137,16 @@ class SlurmProvider : public Provider {
     if (!IsJobNumber(id)) return absl::NotFoundError(absl::StrCat(doing, ": it is no number"));
     const absl::StatusOr<std::string> text =
         Ask(doing, absl::StrCat("squeue -h -t all -j ", id, " -o '", kSqueueFormat, "'"));
-    if (absl::IsNotFound(text.status())) return GoneError(doing, EndByAccounting(id));
+    if (absl::IsNotFound(text.status())) return EndByAccounting(id, doing);
     if (!text.ok()) return text.status();
     ASSIGN_OR_RETURN(const std::vector<JobRow> rows, ParseSqueue(*text));
     for (const JobRow& row : rows) {
       if (row.id != id) continue;
       const JobMeaning meaning = MeaningOf(row.state, row.reason);
-      if (meaning.gone) return GoneError(doing, meaning.message);
+      if (meaning.gone) return EndOf(meaning, doing);
       return InstanceOf(row, meaning);
     }
-    return GoneError(doing, EndByAccounting(id));
+    return EndByAccounting(id, doing);
   }
 
   absl::StatusOr<std::vector<Instance>> ListInstances() override {
@@ -352,17 +352,22 @@ class SlurmProvider : public Provider {
     return instance;
   }
 
-  // Returns what the accounting says about the end of a job that the controller has forgotten; ""
-  // where there is no accounting, or it does not know.
-  std::string EndByAccounting(const InstanceId& id) {
+  static absl::Status EndOf(const JobMeaning& meaning, absl::string_view doing) {
+    return meaning.taken ? GoneError(doing, meaning.message) : OwnEndError(doing, meaning.message);
+  }
+
+  // Returns what the accounting says about the end of a job that the controller has forgotten; no
+  // words where there is no accounting, or it does not know, or has not heard of the end yet.
+  absl::Status EndByAccounting(const InstanceId& id, absl::string_view doing) {
     const absl::StatusOr<std::string> text =
         Ask("ask the accounting", absl::StrCat("sacct -X -D -P -n -j ", id, " -o State,ExitCode"));
-    if (!text.ok()) return "";
+    if (!text.ok()) return GoneError(doing, "");
     // The last line is the last incarnation's.
     const std::vector<absl::string_view> lines =
         absl::StrSplit(absl::StripAsciiWhitespace(*text), '\n');
     const std::vector<absl::string_view> fields = absl::StrSplit(lines.back(), '|');
-    return fields.size() == 2 ? MeaningOf(fields[0], "").message : "";
+    const JobMeaning meaning = MeaningOf(fields[0], "");
+    return meaning.gone ? EndOf(meaning, doing) : GoneError(doing, "");
   }
 
   const std::shared_ptr<LoginNode> login_;

@@ -303,6 +303,11 @@ TEST_F(SlurmTest, DescribesAJobByItsState) {
   Answer("squeue", Row("TIMEOUT"));
   EXPECT_THAT(provider_->Describe("17"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("TIMEOUT")));
+  EXPECT_TRUE(IsOwnEnd(provider_->Describe("17").status()));
+  login_->answers.clear();
+  Answer("squeue", Row("NODE_FAIL"));
+  EXPECT_EQ(WordsOfGone(provider_->Describe("17").status()), "NODE_FAIL");
+  EXPECT_FALSE(IsOwnEnd(provider_->Describe("17").status()));
   EXPECT_THAT(provider_->Describe("no-such-job"), StatusIs(absl::StatusCode::kNotFound));
 }
 

@@ -239,6 +239,8 @@ JobMeaning MeaningOf(absl::string_view state, absl::string_view reason) {
     if (!absl::StartsWith(state, over)) continue;
     meaning.state = Instance::State::kStopping;
     meaning.gone = true;
+    meaning.taken =
+        over == "PREEMPTED" || over == "NODE_FAIL" || over == "BOOT_FAIL" || over == "REVOKED";
     return meaning;
   }
   // A word that is not known here says nothing, and ends nothing.

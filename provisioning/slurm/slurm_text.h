@@ -70,6 +70,7 @@ absl::StatusOr<std::vector<JobRow>> ParseSqueue(absl::string_view text);
 struct JobMeaning {
   Instance::State state = Instance::State::kStarting;
   bool gone = false;    // it is over
+  bool taken = false;   // and the cluster took it away before its time
   std::string message;  // for people: the words of Slurm, and what they mean where that helps
 };
 JobMeaning MeaningOf(absl::string_view state, absl::string_view reason);
