@@ -168,7 +168,8 @@ absl::Status UnknownKey(const TomlValue& value, absl::string_view text, const st
   for (const SettingKey& key : SettingKeys()) {
     names.emplace_back(key.key);
     const std::string full = absl::StrCat(".", value.key);
-    if (absl::EndsWith(key.key, full)) near = absl::StrCat(" (did you mean \"", key.key, "\"?)");
+    if (absl::EndsWith(key.key, full) && near.empty())
+      near = absl::StrCat(" (did you mean \"", key.key, "\"?)");
   }
   if (near.empty()) near = DidYouMean(value.key, names);
   RunSpec spec;
@@ -224,7 +225,9 @@ absl::StatusOr<SettingKey> FindSettingKey(absl::string_view name) {
   for (const SettingKey& key : SettingKeys()) {
     if (name == key.key) return key;
     names.emplace_back(key.key);
-    if (absl::EndsWith(key.key, absl::StrCat(".", name))) by_word.push_back(key);
+    // A cluster's own words are also those of every run.
+    const bool by_its_word = !IsClusterKey(key.key);
+    if (by_its_word && absl::EndsWith(key.key, absl::StrCat(".", name))) by_word.push_back(key);
   }
   if (by_word.size() == 1) return by_word.front();
   for (const SettingKey& key : SettingKeys()) {

@@ -242,10 +242,7 @@ class SshLinkFactory : public LinkFactory {
 
   absl::StatusOr<UniqueFd> Dial() override {
     if (!options_.target.allocation.empty()) return LinkFactory::Dial();
-    {
-      MutexLock lock(mutex_);
-      RETURN_IF_ERROR(Prepare());
-    }
+    RETURN_IF_ERROR(PrepareAlone());
     absl::StatusOr<ProxyConnection> server = DialServer();
     if (!server.ok()) return ReachError(server.status(), options_.target.name);
     const int fd = server->socket.get();
@@ -265,10 +262,7 @@ class SshLinkFactory : public LinkFactory {
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
     // A session would be one on the login node.
     if (!options_.target.allocation.empty()) return LinkFactory::OpenSshSession();
-    {
-      MutexLock lock(mutex_);
-      RETURN_IF_ERROR(Prepare());
-    }
+    RETURN_IF_ERROR(PrepareAlone());
     return OpenSession();
   }
 
@@ -280,6 +274,11 @@ class SshLinkFactory : public LinkFactory {
     return absl::OkStatus();
   }
 
+  absl::Status PrepareAlone() {
+    MutexLock lock(mutex_);
+    return Prepare();
+  }
+
   // Returns a line for the server's shell by which the node's shell runs `command`.
   std::string OnNode(const std::string& command) const {
     const std::string& job = options_.target.allocation;
@@ -289,10 +288,7 @@ class SshLinkFactory : public LinkFactory {
   // Starts a step that does nothing. UNAVAILABLE: the allocation takes none, or its holder has not
   // begun.
   absl::Status TryStep() {
-    {
-      MutexLock lock(mutex_);
-      RETURN_IF_ERROR(Prepare());
-    }
+    RETURN_IF_ERROR(PrepareAlone());
     ASSIGN_OR_RETURN(const std::unique_ptr<SshSession> session, OpenSession());
     ASSIGN_OR_RETURN(const SshSession::Result result,
                      session->RunToEnd(OnNode("exit 0"), "", options_.connect_timeout));
@@ -445,10 +441,7 @@ class SshLinkFactory : public LinkFactory {
                                               std::unique_ptr<LocalSide> local,
                                               std::function<void(absl::string_view)> on_stderr,
                                               absl::Duration* round_trip = nullptr) {
-    {
-      MutexLock lock(mutex_);
-      RETURN_IF_ERROR(Prepare());
-    }
+    RETURN_IF_ERROR(PrepareAlone());
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
     ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(OnNode(command)));
     PumpOptions pump = OptionsFor(*session);

@@ -342,7 +342,7 @@ def test_gpus(l):
             assert re.search(r"GPU over time\. Newest: use 9\d %, memory 75 %", said), said
             assert re.search(r"GPU power over time\. Newest: power 1\d\d\d W", said), said
             assert re.search(r"GPU temperature over time\. Newest: temperature 6\d °C", said), said
-            BROWSER.wait_text("table tbody", "60 GB / 80 GB", "W", "°C")
+            BROWSER.wait_text("section[aria-labelledby=gpus-title] tbody", "60 GB / 80 GB", "W", "°C")
             BROWSER.shot("gpus")
             check_contrast()
             check_page(board)
