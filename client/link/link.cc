@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/base/allocation_step.h"
+#include "client/base/exit_codes.h"
 #include "client/base/host_keys.h"
 #include "client/base/known_hosts.h"
 #include "client/base/reach_error.h"
@@ -241,7 +242,10 @@ class SshLinkFactory : public LinkFactory {
   }
 
   absl::StatusOr<UniqueFd> Dial() override {
-    if (!options_.target.allocation.empty()) return LinkFactory::Dial();
+    if (!options_.target.allocation.empty()) {
+      return WithHint(absl::UnimplementedError("an allocation has no ssh server of its own"),
+                      "gpuctl exec runs commands in it");
+    }
     RETURN_IF_ERROR(PrepareAlone());
     absl::StatusOr<ProxyConnection> server = DialServer();
     if (!server.ok()) return ReachError(server.status(), options_.target.name);

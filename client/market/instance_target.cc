@@ -4,9 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/base/allocation_step.h"
 #include "client/base/known_hosts.h"
 #include "client/base/paths.h"
 #include "common/base/status_macros.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 
@@ -31,6 +33,7 @@ absl::StatusOr<NodeTarget> TargetOfInstance(CommandContext& context, const Lease
   target.port = address.port;
   target.user = address.user;
   target.identity_files = {paths.own_key()};
+  if (lease.provider == kClusterProvider) target.root = kHeldRoot;
   return target;
 }
 

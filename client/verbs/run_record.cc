@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/base/allocation_step.h"
 #include "client/base/quantity.h"
 #include "client/home/checkpoint_keep.h"
 #include "client/market/lease_view.h"
@@ -121,7 +122,9 @@ absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdi
   ASSIGN_OR_RETURN(const std::vector<PulledItem> items, PulledRecord(record.mirror).Read());
   record.checkpoints = NewestFirst(items);
   record.home_ms = PulledRecord(record.mirror).AllHomeMs();
-  const std::string root = row.target.root.empty() ? "~/.gpuctl" : row.target.root;
+  std::string root = row.target.root.empty() ? "~/.gpuctl" : row.target.root;
+  // gpuctl exec tells where that is.
+  if (root == kHeldRoot) root = absl::StrCat("$", kHeldRootVariable);
   record.on_node = JoinPath(JoinPath(root, "jobs"), row.job_id);
   return record;
 }

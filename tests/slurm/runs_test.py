@@ -93,6 +93,10 @@ def test_launch_attach_pull_down(l, c):
                       "echo job $SLURM_JOB_ID gpus $CUDA_VISIBLE_DEVICES; sleep 3; head -c 3000000 "
                       "/dev/urandom > out.bin; sha256sum out.bin", options=("--artifacts", "out.bin"))
     assert c.squeue(job) == "RUNNING" and c.squeue(job, "%j").startswith("gpuctl-"), run
+    place_of_work = l.run("exec", "whole-1", "--", "pwd").stdout.decode()
+    assert place_of_work.startswith("/tmp/gpuctl-%d/%s-0/jobs/" % (c.uid, job)), place_of_work
+    refused = l.run("ssh", "whole-1", code=None).stderr
+    assert b"an allocation has no ssh server of its own" in refused, refused
     # Nobody is connected now, and the job goes on.
     said = l.run("attach", "whole-1").stdout.decode().split()
     assert said[:4] == ["job", job, "gpus", "0"], said
