@@ -140,17 +140,18 @@ std::vector<std::string> Text(const Extension& extension) {
 }
 
 void PrintJson(CommandContext& context, const Extension& extension, bool dry_run) {
-  using Json = nlohmann::ordered_json;
-  const bool rented = extension.lease.has_value();
-  Json json = {{"name", extension.row.name},
-               {"run_id", extension.row.run_id},
-               {"dry_run", dry_run},
-               {"added_s", absl::ToInt64Seconds(extension.more)},
-               {"time_s", absl::ToInt64Seconds(extension.limit())},
-               {"used_s", absl::ToInt64Seconds(extension.used)}};
-  json["added_usd"] =
-      rented ? Json(extension.lease->limits.cost_usd - extension.before_usd) : Json();
-  json["cost_usd"] = rented ? Json(extension.lease->limits.cost_usd) : Json();
+  nlohmann::ordered_json json = {{"name", extension.row.name},
+                                 {"run_id", extension.row.run_id},
+                                 {"dry_run", dry_run},
+                                 {"added_s", absl::ToInt64Seconds(extension.more)},
+                                 {"time_s", absl::ToInt64Seconds(extension.limit())},
+                                 {"used_s", absl::ToInt64Seconds(extension.used)},
+                                 {"added_usd", nullptr},
+                                 {"cost_usd", nullptr}};
+  if (extension.lease.has_value()) {
+    json["added_usd"] = extension.lease->limits.cost_usd - extension.before_usd;
+    json["cost_usd"] = extension.lease->limits.cost_usd;
+  }
   context.PrintJson({{"extended", json}});
 }
 

@@ -121,7 +121,7 @@ class CronTest(unittest.TestCase):
         self.leak()
         # Cron could not use a key that only the shell has.
         refused = self.gpuctl("keep", "--install", code=120)
-        self.assertIn("vast's in $GPUCTL_VAST_API_KEY", refused.stderr)
+        self.assertIn("the key of vast, which is in $GPUCTL_VAST_API_KEY", refused.stderr)
         self.assertIn("HINT: GPUCTL_KEY_STORE=file gpuctl login vast", refused.stderr)
         self.assertIsNone(self.cron.table())
         self.gpuctl("login", "vast", text=KEYS["vast"] + "\n")
