@@ -42,6 +42,9 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, os.path.join(HERE, "..", "end_to_end"))
+from runs import Patience  # noqa: E402
+
 SKIPPED = 77
 LOCKS = "/run/gpuctl-slurm"
 CGROUPS = "/sys/fs/cgroup"
@@ -59,21 +62,6 @@ DEADLINE_S = 120  # for what takes seconds on a quiet machine
 
 class ClusterError(Exception):
     """Something of the cluster did not do what it should; the text has its logs."""
-
-
-class Patience:
-    """The time that something may take. A machine that stood still between two looks does not use it
-    up."""
-
-    def __init__(self, seconds=DEADLINE_S):
-        self.left = seconds
-        self.looked = time.monotonic()
-
-    def lasts(self):
-        now = time.monotonic()
-        self.left -= min(now - self.looked, 1)
-        self.looked = now
-        return self.left > 0
 
 
 def search_path(program):
