@@ -1,7 +1,10 @@
 #include "trainer/cli/commands.h"
 
+#include <c10/util/Exception.h>
+
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
@@ -10,6 +13,7 @@
 #include "trainer/cli/run_config.h"
 #include "trainer/config/config.h"
 #include "trainer/linear/matmul.h"
+#include "trainer/ranks/group.h"
 #include "trainer/train/signals.h"
 #include "trainer/train/trainer.h"
 
@@ -19,6 +23,43 @@ namespace {
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
+}
+
+// One of several processes. What is about the whole run is rank 0's.
+int TrainTogether(RunOptions options, const Ranks& ranks) {
+  TrainConfig& train = options.config.train;
+  train.processes = ranks.size;
+  train.rank = ranks.rank;
+  train.local_processes = ranks.local_size;
+  train.local_rank = ranks.local_rank;
+  CheckProcesses(options.config);
+  if (ranks.rank > 0) {
+    options.config.checkpoint.dir.clear();
+    options.resume.clear();
+    options.metrics_path.clear();
+  }
+  const bool cuda = ChooseDevice(train).is_cuda();
+  std::unique_ptr<Group> group = Group::Join(
+      ranks, cuda, static_cast<double>(train.peer_timeout),
+      [](const std::string& line) {
+        std::fputs((line + "\n").c_str(), stdout);
+        std::fflush(stdout);
+      },
+      [] { return StopSignal() != 0; });
+  options.group = group.get();
+  try {
+    const int signal = Trainer(std::move(options)).Train();
+    group->Leave();
+    return signal == 0 ? 0 : 128 + signal;
+  } catch (const c10::Error& error) {
+    group->Fail(error.what_without_backtrace());
+    (void)group.release();  // operations of it may wait for ever
+    throw;
+  } catch (const std::exception& error) {
+    group->Fail(error.what());
+    (void)group.release();
+    throw;
+  }
 }
 
 }  // namespace
@@ -37,6 +78,8 @@ int RunTrain(const std::vector<std::string>& words) {
   options.stop_signal = StopSignal;
   WatchSignals();
   ChooseMatMul(options.config.train.matmul);
+  const Ranks ranks = ReadRanks(Environment);
+  if (ranks.size > 1) return TrainTogether(std::move(options), ranks);
   const int signal = Trainer(std::move(options)).Train();
   return signal == 0 ? 0 : 128 + signal;
 }

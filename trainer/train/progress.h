@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "trainer/step/loss_scale.h"
 
@@ -23,6 +24,7 @@ struct Progress {
   int64_t micro_batch = 0;          // in use; 0: unknown
   LossScale loss_scale;             // in fp16
   int64_t skipped = 0;              // steps without an update, because fp16 overflowed
+  std::vector<int64_t> shares = {};  // of the processes in each batch, by their speed; else empty
 };
 
 }  // namespace gpuctl::trainer
