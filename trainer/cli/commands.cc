@@ -20,32 +20,14 @@
 namespace gpuctl::trainer {
 namespace {
 
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 // One of several processes. What is about the whole run is rank 0's.
 int TrainTogether(RunOptions options, const Ranks& ranks) {
-  TrainConfig& train = options.config.train;
-  train.processes = ranks.size;
-  train.rank = ranks.rank;
-  train.local_processes = ranks.local_size;
-  train.local_rank = ranks.local_rank;
-  CheckProcesses(options.config);
   if (ranks.rank > 0) {
     options.config.checkpoint.dir.clear();
     options.resume.clear();
     options.metrics_path.clear();
   }
-  const bool cuda = ChooseDevice(train).is_cuda();
-  std::unique_ptr<Group> group = Group::Join(
-      ranks, cuda, static_cast<double>(train.peer_timeout),
-      [](const std::string& line) {
-        std::fputs((line + "\n").c_str(), stdout);
-        std::fflush(stdout);
-      },
-      [] { return StopSignal() != 0; });
+  std::unique_ptr<Group> group = JoinRun(ranks, &options.config);
   options.group = group.get();
   try {
     const int signal = Trainer(std::move(options)).Train();
@@ -63,6 +45,27 @@ int TrainTogether(RunOptions options, const Ranks& ranks) {
 }
 
 }  // namespace
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::unique_ptr<Group> JoinRun(const Ranks& ranks, Config* config) {
+  TrainConfig& train = config->train;
+  train.processes = ranks.size;
+  train.rank = ranks.rank;
+  train.local_processes = ranks.local_size;
+  train.local_rank = ranks.local_rank;
+  CheckProcesses(*config);
+  return Group::Join(
+      ranks, static_cast<double>(train.peer_timeout),
+      [](const std::string& line) {
+        std::fputs((line + "\n").c_str(), stdout);
+        std::fflush(stdout);
+      },
+      [] { return StopSignal() != 0; });
+}
 
 int RunTrain(const std::vector<std::string>& words) {
   const Args args(words, {"config", "set", "data", "init", "checkpoint-dir", "resume"},
@@ -139,7 +142,7 @@ std::string HelpText() {
                        [--mask assistant|last|all] [--template FILE] [--held-out SHARE|FILE]
                        [--bad-rows refuse|skip] [--show N] [--threads N]
   gpuctl-trainer preflight --config FILE [--data PATH]… [--set section.key=value]… [--init DIR]
-                       [--gpu NAME[,NAME…]] [--as text|json]
+                       [--gpu NAME[,NAME…]] [--processes N] [--as text|json]
   gpuctl-trainer generate --checkpoint DIR|--model DIR [--adapter DIR]
                        --prompt TEXT|--chat MESSAGE [--system TEXT]|--prompt-ids 1,2,…
                        [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S]
@@ -163,6 +166,9 @@ train
   --resume DIR|auto      a checkpoint, or the newest whole one; default $GPUCTL_RESUME_FROM
   $GPUCTL_METRICS        a FIFO or file that gets one JSON object a line
 
+  With WORLD_SIZE above 1, RANK, MASTER_ADDR and MASTER_PORT in the environment, as torchrun sets
+  them, this is one of several processes, which share each batch (docs/commands.md).
+
   SIGTERM and SIGINT finish the micro-batch at hand, save a checkpoint, and leave with 143 or 130.
 
 prepare
@@ -183,6 +189,7 @@ preflight                takes the flags of train, and tries the run on a small 
                          loads, batches are valid, the loss falls, a checkpoint saves and loads, tokens
                          are generated. Tells memory and time here and on a GPU.
   --gpu NAME[,NAME…]     plans for the first of these that fits; default: the smallest that fits
+  --processes N          plans for so many processes, each on a GPU of its own
   --as json              prints one JSON object
 
 generate

@@ -371,11 +371,11 @@ void CheckProcesses(const Config& config) {
   const TrainConfig& train = config.train;
   if (train.processes == 1) return;
   if (train.batch < train.processes) {
-    throw ConfigError(Format("check train: train.batch %lld is less than the %lld processes, and "
-                             "each takes a part of it",
-                             static_cast<long long>(train.batch),
-                             static_cast<long long>(train.processes)),
-                      "raise train.batch, or start fewer processes");
+    throw ConfigError(
+        Format("check train: train.batch %lld is less than the %lld processes, and "
+               "each takes a part of it",
+               static_cast<long long>(train.batch), static_cast<long long>(train.processes)),
+        "raise train.batch, or start fewer processes");
   }
   if (train.device == "mps") {
     throw ConfigError("check train: train.device mps trains in one process alone",

@@ -132,8 +132,8 @@ int64_t Moments::NextCut(size_t parameter, int64_t element) const {
 std::vector<at::Tensor> Moments::Pieces(size_t parameter, int64_t begin, int64_t end) const {
   std::vector<at::Tensor> pieces;
   for (const Kind& kind : kinds_) {
-    pieces.push_back(kind.numbers[parameter].view({-1}).narrow(
-        0, begin - held_[parameter].begin, end - begin));
+    pieces.push_back(
+        kind.numbers[parameter].view({-1}).narrow(0, begin - held_[parameter].begin, end - begin));
   }
   if (!in_8_bits(parameter)) return pieces;
   const int64_t first = BlockAt(parameter, begin), last = BlockAt(parameter, end);
@@ -163,10 +163,12 @@ void Moments::UpdateCpu(size_t parameter, const AdamwScalars& step, int64_t begi
       const int64_t block = range.first_block + (at - range.begin) / kCodeBlock;
       float mean[kCodeBlock], square[kCodeBlock];
       DecodeBlock(CodeKind::kMean, count, mean_codes + at - first, largest_means[block], mean);
-      DecodeBlock(CodeKind::kSquare, count, square_codes + at - first, largest_squares[block], square);
+      DecodeBlock(CodeKind::kSquare, count, square_codes + at - first, largest_squares[block],
+                  square);
       AdamwUpdateCpu(step, count, clip, gradient + at, master + at, mean, square);
       EncodeBlock(CodeKind::kMean, count, mean, mean_codes + at - first, largest_means + block);
-      EncodeBlock(CodeKind::kSquare, count, square, square_codes + at - first, largest_squares + block);
+      EncodeBlock(CodeKind::kSquare, count, square, square_codes + at - first,
+                  largest_squares + block);
     }
   }
 }
@@ -198,7 +200,8 @@ void Moments::Update(size_t parameter, const AdamwStep& step, const at::Tensor& 
       const int64_t block = range.first_block + (at - range.begin) / kCodeBlock;
       const auto each = [&](const auto& convert) {
         for (size_t k = 0; k < kinds_.size(); ++k) {
-          convert(kinds_[k].code, kinds_[k].numbers[parameter].view({-1}).narrow(0, at - part.begin, count),
+          convert(kinds_[k].code,
+                  kinds_[k].numbers[parameter].view({-1}).narrow(0, at - part.begin, count),
                   kinds_[k].largest[parameter].narrow(0, block, CodeBlocks(count)),
                   numbers[k].narrow(0, 0, count));
         }

@@ -49,12 +49,13 @@ class Moments {
   bool whole(size_t parameter) const;
   const ElementRange& held(size_t parameter) const { return held_[parameter]; }
 
-  // Updates the elements [begin, end) of a parameter on the CPU, between two cuts, all of them held. `gradient` and
-  // `master` point to its first element. Safe on any thread if ranges do not overlap.
+  // Updates the elements [begin, end) of a parameter on the CPU, between two cuts, all of them
+  // held. `gradient` and `master` point to its first element. Safe on any thread if ranges do not
+  // overlap.
   void UpdateCpu(size_t parameter, const AdamwScalars& step, int64_t begin, int64_t end, float clip,
                  const float* gradient, float* master) const;
-  // Updates the held elements of a parameter on any device like AdamwUpdate. In 8 bits by pieces, so that few
-  // moments are in fp32 at once.
+  // Updates the held elements of a parameter on any device like AdamwUpdate. In 8 bits by pieces,
+  // so that few moments are in fp32 at once.
   void Update(size_t parameter, const AdamwStep& step, const at::Tensor& master,
               const at::Tensor& gradient, const at::Tensor& clip) const;
 
@@ -66,8 +67,9 @@ class Moments {
   // ones, of both moments; with codes their magnitudes follow.
   std::vector<at::Tensor> Pieces(size_t parameter, int64_t begin, int64_t end) const;
 
-  // Appends views of all tensors, which must be whole: exp_avg.NAME and exp_avg_sq.NAME, fp32 or uint8 codes in the
-  // shape of the weight; with codes exp_avg_absmax.NAME and exp_avg_sq_absmax.NAME, fp32 [blocks].
+  // Appends views of all tensors, which must be whole: exp_avg.NAME and exp_avg_sq.NAME, fp32 or
+  // uint8 codes in the shape of the weight; with codes exp_avg_absmax.NAME and
+  // exp_avg_sq_absmax.NAME, fp32 [blocks].
   void AppendTo(NamedTensors* named) const;
   // Overwrites those that are held, and converts those that are stored in the other form. Throws
   // Error(kBadData) when one is missing, has another shape or dtype, is not finite, or is negative
@@ -79,7 +81,8 @@ class Moments {
   struct Kind {
     CodeKind code;
     std::string name;
-    std::vector<at::Tensor> numbers;  // fp32 or codes, in the shape of the parameter; flat if a part
+    std::vector<at::Tensor>
+        numbers;  // fp32 or codes, in the shape of the parameter; flat if a part
     std::vector<at::Tensor> largest;  // of the blocks of all its slices; undefined in fp32
   };
   // A slice of a parameter in flat numbers.

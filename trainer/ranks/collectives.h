@@ -31,7 +31,7 @@ class Collectives {
   virtual std::unique_ptr<Pending> BeginSum(const at::Tensor& tensor) = 0;
   // Overwrites the tensors of all ranks by that of one. Contiguous, of one size, any dtype.
   virtual void Broadcast(const at::Tensor& tensor, int64_t from) = 0;
-  // "gloo", "nccl"
+  // "gloo"
   virtual std::string name() const = 0;
 };
 

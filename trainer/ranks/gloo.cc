@@ -5,7 +5,10 @@
 
 #ifdef TRAINER_HAS_GLOO
 
+// Some packages of LibTorch say it themselves.
+#ifndef USE_C10D_GLOO
 #define USE_C10D_GLOO
+#endif
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 // The names of Gloo that LibTorch's header of its process group mentions. LibTorch has Gloo inside,
-// but few packages bring Gloo's own headers. The trainer makes no objects of these classes and calls
-// nothing of them; where the real headers are installed, they are taken.
+// but few packages bring Gloo's own headers. The trainer makes no objects of these classes and
+// calls nothing of them; where the real headers are installed, they are taken.
 
 #ifndef TRAINER_RANKS_GLOO_NAMES_H_
 #define TRAINER_RANKS_GLOO_NAMES_H_

@@ -2,13 +2,13 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <thread>
 
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
@@ -18,9 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kJoin = 600;    // seconds
-constexpr double kRemind = 30;   // seconds between lines about ranks that are not there
-constexpr double kConnect = 2;   // seconds of one try
+constexpr double kJoin = 600;   // seconds
+constexpr double kRemind = 30;  // seconds between lines about ranks that are not there
+constexpr double kConnect = 2;  // seconds of one try
 
 std::atomic<bool> must_end{false};
 
@@ -51,8 +51,8 @@ std::unique_ptr<Store> Connect(const Ranks& ranks, bool serve,
     } catch (const std::exception& error) {
       const std::string where = ranks.address + ":" + std::to_string(ranks.port);
       if (serve) {
-        throw Error(ExitCode::kTryAgain, "serve the other processes at " + where + ": " +
-                                             FirstLine(error),
+        throw Error(ExitCode::kTryAgain,
+                    "serve the other processes at " + where + ": " + FirstLine(error),
                     "set MASTER_PORT to a free port of rank 0's machine");
       }
       if (stopped()) ThrowStopped();
@@ -64,10 +64,10 @@ std::unique_ptr<Store> Connect(const Ranks& ranks, bool serve,
       }
       if (waited - reminded > kRemind) {
         reminded = waited;
-        say(Format("ranks   rank %lld waits for rank 0 at %s",
-                   static_cast<long long>(ranks.rank), where.c_str()));
+        say(Format("ranks   rank %lld waits for rank 0 at %s", static_cast<long long>(ranks.rank),
+                   where.c_str()));
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      poll(nullptr, 0, 200);
     }
   }
 }
@@ -96,10 +96,10 @@ void Group::Meet(const std::function<void(const std::string&)>& say,
         missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
       } else if (const std::string size = store_->Get(HereKey(rank));
                  size != std::to_string(ranks_.size)) {
-        throw ConfigError(Format("join the other processes: WORLD_SIZE is %lld here and %s at rank "
-                                 "%lld",
-                                 static_cast<long long>(ranks_.size), size.c_str(),
-                                 static_cast<long long>(rank)));
+        throw ConfigError(Format(
+            "join the other processes: WORLD_SIZE is %lld here and %s at rank "
+            "%lld",
+            static_cast<long long>(ranks_.size), size.c_str(), static_cast<long long>(rank)));
       }
     }
     if (missing.empty()) return;
@@ -114,11 +114,11 @@ void Group::Meet(const std::function<void(const std::string&)>& say,
       reminded = waited;
       say("ranks   waiting for rank " + missing);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    poll(nullptr, 0, 50);
   }
 }
 
-std::unique_ptr<Group> Group::Join(const Ranks& ranks, bool cuda, double silence,
+std::unique_ptr<Group> Group::Join(const Ranks& ranks, double silence,
                                    const std::function<void(const std::string&)>& say,
                                    const std::function<bool()>& stopped) {
   if (!CanJoinProcesses()) {
@@ -127,7 +127,14 @@ std::unique_ptr<Group> Group::Join(const Ranks& ranks, bool cuda, double silence
   }
   std::unique_ptr<Group> group(new Group(ranks, silence));
   group->store_ = Connect(ranks, ranks.rank == 0, say, stopped);
-  group->Meet(say, stopped);
+  try {
+    group->Meet(say, stopped);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(ExitCode::kTryAgain,
+                "join the other processes: rank 0 is gone: " + FirstLine(error));
+  }
   group->monitor_ = std::make_unique<Monitor>(
       ranks, silence, Connect(ranks, false, say, stopped), [](const std::string& trouble) {
         std::fflush(stdout);
@@ -138,8 +145,7 @@ std::unique_ptr<Group> Group::Join(const Ranks& ranks, bool cuda, double silence
                        [monitor = group->monitor_.get()] { return monitor->FindTrouble(); },
                        [monitor = group->monitor_.get()] { monitor->Notice(); }};
   try {
-    (void)cuda;
-    if (group->collectives_ == nullptr) group->collectives_ = JoinGloo(ranks, *group->store_, peers);
+    group->collectives_ = JoinGloo(ranks, *group->store_, peers);
     if (group->collectives_ == nullptr) {
       throw ConfigError("join the other processes: this LibTorch has no Gloo");
     }

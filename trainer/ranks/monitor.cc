@@ -1,5 +1,7 @@
 #include "trainer/ranks/monitor.h"
 
+#include <poll.h>
+
 #include <algorithm>
 
 #include "trainer/base/text.h"
@@ -10,8 +12,8 @@ namespace {
 constexpr double kBeat = 0.5;  // seconds
 // A longer gap is no time in which the others were silent: this process was stopped itself.
 constexpr double kLongestBeat = 1.5;
-constexpr double kGrace = 6;    // seconds after which a process that has not noticed is ended
-constexpr double kLinger = 3;   // seconds that rank 0 waits for the others to hear of an error
+constexpr double kGrace = 6;     // seconds after which a process that has not noticed is ended
+constexpr double kLinger = 3;    // seconds that rank 0 waits for the others to hear of an error
 constexpr double kGoodbye = 10;  // and at the end of a run
 
 const char* const kTrouble = "trouble";
@@ -135,8 +137,7 @@ void Monitor::Watch() {
     const std::string text = trouble_;
     lock.unlock();
     const Clock::time_point now = Clock::now();
-    const double passed =
-        std::min(kLongestBeat, std::chrono::duration<double>(now - last).count());
+    const double passed = std::min(kLongestBeat, std::chrono::duration<double>(now - last).count());
     last = now;
     if (trouble) {
       troubled += passed;
@@ -165,24 +166,22 @@ std::string Monitor::FindTrouble() {
   return trouble_;
 }
 
-void Monitor::WaitForOthers(const char* key, double seconds) {
+void Monitor::WaitForOthers(const char* key, int64_t count, double seconds) {
   const Clock::time_point end =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
-  while (Clock::now() < end && store_->Add(key, 0) < ranks_.size - 1) {
-    std::this_thread::sleep_for(Seconds(0.02));
+  while (Clock::now() < end && store_->Add(key, 0) < count) {
+    poll(nullptr, 0, 20);
   }
 }
 
 void Monitor::Fail(const std::string& message) {
   try {
-    // A rank that is gone hears nothing.
     const bool first = Trouble().empty();
     if (first) Tell(Format("rank %lld ended: ", static_cast<long long>(ranks_.rank)) + message);
-    if (ranks_.rank == 0) WaitForOthers(kHeard, kLinger);
+    // The one that caused it hears nothing.
+    if (ranks_.rank == 0) WaitForOthers(kHeard, ranks_.size - (first ? 1 : 2), kLinger);
   } catch (const std::exception&) {  // they see that it is gone
   }
-  noticed_ = true;
-  Stop();
 }
 
 void Monitor::Leave() {
@@ -193,7 +192,7 @@ void Monitor::Leave() {
     if (ranks_.rank > 0) {
       store_->Add(kLeft, 1);
     } else {
-      WaitForOthers(kLeft, kGoodbye);
+      WaitForOthers(kLeft, ranks_.size - 1, kGoodbye);
     }
   } catch (const std::exception&) {  // all work is done
   }

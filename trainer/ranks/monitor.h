@@ -1,5 +1,6 @@
-// Watches that all processes of a run are alive. A collective operation waits for ever for a process
-// that is gone; the monitor knows within seconds, and knows which one it is. Uses no LibTorch.
+// Watches that all processes of a run are alive. A collective operation waits for ever for a
+// process that is gone; the monitor knows within seconds, and knows which one it is. Uses no
+// LibTorch.
 //
 // Each rank counts up its own number in the store every half second. Rank 0 sees which one stands
 // still and tells it to all. The store is rank 0's, so its silence or end is seen by the others
@@ -38,13 +39,14 @@ class Monitor {
   // An operation with the others failed. Looks closer for a dead rank, and returns the trouble, or
   // "" when none shows in time.
   std::string FindTrouble();
-  // The caller ends because of the trouble. Rank 0 may finish a checkpoint before; the others, which
-  // may wait for rank 0, are ended all the same.
+  // The caller ends because of the trouble. Rank 0 may finish a checkpoint before; the others,
+  // which may wait for rank 0, are ended all the same.
   void Notice() {
     if (ranks_.rank == 0) noticed_ = true;
   }
   // This rank ends with an error: tells the others, unless there was trouble before. On rank 0,
-  // which has the store, waits until they know, for a few seconds at most.
+  // which has the store, waits until they know, for a few seconds at most. The process must end
+  // then: this is not to be destroyed, because its threads may wait for a rank that stands still.
   void Fail(const std::string& message);
   // This rank is through. On rank 0 waits for the others.
   void Leave();
@@ -57,7 +59,7 @@ class Monitor {
   void Look();
   void Tell(const std::string& trouble);
   void Learn(const std::string& trouble);
-  void WaitForOthers(const char* key, double seconds);
+  void WaitForOthers(const char* key, int64_t count, double seconds);
   void Stop();
   double silence() const { return suspects_ ? kSuspectedSilence : silence_; }
 

@@ -38,8 +38,8 @@ Ranks ReadRanks(const Environment& environment) {
                       "set it to the address of the machine of rank 0");
   }
   ranks.port = NumberIn(environment, "MASTER_PORT", 1, 65535);
-  const bool here = ranks.address == "localhost" || ranks.address == "::1" ||
-                    ranks.address.rfind("127.", 0) == 0;
+  const bool here =
+      ranks.address == "localhost" || ranks.address == "::1" || ranks.address.rfind("127.", 0) == 0;
   ranks.local_size = environment("LOCAL_WORLD_SIZE").empty()
                          ? (here ? ranks.size : 1)
                          : NumberIn(environment, "LOCAL_WORLD_SIZE", 1, ranks.size);

@@ -27,8 +27,8 @@ struct Ranks {
 Ranks ReadRanks(const std::function<std::string(const char* name)>& environment);
 
 // Returns how many of `rows` each of the ranks takes: shares as near as possible to `speeds`, which
-// are above 0, at least 1 each, and `rows` together. `rows` is at least the number of ranks. Depends
-// on nothing else, so that all ranks find the same.
+// are above 0, at least 1 each, and `rows` together. `rows` is at least the number of ranks.
+// Depends on nothing else, so that all ranks find the same.
 std::vector<int64_t> DivideRows(int64_t rows, const std::vector<double>& speeds);
 
 // Returns equal shares: they differ by 1 at most.

@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t kAnswer = 300'000;  // milliseconds that a call may wait for a key
 }  // namespace
 
-Store::Store(const Ranks& ranks, bool serve, double seconds) : held_(std::make_unique<Held>()) {
+Store::Store(const Ranks& ranks, bool serve, double seconds)
+    : held_(std::make_unique<HeldStore>()) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(ranks.port);
   options.isServer = serve;
@@ -47,9 +48,9 @@ bool CanJoinProcesses() { return true; }
 
 namespace gpuctl::trainer {
 
-struct Store::Held {};
+struct HeldStore {};
 
-Store::Store(const Ranks&, bool, double) : held_(std::make_unique<Held>()) {
+Store::Store(const Ranks&, bool, double) : held_(std::make_unique<HeldStore>()) {
   throw ConfigError("join the other processes: this LibTorch was built without c10d");
 }
 Store::~Store() = default;

@@ -10,11 +10,9 @@
 
 #include "trainer/ranks/ranks.h"
 
-namespace c10d {
-class Store;
-}
-
 namespace gpuctl::trainer {
+
+struct HeldStore;  // store_held.h
 
 // One connection. Each call is an exchange with rank 0's process, and waits as long as that one is
 // silent; it throws std::exception when the connection is gone. Thread-safe, one call at a time.
@@ -33,11 +31,10 @@ class Store {
   std::string Get(const std::string& key);
 
   // For LibTorch. It lives as long as what uses it, or this.
-  struct Held;
-  const Held& held() const { return *held_; }
+  const HeldStore& held() const { return *held_; }
 
  private:
-  const std::unique_ptr<Held> held_;
+  const std::unique_ptr<HeldStore> held_;
 };
 
 // False where LibTorch was built without the parts that processes need.

@@ -5,11 +5,9 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "trainer/ranks/store.h"
-
 namespace gpuctl::trainer {
 
-struct Store::Held {
+struct HeldStore {
   c10::intrusive_ptr<c10d::TCPStore> store;
 };
 

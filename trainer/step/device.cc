@@ -82,7 +82,8 @@ c10::Device ChooseDevice(const TrainConfig& config) {
   if (wanted == "mps" && !mps) throw ConfigError("use device mps: LibTorch sees none");
   if (wanted == "cuda" || (wanted == "auto" && cuda)) return CudaDeviceOf(config);
   // MPS has no way between processes.
-  if (wanted == "mps" || (wanted == "auto" && mps && config.processes == 1)) return c10::Device(c10::kMPS);
+  if (wanted == "mps" || (wanted == "auto" && mps && config.processes == 1))
+    return c10::Device(c10::kMPS);
   return c10::Device(c10::kCPU);
 }
 

@@ -60,9 +60,9 @@ class GradientBuckets {
   std::vector<at::Tensor> places_;  // of each spec; undefined where it is frozen
   std::vector<size_t> bucket_of_;   // of each spec
   std::mutex mutex_;
-  std::vector<Bucket> buckets_;                   // guarded by mutex_
-  std::vector<std::vector<bool>> ready_;          // guarded by mutex_; of worker and spec
-  size_t next_ = 0;                               // guarded by mutex_; the first one not sent
+  std::vector<Bucket> buckets_;           // guarded by mutex_
+  std::vector<std::vector<bool>> ready_;  // guarded by mutex_; of worker and spec
+  size_t next_ = 0;                       // guarded by mutex_; the first one not sent
   int64_t sent_early_ = 0;
 };
 

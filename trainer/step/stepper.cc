@@ -488,9 +488,8 @@ void Stepper::UpdateInOneKernel(double lr, int64_t t, const at::Tensor& clip) {
       const ElementRange& held = moments_.held(i);
       if (held.begin == held.end) continue;
       const auto held_of = [&](const at::Tensor& all) {
-        return moments_.whole(i)
-                   ? all
-                   : all.view({-1}).narrow(0, held.begin, held.end - held.begin);
+        return moments_.whole(i) ? all
+                                 : all.view({-1}).narrow(0, held.begin, held.end - held.begin);
       };
       const AdamwStep step = StepFor(i, lr, t);
       numbers = {step.lr, step.beta1, step.beta2, step.weight_decay, step.eps, step.t};
@@ -522,9 +521,8 @@ double Stepper::SummedLossOf(const Batch& batch) {
     return workers_[static_cast<size_t>(member)].weights;
   };
   if (group_ == nullptr) return SummedLossOfBatch(team_, shape_, weights, batch, micro_batch_);
-  const auto [begin, end] =
-      ShareOf(static_cast<int>(group_->rank()), static_cast<int>(group_->size()),
-              batch.inputs_bt.size(0));
+  const auto [begin, end] = ShareOf(static_cast<int>(group_->rank()),
+                                    static_cast<int>(group_->size()), batch.inputs_bt.size(0));
   Batch part = batch;
   for (at::Tensor* all_bt : {&part.inputs_bt, &part.targets_bt, &part.starts_bt}) {
     *all_bt = RowsOf(*all_bt, begin, end - begin);
@@ -536,8 +534,8 @@ std::vector<float> Stepper::LogProbabilitiesOf(const Batch& batch) {
   std::vector<float> found(static_cast<size_t>(batch.inputs_bt.size(0)));
   int64_t own_begin = 0, own_end = batch.inputs_bt.size(0);
   if (group_ != nullptr) {
-    std::tie(own_begin, own_end) = ShareOf(static_cast<int>(group_->rank()),
-                                           static_cast<int>(group_->size()), own_end);
+    std::tie(own_begin, own_end) =
+        ShareOf(static_cast<int>(group_->rank()), static_cast<int>(group_->size()), own_end);
   }
   team_.RunWorkers([&](int number) {
     const at::NoGradGuard no_grad;

@@ -169,7 +169,7 @@ class Stepper {
     // Of several processes: what adds to the leaves' gradients, and tells when it has.
     std::vector<std::shared_ptr<void>> accumulators;
     bool in_last = false;  // in its last micro-batch of the step
-    at::Tensor loss;                         // 0-dimensional, on the device
+    at::Tensor loss;       // 0-dimensional, on the device
     PairSums pairs;
     bool stopped = false;
   };
@@ -223,7 +223,7 @@ class Stepper {
   // One for each spec. Frozen ones have a master only where it is the weight itself.
   std::vector<at::Tensor> masters_;  // fp32; in fp32 the leaves alias them
   std::vector<at::Tensor> compute_;  // placement_.dtype; the same tensors in fp32
-  Group* const group_;  // or null
+  Group* const group_;               // or null
   // For each rank the elements that it updates; empty: each updates all.
   const std::vector<std::vector<ElementRange>> owned_;
   const Moments moments_;
@@ -232,9 +232,9 @@ class Stepper {
   std::vector<int64_t> shares_;
   double work_seconds_ = 0;
   std::vector<Worker> workers_;
-  std::vector<std::vector<Piece>> shards_;  // one per member, CPU only
+  std::vector<std::vector<Piece>> shards_;   // one per member, CPU only
   std::vector<std::vector<Piece>> updates_;  // those of them whose moments are here
-  std::shared_ptr<SideStream> side_;        // for checkpoints, CUDA only
+  std::shared_ptr<SideStream> side_;         // for checkpoints, CUDA only
   LossScale loss_scale_;
   int64_t micro_batch_;
   bool deterministic_;

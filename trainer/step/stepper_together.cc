@@ -109,12 +109,11 @@ GradientResult Stepper::TryTogether(const Batch& batch, const std::function<bool
     if (!worker.stopped && !failure) loss += static_cast<double>(ToHost(worker.loss).item<float>());
     pairs.Add(worker.pairs);
   }
-  work_seconds_ =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  work_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   buckets_->Finish();
-  const std::vector<std::vector<double>> all =
-      group_->Share({stopped ? 1.0 : 0.0, no_memory ? 1.0 : 0.0, not_deterministic ? 1.0 : 0.0, loss,
-                     pairs.loss, pairs.right, pairs.margin, static_cast<double>(pairs.pairs)});
+  const std::vector<std::vector<double>> all = group_->Share(
+      {stopped ? 1.0 : 0.0, no_memory ? 1.0 : 0.0, not_deterministic ? 1.0 : 0.0, loss, pairs.loss,
+       pairs.right, pairs.margin, static_cast<double>(pairs.pairs)});
   const auto sum = [&](size_t of) {
     double total = 0;
     for (const std::vector<double>& of_rank : all) total += of_rank[of];
@@ -132,7 +131,8 @@ GradientResult Stepper::TryTogether(const Batch& batch, const std::function<bool
   return result;
 }
 
-// All ranks have the same gradients and compute their norm; rank 0's counts, should machines differ.
+// All ranks have the same gradients and compute their norm; rank 0's counts, should machines
+// differ.
 GradientResult Stepper::NormTogether(double loss) {
   const at::NoGradGuard no_grad;
   GradientResult result{true, loss, 0, false, {}};
@@ -195,10 +195,9 @@ void Stepper::Gather() {
   if (!divided()) return;
   const at::NoGradGuard no_grad;
   const bool first = group_->rank() == 0;
-  auto all = std::make_unique<Moments>(specs_, frozen_, config_.optimizer.HasSmallState(),
-                                       c10::Device(c10::kCPU),
-                                       first ? std::vector<ElementRange>()
-                                             : std::vector<ElementRange>(specs_.size()));
+  auto all = std::make_unique<Moments>(
+      specs_, frozen_, config_.optimizer.HasSmallState(), c10::Device(c10::kCPU),
+      first ? std::vector<ElementRange>() : std::vector<ElementRange>(specs_.size()));
   for (size_t owner = 0; owner < owned_.size(); ++owner) {
     const bool mine = static_cast<int64_t>(owner) == group_->rank();
     for (const size_t i : trained_) {
@@ -218,8 +217,9 @@ void Stepper::Gather() {
           places[piece].copy_(pieces[piece]);
           continue;
         }
-        const at::Tensor sent = mine ? pieces[piece].cpu().contiguous()
-                                     : first ? places[piece] : pieces[piece];
+        const at::Tensor sent = mine    ? pieces[piece].cpu().contiguous()
+                                : first ? places[piece]
+                                        : pieces[piece];
         group_->collectives().Broadcast(sent, static_cast<int64_t>(owner));
       }
     }

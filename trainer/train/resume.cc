@@ -20,9 +20,9 @@ constexpr double kLargestCount = 9007199254740992.0;  // 2^53
 
 // Keys that have no effect on the numbers of the run.
 const std::vector<std::string> kHarmless = {
-    "train.log_every", "train.eval_every", "train.peak_tflops",  "train.threads",
-    "train.matmul",    "train.patience",   "data.paths",         "data.exclude",
-    "data.extensions", "data.max_bytes",   "train.eval_windows", "lora.init",
+    "train.log_every", "train.eval_every",  "train.peak_tflops",  "train.threads",
+    "train.matmul",    "train.patience",    "data.paths",         "data.exclude",
+    "data.extensions", "data.max_bytes",    "train.eval_windows", "lora.init",
     "optimizer.zero",  "train.peer_timeout"};
 
 bool Harmless(const std::string& name) {

@@ -15,13 +15,14 @@ namespace {
 using nlohmann::json;
 
 // Keys that may differ between processes: paths, and what one of them alone uses.
-const std::vector<std::string> kOwnKeys = {"data.paths",   "model.init",         "lora.init",
-                                           "train.threads", "train.peak_tflops", "train.matmul",
-                                           "train.log_every", "train.device", "train.dtype"};
+const std::vector<std::string> kOwnKeys = {"data.paths",      "model.init",        "lora.init",
+                                           "train.threads",   "train.peak_tflops", "train.matmul",
+                                           "train.log_every", "train.device",      "train.dtype"};
 
 json SharedSettings(const Config& config) {
   json shared;
-  for (const auto& [section, values] : ConfigToJson(config).items()) {
+  const json all = ConfigToJson(config);
+  for (const auto& [section, values] : all.items()) {
     if (section == "checkpoint" || section == "sample") continue;
     for (const auto& [key, value] : values.items()) {
       const std::string name = section + "." + key;
@@ -51,7 +52,8 @@ void ShareTensors(std::map<std::string, at::Tensor>* tensors, Group& group) {
                     {"shape", tensor.sizes().vec()},
                     {"dtype", static_cast<int>(tensor.scalar_type())}});
   }
-  for (const json& entry : json::parse(group.FromFirst(list.dump()))) {
+  const json first = json::parse(group.FromFirst(list.dump()));
+  for (const json& entry : first) {
     const auto name = entry["name"].get<std::string>();
     if (group.rank() > 0) {
       (*tensors)[name] = at::empty(entry["shape"].get<std::vector<int64_t>>(),
@@ -78,8 +80,8 @@ ModelSource FindModelTogether(const Config& config, const std::string& resume, G
   const auto gone = [](const std::string& folder, const char* file) {
     return !folder.empty() && !Exists(folder + "/" + file);
   };
-  const bool needed = gone(config.model.init, "config.json") ||
-                      gone(config.lora.init, "adapter_config.json");
+  const bool needed =
+      gone(config.model.init, "config.json") || gone(config.lora.init, "adapter_config.json");
   const bool here = !checkpoint.empty() && Exists(checkpoint + "/manifest.json");
   ModelSource source = FindModel(config, needed && here ? checkpoint : "");
   source.checkpoint = checkpoint;
@@ -90,9 +92,8 @@ Agreement Agree(const Config& config, const Placement& placement, const Training
                 int64_t micro_batch, Group* group) {
   if (group == nullptr) return {!config.checkpoint.dir.empty(), micro_batch};
   const json settings = SharedSettings(config);
-  group->CheckSame(settings.dump(), [&](const std::string& first) {
-    return FirstDifference(settings, first);
-  });
+  group->CheckSame(settings.dump(),
+                   [&](const std::string& first) { return FirstDifference(settings, first); });
   group->CheckSame(data.digest(), [](const std::string&) { return "other data"; });
   const std::string dtype = NameOfDtype(placement.dtype);
   group->CheckSame(dtype, [&](const std::string& first) {

@@ -251,7 +251,8 @@ bool Trainer::AgreedOn(bool mine) const {
 }
 
 void Trainer::DivideBySpeed() {
-  if (!config_.train.heterogeneous || options_.group == nullptr || !progress_.shares.empty()) return;
+  if (!config_.train.heterogeneous || options_.group == nullptr || !progress_.shares.empty())
+    return;
   const int64_t own = EqualRows(config_.train.batch,
                                 config_.train.processes)[static_cast<size_t>(config_.train.rank)];
   if (!speeds_.Add(own, stepper_.work_seconds())) return;

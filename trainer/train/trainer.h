@@ -23,8 +23,8 @@
 #include "trainer/train/progress.h"
 #include "trainer/train/references.h"
 #include "trainer/train/report.h"
-#include "trainer/train/together.h"
 #include "trainer/train/samples.h"
+#include "trainer/train/together.h"
 
 namespace gpuctl::trainer {
 

@@ -41,7 +41,8 @@ void Trainer::SaveCheckpoint() {
   // Stopped before the first model had read its pairs: there is nothing to go on from yet.
   if (data_->pairs() && !references_.known()) return;
   stepper_.Gather();
-  if (checkpointer_ && (!copies_checkpoints_ || !SaveCopy())) checkpointer_->SaveNow(LiveSnapshot());
+  if (checkpointer_ && (!copies_checkpoints_ || !SaveCopy()))
+    checkpointer_->SaveNow(LiveSnapshot());
   stepper_.DropGathered();
   saved_step_ = progress_.step;
 }
