@@ -18,9 +18,8 @@ namespace gpuctl::trainer {
 
 class Group {
  public:
-  // Waits for all ranks, ten minutes at most: others may still compile their trainer. `cuda` is
-  // true when tensors will be on CUDA devices: then NCCL is taken where it is. A rank that is
-  // silent for `silence` seconds is gone. `say` gets lines for people. Throws Error(kBadConfig)
+  // Waits for all ranks, ten minutes at most: others may still compile their trainer. A rank that
+  // is silent for `silence` seconds is gone. `say` gets lines for people. Throws Error(kBadConfig)
   // when it cannot work, Error(kTryAgain) when a rank does not come or `stopped` says so.
   static std::unique_ptr<Group> Join(const Ranks& ranks, double silence,
                                      const std::function<void(const std::string&)>& say,
