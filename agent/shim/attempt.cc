@@ -13,10 +13,12 @@
 #include "agent/base/guard_start.h"
 #include "agent/base/held_root.h"
 #include "agent/base/job_cgroup.h"
+#include "agent/base/nvidia_smi.h"
 #include "agent/base/platform.h"
 #include "agent/base/processes.h"
 #include "agent/base/say.h"
 #include "agent/envs/env_store.h"
+#include "agent/ranks/launcher.h"
 #include "agent/shim/secret_block.h"
 #include "agent/shim/setup.h"
 #include "agent/shim/supervisor.h"
@@ -118,6 +120,21 @@ absl::StatusOr<std::optional<std::vector<std::string>>> GpusOf(const JobPaths& p
   return std::move(grant.gpus);
 }
 
+// Returns what the job's child executes: the command, or the launcher of several processes.
+// `fd_at`: see ChildOptions::launcher_fd_at.
+std::vector<std::string> ProgramOf(const gpuctl::v1::JobSpec& spec, size_t& fd_at) {
+  std::vector<std::string> argv;
+  if (spec.processes() != 0) {
+    LauncherOptions launcher;
+    launcher.processes = spec.processes();
+    launcher.grace = GraceOf(spec);
+    launcher.nvidia_smi = FindNvidiaSmi();
+    argv = LauncherArguments(launcher, fd_at);
+  }
+  argv.insert(argv.end(), spec.argv().begin(), spec.argv().end());
+  return argv;
+}
+
 absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, int attempt,
                        AttemptFiles files, const UniqueFd& lock, SecretBlock& secrets,
                        const rlimit& core_limit, bool adopts_orphans, Clock& clock) {
@@ -125,7 +142,7 @@ absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, i
   HolderWatch holder(root, clock);
   bool told = false;
   ChildOptions options;
-  options.argv.assign(spec.argv().begin(), spec.argv().end());
+  options.argv = ProgramOf(spec, options.launcher_fd_at);
   options.environment =
       JobEnvironment(BaseEnvironment(root), spec, attempt, paths, ResumeFrom(paths), files.gpus);
   options.secrets = &secrets;
@@ -143,7 +160,7 @@ absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, i
     };
   }
   RETURN_IF_ERROR(Supervisor::CatchSignals());
-  ASSIGN_OR_RETURN(Child child, Child::Hold(options));
+  ASSIGN_OR_RETURN(Child child, Child::Hold(std::move(options)));
   secrets.Wipe();
   EnterJobCgroup(paths, spec.job_id(), child.pid());
   Supervisor supervisor(spec, attempt, std::move(files), std::move(child), adopts_orphans, clock);
