@@ -297,7 +297,8 @@ class Launcher {
     if (next < absl::InfiniteDuration()) {
       const absl::Duration wait =
           std::clamp(next - clock_.SinceBoot(), absl::ZeroDuration(), absl::Seconds(10));
-      timeout = static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
+      timeout =
+          static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
     }
     if (poll(fds_.data(), fds_.size(), timeout) < 0) return;
     if (fds_[0].revents != 0) ReadCaught();
@@ -409,9 +410,8 @@ class Launcher {
     const int status = processes_[static_cast<size_t>(local)].status;
     const bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
     // SIGTERM that all got says nothing of why.
-    const bool by_stop =
-        state_ != State::kRunning && WIFSIGNALED(status) &&
-        (WTERMSIG(status) == SIGTERM || WTERMSIG(status) == SIGKILL);
+    const bool by_stop = state_ != State::kRunning && WIFSIGNALED(status) &&
+                         (WTERMSIG(status) == SIGTERM || WTERMSIG(status) == SIGKILL);
     if (failed && by_stop) {
       if (!stopped_first_.has_value()) stopped_first_ = local;
     } else if (failed && !first_.has_value()) {
@@ -449,9 +449,7 @@ class Launcher {
     }
   }
 
-  void OnDeadline() {
-    Enter(state_ == State::kLingering ? State::kTerminating : State::kKilling);
-  }
+  void OnDeadline() { Enter(state_ == State::kLingering ? State::kTerminating : State::kKilling); }
 
   // True when no process of ours is left.
   bool Empty() const { return no_children_ && AllOver(); }

@@ -163,9 +163,8 @@ TEST(RankMergerTest, NoByteIsLostOrTakenForAnothers) {
     std::vector<size_t> at(texts.size());
     for (int quiet = 0; quiet < 3 * processes;) {
       const size_t local = static_cast<size_t>(below(processes));
-      const size_t size =
-          std::min(texts[local].size() - at[local],
-                   static_cast<size_t>(below(4) == 0 ? below(200'000) : below(12)));
+      const size_t size = std::min(texts[local].size() - at[local],
+                                   static_cast<size_t>(below(4) == 0 ? below(200'000) : below(12)));
       merger.Add(static_cast<int>(local), absl::string_view(texts[local]).substr(at[local], size),
                  out);
       at[local] += size;

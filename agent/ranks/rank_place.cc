@@ -33,9 +33,8 @@ absl::StatusOr<int> NumberIn(const Environment& environment, const char* name, i
   if (found == environment.end() || found->second.empty()) return otherwise;
   int value = 0;
   if (absl::SimpleAtoi(found->second, &value) && value >= low && value <= high) return value;
-  return absl::InvalidArgumentError(absl::StrCat(name, " is \"", found->second,
-                                                 "\", and it must be a number from ", low, " to ",
-                                                 high));
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " is \"", found->second, "\", and it must be a number from ", low, " to ", high));
 }
 
 absl::StatusOr<int> FreePortOf(int family) {
@@ -90,8 +89,7 @@ absl::StatusOr<RankPlace> ReadRankPlace(const Environment& environment, int loca
   RankPlace place;
   place.local = local;
   ASSIGN_OR_RETURN(place.nodes, NumberIn(environment, "GPUCTL_NODES", 1, 1, kHighestRank));
-  ASSIGN_OR_RETURN(place.node,
-                   NumberIn(environment, "GPUCTL_NODE_RANK", 0, 0, place.nodes - 1));
+  ASSIGN_OR_RETURN(place.node, NumberIn(environment, "GPUCTL_NODE_RANK", 0, 0, place.nodes - 1));
   ASSIGN_OR_RETURN(place.port, NumberIn(environment, "MASTER_PORT", 0, 1, 65535));
   if (int64_t{place.nodes} * local > kHighestRank + 1) {
     return absl::InvalidArgumentError(
@@ -137,8 +135,7 @@ std::vector<std::pair<std::string, std::string>> RankVariables(const RankPlace& 
 
 int CountGpus(const Environment& environment, const std::string& nvidia_smi) {
   int count = 0;
-  if (const auto visible = environment.find("CUDA_VISIBLE_DEVICES");
-      visible != environment.end()) {
+  if (const auto visible = environment.find("CUDA_VISIBLE_DEVICES"); visible != environment.end()) {
     for (const absl::string_view entry : absl::StrSplit(visible->second, ',')) {
       const absl::string_view name = absl::StripAsciiWhitespace(entry);
       // CUDA sees nothing behind an entry that is none.

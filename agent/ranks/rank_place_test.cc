@@ -20,7 +20,8 @@ std::map<std::string, std::string> VariablesOf(const Environment& environment, i
                                                int processes, int port) {
   const absl::StatusOr<RankPlace> place = ReadRankPlace(environment, processes);
   if (!place.ok()) return {{"error", std::string(place.status().message())}};
-  const auto list = RankVariables(*place, local, place->port != 0 ? place->port : port, environment);
+  const auto list =
+      RankVariables(*place, local, place->port != 0 ? place->port : port, environment);
   return {list.begin(), list.end()};
 }
 

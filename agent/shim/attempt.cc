@@ -1,14 +1,11 @@
 #include "agent/shim/attempt.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/base/fifo.h"
 #include "agent/base/gpu_grant.h"
 #include "agent/base/guard_start.h"
 #include "agent/base/held_root.h"
@@ -47,21 +44,6 @@ absl::StatusOr<UniqueFd> LockPatiently(const std::string& path, Clock& clock) {
     if (lock.ok() || !absl::IsUnavailable(lock.status()) || clock.SinceBoot() >= end) return lock;
     clock.SleepFor(kLockInterval);
   }
-}
-
-// Opens the FIFO for reading and writing, so that it never ends and nobody waits to open it for
-// writing.
-absl::StatusOr<UniqueFd> OpenFifo(const std::string& path) {
-  struct stat info {};
-  if (lstat(path.c_str(), &info) == 0 && !S_ISFIFO(info.st_mode)) {
-    return absl::FailedPreconditionError(absl::StrCat("open ", path, ": not a FIFO"));
-  }
-  if (mkfifo(path.c_str(), 0600) != 0 && errno != EEXIST) {
-    return ErrnoStatus(errno, absl::StrCat("make FIFO ", path));
-  }
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", path));
-  return fd;
 }
 
 absl::StatusOr<AttemptFiles> OpenFiles(const JobPaths& paths, const gpuctl::v1::JobSpec& spec,

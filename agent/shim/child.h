@@ -28,8 +28,8 @@ struct ChildOptions {
   // environment of the job, or ends the process. It writes lifecycle lines to `news`, and waits for
   // Continue at `go`, one byte.
   std::function<Environment(int news, int go)> prepare;
-  // argv begins with a launcher (agent/ranks/launcher.h), which gets a descriptor for its word, as a
-  // decimal number in place of argv[launcher_fd_at]. 0: it is no launcher.
+  // argv begins with a launcher (agent/ranks/launcher.h), which gets a descriptor for its word, as
+  // a decimal number in place of argv[launcher_fd_at]. 0: it is no launcher.
   size_t launcher_fd_at = 0;
 };
 

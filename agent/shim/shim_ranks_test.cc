@@ -63,7 +63,8 @@ constexpr char kWaitForEver[] = "echo $$ > pid-$RANK; while :; do sleep 0.01; do
 TEST(ShimRanksTest, EachProcessHasItsRank) {
   TestJob job(TestJob::Bash(
       "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $GPUCTL_NODE_RANK "
-      "$GPUCTL_NODES $GLOO_SOCKET_IFNAME; echo $MASTER_PORT > port-$RANK; readlink /proc/self/fd/0; "
+      "$GPUCTL_NODES $GLOO_SOCKET_IFNAME; echo $MASTER_PORT > port-$RANK; readlink "
+      "/proc/self/fd/0; "
       "echo '{\"step\":'$RANK'}' > $GPUCTL_METRICS"));
   job.spec.set_processes(3);
   EXPECT_EQ(job.Run(), kShimDone);
@@ -85,8 +86,9 @@ TEST(ShimRanksTest, EachProcessHasItsRank) {
 }
 
 TEST(ShimRanksTest, AJobWithoutRanksHasOnlyItsPlace) {
-  TestJob job(TestJob::Bash("echo ${RANK-none} ${WORLD_SIZE-none} $GPUCTL_NODE_RANK $GPUCTL_NODES; "
-                            "echo '3| as it is'"));
+  TestJob job(
+      TestJob::Bash("echo ${RANK-none} ${WORLD_SIZE-none} $GPUCTL_NODE_RANK $GPUCTL_NODES; "
+                    "echo '3| as it is'"));
   EXPECT_EQ(job.Run(), kShimDone);
   EXPECT_EQ(job.Output(), "none none 0 1\n3| as it is\n");
   EXPECT_EQ(job.Events(Type::kStarted)[0].processes, 0);
@@ -106,10 +108,10 @@ TEST(ShimRanksTest, AMachineOfAGangCountsOn) {
 }
 
 TEST(ShimRanksTest, TheFirstThatFailsIsTheJobsEnd) {
-  TestJob job(TestJob::Bash(
-      "trap 'echo saved; exit 9' TERM; echo $$ > pid-$RANK; "
-      "if [ $RANK = 2 ]; then while ! [ -s pid-0 -a -s pid-1 ]; do sleep 0.01; done; "
-      "echo 'ValueError: it is bad'; exit 7; fi; while :; do sleep 0.01; done"));
+  TestJob job(
+      TestJob::Bash("trap 'echo saved; exit 9' TERM; echo $$ > pid-$RANK; "
+                    "if [ $RANK = 2 ]; then while ! [ -s pid-0 -a -s pid-1 ]; do sleep 0.01; done; "
+                    "echo 'ValueError: it is bad'; exit 7; fi; while :; do sleep 0.01; done"));
   job.spec.set_processes(3);
   EXPECT_EQ(job.Run(), kShimDone);
   const LifecycleEvent exited = job.Exited();
@@ -139,10 +141,10 @@ TEST(ShimRanksTest, WhatDoesNotEndGetsSigkillAfterTheGrace) {
 }
 
 TEST(ShimRanksTest, AStopReachesEachOnce) {
-  TestJob job(TestJob::Bash(
-      "n=0; trap 'n=$((n+1)); echo term $n' TERM; echo $$ > pid-$RANK; "
-      "for i in $(seq 3000); do sleep 0.01 || :; [ $n = 0 ] || break; done; "
-      "for i in $(seq 20); do sleep 0.01 || :; done; exit $((75 - RANK * 75))"));
+  TestJob job(
+      TestJob::Bash("n=0; trap 'n=$((n+1)); echo term $n' TERM; echo $$ > pid-$RANK; "
+                    "for i in $(seq 3000); do sleep 0.01 || :; [ $n = 0 ] || break; done; "
+                    "for i in $(seq 20); do sleep 0.01 || :; done; exit $((75 - RANK * 75))"));
   job.spec.set_processes(2);
   const pid_t shim = job.Start();
   Pids(job, 2);
@@ -151,8 +153,7 @@ TEST(ShimRanksTest, AStopReachesEachOnce) {
   EXPECT_EQ(job.Exited().exit_code, 75);
   EXPECT_EQ(job.Exited().reason, "user");
   EXPECT_EQ(job.Output().find("gpuctl|"), std::string::npos);
-  EXPECT_EQ(ByRank(job.Output()),
-            (std::map<int, std::string>{{0, "term 1\n"}, {1, "term 1\n"}}));
+  EXPECT_EQ(ByRank(job.Output()), (std::map<int, std::string>{{0, "term 1\n"}, {1, "term 1\n"}}));
 }
 
 // One that saves and ends by itself decides, not one that SIGTERM ended before.
@@ -195,7 +196,7 @@ TEST(ShimRanksTest, TheLaunchersDeathLeavesNothing) {
   kill(launcher, SIGKILL);
   EXPECT_EQ(job.Wait(shim), kShimDone);
   EXPECT_EQ(job.Exited().signal, SIGKILL);
-  for (const auto& [rank, pid] : pids) EXPECT_NE(kill(pid, 0), 0) << rank;
+  for (const auto& [rank, pid] : pids) EXPECT_FALSE(IsAlive(IdentityOf(pid))) << rank;
   EXPECT_FALSE(job.HasProcesses());
 }
 
@@ -210,8 +211,9 @@ TEST(ShimRanksTest, TheShimsDeathLeavesNoProcess) {
 }
 
 TEST(ShimRanksTest, ASignalFromOutsideReachesTheProcesses) {
-  TestJob job(TestJob::Bash("trap 'echo usr1 > usr1-$RANK; exit 0' USR1; echo $$ > pid-$RANK; "
-                            "while :; do sleep 0.01; done"));
+  TestJob job(
+      TestJob::Bash("trap 'echo usr1 > usr1-$RANK; exit 0' USR1; echo $$ > pid-$RANK; "
+                    "while :; do sleep 0.01; done"));
   job.spec.set_processes(2);
   const pid_t shim = job.Start();
   Pids(job, 2);

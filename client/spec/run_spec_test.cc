@@ -70,6 +70,21 @@ retry: { max: 3, on: [lost, "exit:75"], backoff: 5s }
   EXPECT_TRUE(CheckRunSpec(*spec).ok()) << CheckRunSpec(*spec);
 }
 
+TEST(ParseRunSpecTest, ReadsTheNumberOfProcesses) {
+  EXPECT_EQ(ParseRunSpec("run: x", "run.yaml")->processes, 0);
+  EXPECT_EQ(ParseRunSpec("run: x\nprocesses: 8", "run.yaml")->processes, 8);
+  EXPECT_EQ(ParseRunSpec("run: x\nprocesses: gpus", "run.yaml")->processes, kOneForEachGpu);
+  for (const char* wrong : {"0", "-1", "1025", "all", "8x", "[1]"}) {
+    EXPECT_THAT(ErrorOf(absl::StrCat("run: x\nprocesses: ", wrong)), HasSubstr("processes"))
+        << wrong;
+  }
+  auto none = ParseRunSpec("run: x\nprocesses: gpus\nresources: {gpus: 0}", "run.yaml");
+  ASSERT_TRUE(none.ok());
+  EXPECT_THAT(CheckRunSpec(*none).message(), HasSubstr("processes: gpus"));
+  none->processes = 2;
+  EXPECT_TRUE(CheckRunSpec(*none).ok());
+}
+
 TEST(ParseRunSpecTest, RefusesWhatIsNoPort) {
   EXPECT_EQ(ErrorOf("run: x\nports: [6006, high]\n"),
             "run.yaml:2:8: \"high\" is no port; write PORT or PORT:LOCALPORT, each 1 to 65535");

@@ -58,10 +58,10 @@ class RankReader {
   void Begin(absl::string_view& bytes, const Sink& sink);
 
   bool at_start_ = true;
-  int rank_ = 0;              // of the line that is being read
-  bool ended_ = true;         // its newline is the process's own
-  bool newline_ = false;      // one of rank 0's that waits for what follows
-  std::string start_;         // the beginning of a line that may become a mark
+  int rank_ = 0;          // of the line that is being read
+  bool ended_ = true;     // its newline is the process's own
+  bool newline_ = false;  // one of rank 0's that waits for what follows
+  std::string start_;     // the beginning of a line that may become a mark
 };
 
 }  // namespace gpuctl

@@ -53,8 +53,8 @@ const char* NameOf(Type type) {
 bool HasField(Type type, absl::string_view field) {
   switch (type) {
     case Type::kStarted:
-      return field == "pid" || field == "start_time_ticks" || field == "boot_id" || field == "gpus" ||
-             field == "processes";
+      return field == "pid" || field == "start_time_ticks" || field == "boot_id" ||
+             field == "gpus" || field == "processes";
     case Type::kQueued:
       return field == "ticket" || field == "reason";
     case Type::kStopping:

@@ -91,7 +91,8 @@ struct LifecycleEvent {
   int64_t time_ms = 0;  // wall time, for people
   // JobSpec.processes. When it is not 0, the attempt's lines have marks (common/base/rank_mark.h).
   int processes = 0;
-  std::string detail;  // of several processes, the one whose end is the attempt's, and its last line
+  std::string
+      detail;  // of several processes, the one whose end is the attempt's, and its last line
 };
 
 // Returns one line of JSON with its newline. Field names are those above; `event` holds the type in
