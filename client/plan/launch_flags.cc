@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
-#include "client/base/result_patterns.h"
 #include "client/config/read_run_file.h"
 #include "client/results/pull_files.h"
 #include "client/terminal/shown_name.h"
+#include "client/words/result_patterns.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
-#include "client/spec/foreign_words.h"
+#include "client/words/foreign_words.h"
 
 namespace gpuctl {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/spec/foreign_words.h"
+#include "client/words/foreign_words.h"
 
 #include "absl/strings/str_cat.h"
 
