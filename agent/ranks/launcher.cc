@@ -36,7 +36,8 @@
 namespace gpuctl {
 namespace {
 
-constexpr int kMostProcesses = 1024;
+// Each needs a descriptor of ours.
+constexpr int kMostProcesses = 512;
 constexpr int kNotFound = 127;
 constexpr int kNotExecutable = 126;
 constexpr int kUsage = 64;
@@ -170,11 +171,12 @@ class Launcher {
     fcntl(STDOUT_FILENO, F_SETFL, O_NONBLOCK);
     adopts_orphans_ = BecomeSubreaper();
     StartAll();
-    while (!Finished()) {
-      Wait();
+    while (true) {
       Reap();
       if (clock_.SinceBoot() >= deadline_) OnDeadline();
       if (Empty() && WantsAnotherPort()) StartAgain();
+      if (Finished()) break;
+      Wait();
     }
     TellEnd();
     WriteRest();
@@ -324,6 +326,7 @@ class Launcher {
     }
     if (caught.number == SIGTERM) {
       if (state_ == State::kRunning) Enter(State::kStopping);
+      if (state_ == State::kLingering) Enter(State::kTerminating);
       return;
     }
     for (const ProcessId& process : Descendants(getpid())) SendSignal(process, caught.number);

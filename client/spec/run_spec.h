@@ -32,7 +32,7 @@ constexpr int kMostGpus = 1024;
 // RunSpec::processes: one for each GPU that the job sees.
 constexpr int kOneForEachGpu = -1;
 // Most processes of one run on one machine.
-constexpr int kMostProcesses = 1024;
+constexpr int kMostProcesses = 512;
 // Parses "gpus" or a number from 1 to kMostProcesses; INVALID_ARGUMENT for another word.
 absl::StatusOr<int> ParseProcesses(absl::string_view word);
 // Returns the word; "" for 0.
