@@ -111,6 +111,8 @@ Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, in
   environment["GPUCTL_ATTEMPT"] = absl::StrCat(attempt);
   environment["GPUCTL_CHECKPOINT_DIR"] = paths.checkpoints;
   environment["GPUCTL_METRICS"] = paths.metrics_fifo;
+  environment.emplace("GPUCTL_NODE_RANK", "0");
+  environment.emplace("GPUCTL_NODES", "1");
   if (gpus.has_value()) environment["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(*gpus, ",");
   // The checkpoint that a resumed run brought along is named relative to its work directory.
   const auto brought = environment.find("GPUCTL_RESUME_FROM");

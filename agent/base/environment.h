@@ -38,6 +38,9 @@ bool IsProviderKey(absl::string_view name);
 //   GPUCTL_RUN_ID GPUCTL_JOB_ID GPUCTL_ATTEMPT
 //   GPUCTL_CHECKPOINT_DIR   where checkpoints are published
 //   GPUCTL_METRICS          a FIFO for lines of JSON
+//   GPUCTL_NODE_RANK GPUCTL_NODES   the machine's number among the job's machines, and how many
+//   these
+//                           are; the spec's own, else 0 and 1
 //   GPUCTL_RESUME_FROM      the newest verified checkpoint: `resume_from`, or, when that is empty,
 //                           what the spec's own names, relative to work/; else absent
 //   CUDA_VISIBLE_DEVICES    the GPUs `gpus`, when there is such a list

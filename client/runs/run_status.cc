@@ -137,6 +137,8 @@ RunEnd EndOf(const LifecycleEvent& event) {
     end.cause = EndCause::kSetup;
     end.reason = kSetupPhase;
   }
+  // Of several processes, the one that ended first.
+  if (end.reason.empty()) end.reason = event.detail;
   if (end.cause == EndCause::kLimit) {
     end.exit_code = kExitLimit;
     end.source = EndSource::kGpuctl;

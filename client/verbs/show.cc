@@ -220,6 +220,10 @@ void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record
   if (record.status.setup.has_value()) {
     page.Add("setup", DescribeSetup(*record.status.setup, context.NowMs()));
   }
+  if (record.launch.has_value() && record.launch->spec.processes != 0) {
+    const std::string word = ProcessesWord(record.launch->spec.processes);
+    page.Add("processes", word == "gpus" ? "one for each GPU" : word);
+  }
   AddSource(record, page);
   AddMachine(context, record, page);
   AddLimits(record, page);
@@ -267,6 +271,13 @@ Json GpusToJson(const RunRecord& record) {
     if (gpu.memory_total_bytes.has_value() && *gpu.memory_total_bytes < 9e15) {
       one["memory_bytes"] = static_cast<int64_t>(*gpu.memory_total_bytes);
     }
+    one["utilization_percent"] = NumberToJson(gpu.utilization_percent);
+    one["memory_used_bytes"] = nullptr;
+    if (gpu.memory_used_bytes.has_value() && std::abs(*gpu.memory_used_bytes) < 9e15) {
+      one["memory_used_bytes"] = static_cast<int64_t>(*gpu.memory_used_bytes);
+    }
+    one["power_w"] = NumberToJson(gpu.power_w);
+    one["temperature_c"] = NumberToJson(gpu.temperature_c);
     list.push_back(std::move(one));
   }
   return list;
