@@ -40,7 +40,8 @@ CREATE TABLE runs (
   end_state TEXT, exit_code INTEGER, job_code INTEGER, end_source TEXT, end_reason TEXT,
   ended_ms INTEGER, end_cause TEXT,
   step INTEGER NOT NULL DEFAULT -1, total_steps INTEGER NOT NULL DEFAULT -1, loss REAL,
-  tags TEXT NOT NULL DEFAULT ''
+  tags TEXT NOT NULL DEFAULT '',
+  leader TEXT NOT NULL DEFAULT '', member_rank INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 -- Apart, because lists never need them and they are larger than all the rest.
 CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT NOT NULL,
@@ -50,6 +51,7 @@ CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT N
 ) WITHOUT ROWID;
 CREATE INDEX runs_created ON runs (created_ms);
 CREATE INDEX runs_target ON runs (target_name, created_ms);
+CREATE INDEX runs_leader ON runs (leader) WHERE leader <> '';
 CREATE INDEX runs_live ON runs (created_ms) WHERE end_state IS NULL;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 2;
@@ -66,6 +68,7 @@ PRAGMA user_version = 2;
 // column works with it there, and records ends without a cause.
 constexpr char kHasEndCause[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'end_cause'";
 // Query for the newest addition without its own version; where it is, the others are.
+constexpr char kHasLeader[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'leader'";
 constexpr char kHasPackages[] = "SELECT 1 FROM pragma_table_info('specs') WHERE name = 'packages'";
 constexpr char kHasTags[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'tags'";
 // Removes the end of a run; the conditions that it must fulfil follow.
@@ -83,6 +86,11 @@ ALTER TABLE specs ADD COLUMN source TEXT NOT NULL DEFAULT '';
 ALTER TABLE specs ADD COLUMN diff TEXT NOT NULL DEFAULT '';
 )sql";
 constexpr char kAddPackages[] = "ALTER TABLE specs ADD COLUMN packages TEXT NOT NULL DEFAULT ''";
+constexpr char kAddLeader[] = R"sql(
+ALTER TABLE runs ADD COLUMN leader TEXT NOT NULL DEFAULT '';
+ALTER TABLE runs ADD COLUMN member_rank INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX IF NOT EXISTS runs_leader ON runs (leader) WHERE leader <> '';
+)sql";
 constexpr size_t kMostTags = 32;
 constexpr size_t kLongestTag = 64;
 constexpr size_t kLongestNote = 4096;
@@ -91,8 +99,8 @@ constexpr size_t kLongestNote = 4096;
 #define GPUCTL_RUN_COLUMNS                                                                      \
   "run_id, name, target, job_id, node_id, command, workdir, output_segment_bytes, created_ms, " \
   "accepted_ms, heard_ms, end_state, exit_code, job_code, end_source, end_reason, ended_ms, "   \
-  "end_cause, step, total_steps, loss, tags"
-constexpr int kRunColumns = 22;
+  "end_cause, step, total_steps, loss, tags, leader, member_rank"
+constexpr int kRunColumns = 24;
 
 RunEnd ReadEnd(SqliteStatement& statement, int column) {
   RunEnd end;
@@ -223,6 +231,8 @@ RunRow ReadRow(SqliteStatement& statement, TargetCache& cache) {
   row.total_steps = statement.Int(column++);
   if (!statement.IsNull(column)) row.loss = statement.Double(column);
   row.tags = SplitTags(statement.Text(++column));
+  row.leader = statement.Text(++column);
+  row.rank = static_cast<int>(statement.Int(++column));
   return row;
 }
 
@@ -273,7 +283,7 @@ RunStore::~RunStore() { sqlite3_close(database_); }
 
 absl::Status RunStore::Migrate() {
   ASSIGN_OR_RETURN(int64_t found, EnsureSchema(database_, kSchema));
-  ASSIGN_OR_RETURN(const bool has_additions, Finds(kHasPackages));
+  ASSIGN_OR_RETURN(const bool has_additions, Finds(kHasLeader));
   if (found == 1 || (found == kSchemaVersion && !has_additions)) {
     RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock"));
     const absl::Status status = Upgrade();
@@ -302,7 +312,9 @@ absl::Status RunStore::Upgrade() {
   ASSIGN_OR_RETURN(const bool has_tags, Finds(kHasTags));
   if (!has_tags) RETURN_IF_ERROR(SqliteExecute(database_, kAddTags, kDoing));
   ASSIGN_OR_RETURN(const bool has_packages, Finds(kHasPackages));
-  return has_packages ? absl::OkStatus() : SqliteExecute(database_, kAddPackages, kDoing);
+  if (!has_packages) RETURN_IF_ERROR(SqliteExecute(database_, kAddPackages, kDoing));
+  ASSIGN_OR_RETURN(const bool has_leader, Finds(kHasLeader));
+  return has_leader ? absl::OkStatus() : SqliteExecute(database_, kAddLeader, kDoing);
 }
 
 absl::StatusOr<std::string> RunStore::ClientId() {
@@ -354,7 +366,7 @@ absl::Status RunStore::Insert(RunRow& row) {
                       .Bind(row.source_json)
                       .Bind(row.source_diff)
                       .Run());
-  const bool numbered = SplitName(wanted).has_value();
+  const bool numbered = !row.leader.empty() || SplitName(wanted).has_value();
   for (bool first = true;; first = false) {
     ASSIGN_OR_RETURN(const int64_t next, NextNumber(wanted));
     // A name that ends in a number is the first of its runs.
@@ -363,14 +375,16 @@ absl::Status RunStore::Insert(RunRow& row) {
     SqliteStatement insert(
         database_,
         "INSERT INTO runs (run_id, name, target, job_id, node_id, command, "
-        "workdir, output_segment_bytes, created_ms, accepted_ms, heard_ms, target_name, tags) "
-        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13 "
+        "workdir, output_segment_bytes, created_ms, accepted_ms, heard_ms, target_name, tags, "
+        "leader, member_rank) "
+        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15 "
         "WHERE NOT EXISTS (SELECT 1 FROM runs WHERE name = ?2)",
         absl::StrCat("record run ", row.name));
     insert.Bind(row.run_id).Bind(row.name).Bind(TargetToJson(row.target)).Bind(row.job_id);
     insert.Bind(row.node_id).Bind(row.command).Bind(row.workdir).Bind(row.output_segment_bytes);
     insert.Bind(row.created_ms).Bind(row.accepted_ms).Bind(row.heard_ms);
-    insert.Bind(row.target.name).Bind(JoinTags(row.tags));
+    insert.Bind(row.target.name).Bind(JoinTags(row.tags)).Bind(row.leader);
+    insert.Bind(static_cast<int64_t>(row.rank));
     RETURN_IF_ERROR(insert.Run());
     // Another process may have taken the number.
     if (sqlite3_changes(database_) == 1) return absl::OkStatus();
@@ -548,15 +562,17 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(const RunFilter& filter) {
   const bool by_name = !filter.prefix.empty() && !filter.live_only;
   SqliteStatement select(
       database_,
-      by_name ? "SELECT " GPUCTL_RUN_COLUMNS
-                " FROM runs WHERE name >= ?4 AND name < ?5 AND created_ms >= ?1 AND "
-                "instr(tags, ?2) > 0 ORDER BY created_ms DESC, run_id LIMIT ?3"
+      by_name
+          ? "SELECT " GPUCTL_RUN_COLUMNS
+            " FROM runs WHERE leader = '' AND name >= ?4 AND name < ?5 AND created_ms >= ?1 AND "
+            "instr(tags, ?2) > 0 ORDER BY created_ms DESC, run_id LIMIT ?3"
       : filter.live_only
           ? "SELECT " GPUCTL_RUN_COLUMNS
-            " FROM runs WHERE end_state IS NULL AND created_ms >= ?1 AND instr(tags, ?2) > 0 "
+            " FROM runs WHERE end_state IS NULL AND leader = '' AND created_ms >= ?1 AND "
+            "instr(tags, ?2) > 0 "
             "ORDER BY created_ms DESC, run_id LIMIT ?3"
           : "SELECT " GPUCTL_RUN_COLUMNS
-            " FROM runs WHERE created_ms >= ?1 AND instr(tags, ?2) > 0 "
+            " FROM runs WHERE leader = '' AND created_ms >= ?1 AND instr(tags, ?2) > 0 "
             "ORDER BY created_ms DESC, run_id LIMIT ?3",
       "list the runs");
   // Every text contains the empty one, at 1.
@@ -575,6 +591,25 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(const RunFilter& filter) {
     rows.push_back(std::move(one));
     if (filter.limit > 0 && rows.size() >= static_cast<size_t>(filter.limit)) return rows;
   }
+}
+
+absl::StatusOr<std::vector<RunRow>> RunStore::Members(absl::string_view run_id) {
+  SqliteStatement select(database_,
+                         "SELECT run_id FROM runs WHERE leader = ? AND leader <> '' "
+                         "ORDER BY member_rank",
+                         "look up the run's members");
+  select.Bind(run_id);
+  std::vector<std::string> ids;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) break;
+    ids.push_back(select.Text(0));
+  }
+  std::vector<RunRow> members;
+  for (const std::string& id : ids) {
+    ASSIGN_OR_RETURN(members.emplace_back(), Get(id));
+  }
+  return members;
 }
 
 absl::StatusOr<std::map<std::string, std::string>> RunStore::Resumptions() {
@@ -602,7 +637,7 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
   ASSIGN_OR_RETURN(const bool is_id, exact.Bind(reference).Step());
   if (is_id) return std::string(reference);
   SqliteStatement select(database_,
-                         "SELECT run_id, name, job_id FROM runs ORDER BY created_ms DESC",
+                         "SELECT run_id, name, job_id, leader FROM runs ORDER BY created_ms DESC",
                          "look up the run");
   std::vector<std::string> names, matching_ids, matching_names;
   std::string newest_of_name;
@@ -610,8 +645,13 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) break;
     const std::string run_id = select.Text(0), name = select.Text(1);
-    if (reference == kNewestRun) return run_id;
+    const bool member = !select.Text(3).empty();
+    if (reference == kNewestRun && !member) return run_id;
     if (reference == run_id || reference == select.Text(2)) return run_id;
+    if (member) {
+      if (reference == name) return run_id;
+      continue;
+    }
     if (newest_of_name.empty() && (reference == name || reference == BaseOf(name))) {
       newest_of_name = run_id;
     }
