@@ -92,8 +92,8 @@ void AddMachine(CommandContext& context, const RunRecord& record, Page& page) {
     const absl::StatusOr<std::vector<RunRow>> members = (*store)->Members(row.run_id);
     for (size_t i = 0; members.ok() && i < members->size(); ++i) {
       const RunRow& member = (*members)[i];
-      page.Add(absl::StrCat("node ", member.rank),
-               absl::StrCat(member.target.name, ": ", member.name));
+      page.Add("also on",
+               absl::StrCat(member.target.name, ": node ", member.rank, ", ", member.name));
     }
   }
   std::string gpus = GpusOf(record);

@@ -142,6 +142,8 @@ class Machine:
         return found
 
     def stop(self):
+        # The kernel takes it away with the machine's network, but only after a while.
+        subprocess.run(["ip", "link", "delete", self.veth], stderr=subprocess.DEVNULL, check=False)
         self.process.kill()
         self.process.wait()
         self.process.stdin.close()
