@@ -213,9 +213,15 @@ absl::Status PullMembers(CommandContext& context, RunStore& store, const RunRow&
     request.to = JoinPath(DirName(request.to), member.name);
     request.own_directory = true;
     PullResults pulled;
-    RETURN_IF_ERROR(
-        Annotate(PullOne(context, store, member, request, flags.result, again, pulled),
-                 absl::StrCat("the results of ", row.name, " are here, those of ", member.name)));
+    const absl::Status status =
+        PullOne(context, store, member, request, flags.result, again, pulled);
+    if (CauseOf(status) == kNothingToBring) continue;  // often only rank 0 writes results
+    if (absl::IsNotFound(status)) {
+      context.Say(status.message());
+      continue;
+    }
+    RETURN_IF_ERROR(Annotate(
+        status, absl::StrCat("the results of ", row.name, " are here, not all of ", member.name)));
   }
   return absl::OkStatus();
 }

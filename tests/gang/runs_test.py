@@ -264,7 +264,7 @@ def test_who_does_not_come_is_named():
 def test_an_address_that_swallows_packets():
     """Rank 0 has an address that the others cannot reach and that answers nothing."""
     with Machines(2) as them:
-        them.all[0].ip("link", "add", "swallow", "type", "dummy")
+        them.all[0].ip("link", "add", "swallow", "type", "bridge")
         them.all[0].ip("address", "add", "10.77.0.1/24", "dev", "swallow")
         them.all[0].ip("link", "set", "swallow", "up")
         laptop = Laptop(them)
@@ -303,7 +303,7 @@ def test_a_retry_is_everybodys():
             for step in 1 2; do
               mkdir $GPUCTL_CHECKPOINT_DIR/.new; echo $step > $GPUCTL_CHECKPOINT_DIR/.new/weights
               sum=$(sha256sum < $GPUCTL_CHECKPOINT_DIR/.new/weights | cut -d' ' -f1)
-              echo '{"step": '$step', "files": [{"path": "weights", "size": 2, "sha256": "'$sum'"}]}' \\
+              echo '{"format": 1, "step": '$step', "files": [{"path": "weights", "size": 2, "sha256": "'$sum'"}]}' \\
                 > $GPUCTL_CHECKPOINT_DIR/.new/manifest.json
               mv $GPUCTL_CHECKPOINT_DIR/.new $GPUCTL_CHECKPOINT_DIR/step-$step
             done
@@ -316,6 +316,9 @@ def test_a_retry_is_everybodys():
         assert [line.split(" port")[0] for line in first] == ["attempt 1 from ", "attempt 2 from step-2"], first
         assert [line.split()[1] for line in second] == ["1", "2"], second
         assert first[1].split()[-1] == second[1].split()[-1], (first, second)
+        laptop.ask("pull", "again-1")
+        home = [name for _, names, _ in os.walk(os.path.join(laptop.work, "again-1")) for name in names]
+        assert "step-2" in home, home
         wait_for_end(them)
         laptop.close()
 
