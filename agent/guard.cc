@@ -23,6 +23,7 @@
 #include "agent/bundle/bundle.h"
 #include "agent/handover.h"
 #include "agent/hold/jobs_end.h"
+#include "agent/hold/keep_results.h"
 #include "agent/limits/contact.h"
 #include "agent/limits/limit_keeper.h"
 #include "agent/limits/node_limits_store.h"
@@ -72,6 +73,7 @@ class Guard {
         lock_(std::move(lock)),
         clock_(clock),
         limits_(paths_, clock, BootId()),
+        keeper_(paths_, clock),
         signals_(std::move(signals)) {}
 
   absl::Status Run() {
@@ -178,6 +180,7 @@ class Guard {
     const bool script_lives = LivesBatchScript(paths_);
     if (!end_.has_value()) {
       const std::string why = WhyItEnds(script_lives);
+      keeper_.Tend(JoinPath(options_.bundle_dir, "gpuctl-agent"));
       if (why.empty()) return;
       Log(LogLevel::kInfo, absl::StrCat("hold: the allocation ends, ", why));
       // The log goes with the root. This goes into the batch script's output.
@@ -188,7 +191,9 @@ class Guard {
     if (!end_->Proceed()) return;
     const absl::Duration now = clock_.SinceBoot();
     ended_at_ = std::min(ended_at_, now);
-    leaving_ = now - ended_at_ >= kLastWordsWithin || !script_lives || !InContact(paths_);
+    const bool kept = keeper_.Finish();
+    leaving_ =
+        !script_lives || (kept && (now - ended_at_ >= kLastWordsWithin || !InContact(paths_)));
   }
 
   // Stops the server that an earlier holder has started.
@@ -294,6 +299,7 @@ class Guard {
     int status = 0;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
       if (pid == release_) EndRelease(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+      keeper_.Ended(pid, status);
       if (pid != server_) continue;
       server_ = -1;
       if (!leaving_) {
@@ -323,6 +329,7 @@ class Guard {
     Log(LogLevel::kInfo, absl::StrCat("guard: becoming ", current));
     const int inherited = fcntl(lock_.get(), F_DUPFD, 3);
     StopServer();
+    keeper_.Leave();
     const std::string program = JoinPath(current, "gpuctl-agent");
     const std::string lock_fd = absl::StrCat(inherited);
     const int handed = handover_.valid() ? fcntl(handover_.get(), F_DUPFD, 3) : -1;
@@ -342,6 +349,7 @@ class Guard {
   const UniqueFd lock_;
   Clock& clock_;
   LimitKeeper limits_;
+  ResultsKeeperProcess keeper_;
   SignalPipe signals_;
   UniqueFd control_;
   UniqueFd handover_;

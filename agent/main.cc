@@ -6,9 +6,11 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
+#include "agent/archive.h"
 #include "agent/bridge.h"
 #include "agent/guard.h"
 #include "agent/guard_control.h"
+#include "agent/hold/keep_results.h"
 #include "agent/limits/contact.h"
 #include "agent/limits/limits_report.h"
 #include "agent/limits/self_release.h"
@@ -35,6 +37,9 @@ constexpr char kUsage[] =
     "  guard      keeps the server alive and enforces limits\n"
     "  hold       the guard of a Slurm allocation, run by its batch script; ends all jobs at "
     "SIGTERM\n"
+    "  keep-results --to PLACE  copies what the allocation's jobs write to PLACE, until SIGTERM\n"
+    "  archive --from PLACE  the bridge to what was kept there; archive-send: as send; need no "
+    "DIR\n"
     "  server     serves gRPC on DIR/agent.sock\n"
     "  shutdown   ends guard and server when no job runs\n"
     "  release    asks the provider to end this machine, as its limits would; --dry-run\n"
@@ -92,6 +97,7 @@ int Run(int argc, char** argv) {
     return 0;
   }
   std::string root = DefaultRoot();
+  std::string place;
   gpuctl::GuardOptions guard;
   bool dry_run = false;
   bool wait = false;
@@ -100,6 +106,8 @@ int Run(int argc, char** argv) {
     const std::string flag = argv[i];
     if (flag == "--root" && i + 1 < argc) {
       root = argv[++i];
+    } else if ((flag == "--to" || flag == "--from") && i + 1 < argc) {
+      place = argv[++i];
     } else if (flag == "--lock-fd" && i + 1 < argc) {
       guard.lock_fd = atoi(argv[++i]);
     } else if (flag == "--handover-fd" && i + 1 < argc) {
@@ -127,6 +135,9 @@ int Run(int argc, char** argv) {
   guard.root = root;
   guard.bundle_dir = gpuctl::DirName(gpuctl::SelfPath(argv[0]));
   if (command == "bridge") return gpuctl::RunBridge({root, guard.bundle_dir, wait});
+  if (command == "keep-results" && !place.empty()) return gpuctl::RunKeepResults(root, place);
+  if (command == "archive" && !place.empty()) return gpuctl::RunArchive(place, guard.bundle_dir);
+  if (command == "archive-send" && !place.empty()) return gpuctl::RunArchiveSend(place);
   guard.hold = command == "hold";
   if (command == "guard" || guard.hold) return gpuctl::RunGuard(guard);
   if (command == "server") return gpuctl::RunServer({root, guard.bundle_dir});

@@ -10,13 +10,16 @@
 #include "absl/strings/string_view.h"
 #include "client/base/exit_codes.h"
 #include "client/cluster/allocation.h"
+#include "client/config/cluster_settings.h"
 #include "client/config/settings.h"
+#include "client/node/allocation_links.h"
 #include "client/node/rented_links.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/warm/warm_links.h"
 #include "common/base/status_macros.h"
 #include "provisioning/markets.h"
+#include "provisioning/slurm/slurm_provider.h"
 
 namespace gpuctl {
 
@@ -75,7 +78,17 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
     return MakeWarmLinks({at, options.state_dir, kept}, std::move(links));
   };
   if (!IsRental(target.provider)) return make(target);
-  return MakeRentedLinks(context, target, make);
+  std::unique_ptr<LinkFactory> links = MakeRentedLinks(context, target, make);
+  if (!allocation.has_value()) return links;
+  ASSIGN_OR_RETURN(const ClusterSettings settings, ReadClusterSettings(paths.config_dir));
+  const auto make_kept = [options, allocation, results = settings.options.results](
+                             const std::string& label) -> std::unique_ptr<LinkFactory> {
+    if (results.empty()) return nullptr;
+    SshLinkOptions login = options;
+    login.target = TargetOfArchive(*allocation, ResultsWord(results, label));
+    return MakeSshLinkFactory(std::move(login));
+  };
+  return MakeAllocationLinks(context, target, std::move(links), make_kept);
 }
 
 }  // namespace gpuctl

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
@@ -217,6 +218,10 @@ void AddQueueState(const std::string& mirror_dir, RunStatus& status) {
 }
 
 std::string DescribeEnd(const RunEnd& end) {
+  if (absl::StartsWith(end.reason, kSlurmReason)) {
+    return absl::StrCat("ended by ", end.reason,
+                        end.job_code < 0 ? "" : absl::StrCat("; exited with code ", end.job_code));
+  }
   if (end.state == gpuctl::v1::JOB_STATE_LOST) {
     return absl::StrCat("lost", end.reason.empty() ? "" : ": ", end.reason);
   }

@@ -102,9 +102,10 @@ void AddMachine(CommandContext& context, const RunRecord& record, Page& page) {
   if (!record.lease.has_value()) return;
   const Lease& lease = *record.lease;
   const std::string ended =
-      lease.open() ? "" : absl::StrCat("; the machine is gone: ", lease.how_ended);
-  page.Add("price", absl::StrCat(FormatUsdPerHour(lease.HighestUsdPerHour()), "/h",
-                                 lease.spot ? ", spot" : "",
+      lease.open()                           ? ""
+      : lease.provider == kClusterProvider ? "; the allocation is over"
+                                           : absl::StrCat("; the machine is gone: ", lease.how_ended);
+  page.Add("price", absl::StrCat(DescribeHighestPrice(lease), lease.spot ? ", spot" : "",
                                  lease.region.empty() ? "" : absl::StrCat(", ", lease.region)));
   page.Add("spent",
            absl::StrCat(FormatSpend(SpentByRun(lease, row.run_id, context.NowMs())), ended));
