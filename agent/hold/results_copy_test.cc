@@ -13,6 +13,8 @@
 #include "agent/jobs/artifacts.h"
 #include "agent/jobs/watch.h"
 #include "common/base/fake_clock.h"
+#include "common/base/unique_fd.h"
+#include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/job/lifecycle.h"
 #include "tests/support/matchers.h"
@@ -41,6 +43,8 @@ class ResultsCopyTest : public ::testing::Test {
     stored.spec.mutable_kept()->add_artifacts("*.bin");
     stored.spec_digest = SpecDigest(stored.spec);
     dir_.Write("node/jobs/j-1/spec.json", FormatStoredSpec(stored));
+    // Its shim has it.
+    lock_ = TryLock(from_.Job("j-1").lock).value();
     Append(Type::kStarted);
   }
   void Append(Type type) {
@@ -50,6 +54,7 @@ class ResultsCopyTest : public ::testing::Test {
     if (type == Type::kExited) event.exit_code = 0;
     StreamWriter writer = StreamWriter::Open(from_.Job("j-1").lifecycle, PlainShape()).value();
     ASSERT_OK(writer.Append(FormatLifecycleEvent(event)));
+    if (type == Type::kExited) lock_.reset();
   }
   void Print(const std::string& text) {
     StreamWriter writer = StreamWriter::Open(from_.Job("j-1").output, StreamShape{4}).value();
@@ -87,6 +92,7 @@ class ResultsCopyTest : public ::testing::Test {
   const RootPaths to_;
   StreamsCopy streams_;
   FilesCopy files_;
+  UniqueFd lock_;
 };
 
 TEST_F(ResultsCopyTest, StreamsGrowByteForByteAndTheCopyEndsWithItsJob) {

@@ -24,6 +24,7 @@
 #include "client/verbs/verbs.h"
 #include "client/wishes/wish_text.h"
 #include "common/base/status_macros.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {

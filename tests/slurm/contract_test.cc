@@ -1,16 +1,19 @@
 // The provider contract over a real Slurm. contract_test.py starts the cluster and this program.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/clock.h"
+#include "common/base/unique_fd.h"
 #include "common/files/files.h"
-#include "provisioning/market/rent_options.h"
+#include "common/process/process.h"
 #include "provisioning/slurm/slurm_provider.h"
 #include "tests/contract/provider_contract.h"
 #include "tests/support/temp_dir.h"
@@ -20,16 +23,26 @@ namespace {
 
 constexpr absl::Duration kGoneWithin = absl::Minutes(1);
 
-// Runs commands by the line of $GPUCTL_TEST_SSH, which ends before the command.
+// Runs commands by the program of $GPUCTL_TEST_SSH, each of whose lines is a word.
 class TestLogin : public LoginNode {
  public:
   const SshAddress& address() const override { return address_; }
   absl::StatusOr<CommandAnswer> Run(const std::string& command, absl::string_view input) override {
     dir_.Write("in", input);
-    const std::string line =
-        absl::StrCat(getenv("GPUCTL_TEST_SSH"), " ", QuoteForShell(command), " <", dir_.Sub("in"),
-                     " >", dir_.Sub("out"), " 2>", dir_.Sub("err"));
-    const int status = system(line.c_str());
+    const UniqueFd in(file_ops::Open(dir_.Sub("in"), O_RDONLY));
+    const UniqueFd out(file_ops::Open(dir_.Sub("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600));
+    const UniqueFd err(file_ops::Open(dir_.Sub("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600));
+    SpawnOptions spawn;
+    spawn.argv = absl::StrSplit(getenv("GPUCTL_TEST_SSH"), '\n');
+    spawn.argv.push_back(command);
+    spawn.stdin_fd = in.get();
+    spawn.stdout_fd = out.get();
+    spawn.stderr_fd = err.get();
+    const absl::StatusOr<pid_t> pid = Spawn(spawn);
+    if (!pid.ok()) return pid.status();
+    int status = 0;
+    while (waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
+    }
     if (!WIFEXITED(status) || WEXITSTATUS(status) == 255) return absl::UnknownError("no ssh");
     return CommandAnswer{WEXITSTATUS(status), ReadFileToString(dir_.Sub("out")).value(),
                          ReadFileToString(dir_.Sub("err")).value()};

@@ -4,7 +4,7 @@
   contract_test.py SLURM_CONTRACT_TEST
 """
 import os
-import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +19,8 @@ def main(argv):
         print("skipped: " + reason)
         return SKIPPED
     with tempfile.TemporaryDirectory() as directory, Cluster(directory) as c:
-        env = {**os.environ, "GPUCTL_TEST_SSH": shlex.join(c.ssh())}
+        ssh = c.ssh()
+        env = {**os.environ, "GPUCTL_TEST_SSH": "\n".join([shutil.which(ssh[0]), *ssh[1:]])}
         code = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, check=False).returncode
         if code != 0:
             print(c.logs()[-6000:])

@@ -5,6 +5,7 @@ afterwards.
   ends_test.py GPUCTL FAKE_JOB CLOUDSIM_LIBRARIES [PROCTRACK] [TEST...]
 """
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -139,7 +140,7 @@ def test_a_controller_that_dies_or_hangs_under_a_live_run(l, c):
         try:
             assert run_of(l, "headless-1")["status"] == "running"
             seen = l.run("instances", "--json", code=None)
-            assert seen.returncode != 0 and job.encode() not in seen.stdout, seen
+            assert seen.returncode != 0 and json.loads(seen.stdout)["instances"] == [], seen
         finally:
             back()
         wait_until(lambda: [i["instance_id"] for i in l.json("instances", code=None)["instances"]] == [job],
@@ -186,6 +187,43 @@ def test_a_laptop_that_is_gone(l, c):
     wait_until(lambda: is_over(c, job), "the allocation is over")
     assert told(l, "gone-2")["reason"] == "Slurm: COMPLETED"
     check_saved(l, "gone-2")
+    check_clean(c)
+
+
+def test_without_a_shared_file_system(l, c):
+    job = saving(l, "alone-1")
+    c.scancel(job)
+    wait_until(lambda: is_over(c, job), "the allocation is over")
+    run = told(l, "alone-1")
+    assert run["reason"] == "Slurm: CANCELLED by " + c.user, run
+    # What had come home is there, and nothing else can come.
+    assert b"line 2" in l.run("logs", "alone-1").stdout
+    refused = l.run("pull", "alone-1", code=None)
+    assert refused.returncode != 0 and b"what was not brought home before is gone with it" in refused.stderr, refused
+    check_clean(c)
+
+
+test_without_a_shared_file_system.cluster = {"shared_home": False}
+
+
+def test_a_holder_that_is_killed_and_what_is_removed(l, c):
+    job = saving(l, "again-1")
+    node = c.squeue(job, "%N")
+    holders = [one["pid"] for one in c.processes(node) if one["argv"][1:2] == ["hold"]]
+    c.machines[node].run(["kill", "-9", *map(str, holders)])
+    seen = len(l.run("logs", "again-1", code=None).stdout)
+    wait_until(lambda: len(l.run("logs", "again-1", code=None).stdout) > seen, "the run goes on")
+    l.run("down", "--yes", "again-1")
+    c.wait_sacct(job, "CANCELLED")
+    # The user ended it first.
+    assert told(l, "again-1")["reason"] == "user"
+    check_saved(l, "again-1")
+    kept = os.path.join(c.home, ".gpuctl-results")
+    held = [file for _, _, files in os.walk(kept) for file in files]
+    assert "out.bin" in held and "end.json" in held, held
+    l.run("rm", "--yes", "again-1")
+    held = [file for _, _, files in os.walk(kept) for file in files]
+    assert "out.bin" not in held, held
     check_clean(c)
 
 
