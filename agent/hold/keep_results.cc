@@ -114,7 +114,7 @@ absl::Status Keep(const RootPaths& from, const std::string& directory, SignalPip
 }  // namespace
 
 absl::Status FindToken(const std::string& directory, const std::string& token,
-                       absl::Duration patience, Clock& clock) {
+                       absl::Duration patience, const std::function<bool()>& stop, Clock& clock) {
   const absl::Duration end = clock.SinceBoot() + patience;
   for (;;) {
     // Makes a network file system look at the directory again.
@@ -124,7 +124,7 @@ absl::Status FindToken(const std::string& directory, const std::string& token,
     if (found.ok() && !token.empty() && absl::StripAsciiWhitespace(*found) == token) {
       return absl::OkStatus();
     }
-    if (clock.SinceBoot() >= end) {
+    if (clock.SinceBoot() >= end || stop()) {
       return absl::NotFoundError(
           absl::StrCat(directory, " is not the one of the login node: results are not kept there"));
     }
@@ -143,7 +143,12 @@ int RunKeepResults(const std::string& root, const std::string& directory) {
       SignalPipe::Install({SIGTERM, SIGINT}, SignalPipe::WaitingCall::kRestarted);
   absl::Status status = signals.status();
   if (status.ok()) {
-    status = FindToken(directory, Variable(kResultsTokenVariable), kTokenWithin, clock);
+    const pid_t parent = getppid();
+    const auto stop = [fd = signals->fd(), parent] {
+      pollfd waited{fd, POLLIN, 0};
+      return poll(&waited, 1, 0) > 0 || getppid() != parent;
+    };
+    status = FindToken(directory, Variable(kResultsTokenVariable), kTokenWithin, stop, clock);
     if (absl::IsNotFound(status)) {
       Log(LogLevel::kInfo, absl::StrCat("keep-results: ", status.message()));
       return kExitNotShared;

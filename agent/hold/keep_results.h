@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -18,9 +19,10 @@ namespace gpuctl {
 inline constexpr int kExitNotShared = 3;
 
 // Waits until `directory` has the token, at most `patience`: a network file system may show what
-// another machine has just made only seconds later. NOT_FOUND when it does not come.
+// another machine has just made only seconds later. NOT_FOUND when it does not come, and at once
+// when `stop` returns true.
 absl::Status FindToken(const std::string& directory, const std::string& token,
-                       absl::Duration patience, Clock& clock);
+                       absl::Duration patience, const std::function<bool()>& stop, Clock& clock);
 
 // Runs until SIGTERM, which is the allocation's end: it copies everything once more then, and
 // writes end.json (kept_layout.h). SIGINT, and another parent, end it, too, and another keeper goes

@@ -202,14 +202,17 @@ TEST_F(ResultsCopyTest, TheNewestStartOfAnAllocationCounts) {
 
 TEST_F(ResultsCopyTest, OnlyTheDirectoryWithTheTokenIsShared) {
   const std::string directory = dir_.Sub("shared");
-  EXPECT_THAT(FindToken(directory, "abc", absl::ZeroDuration(), clock_),
+  const auto never = [] { return false; };
+  EXPECT_THAT(FindToken(directory, "abc", absl::Hours(1), [] { return true; }, clock_),
+              StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(FindToken(directory, "abc", absl::ZeroDuration(), never, clock_),
               StatusIs(absl::StatusCode::kNotFound));
   dir_.Write("shared/token", "xyz\n");
-  EXPECT_THAT(FindToken(directory, "abc", absl::ZeroDuration(), clock_),
+  EXPECT_THAT(FindToken(directory, "abc", absl::ZeroDuration(), never, clock_),
               StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_THAT(FindToken(directory, "", absl::ZeroDuration(), clock_),
+  EXPECT_THAT(FindToken(directory, "", absl::ZeroDuration(), never, clock_),
               StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_OK(FindToken(directory, "xyz", absl::ZeroDuration(), clock_));
+  EXPECT_OK(FindToken(directory, "xyz", absl::ZeroDuration(), never, clock_));
 }
 
 }  // namespace

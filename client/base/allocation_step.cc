@@ -29,10 +29,8 @@ std::string InStep(absl::string_view job, absl::string_view command) {
 
 std::string AgentArguments(const NodeTarget& target, absl::string_view arguments) {
   if (target.archive.empty()) return std::string(arguments);
-  const bool sends = arguments == "send";
-  // Nothing can be sent there; the agent says so.
-  if (!sends && arguments != "bridge") return absl::StrCat("archive-", arguments);
-  return absl::StrCat(sends ? "archive-send" : "archive", " --from ", target.archive);
+  if (arguments == "receive") return absl::StrCat("store-receive --to ", target.archive);
+  return absl::StrCat(arguments == "send" ? "archive-send" : "archive", " --from ", target.archive);
 }
 
 std::string NameForPrograms(const NodeTarget& target) {

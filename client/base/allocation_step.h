@@ -26,8 +26,8 @@ bool IsAllocation(absl::string_view job);
 // directions: without -u, what has no end of line would wait in srun.
 std::string InStep(absl::string_view job, absl::string_view command);
 
-// Returns the arguments by which the agent does on this target what `arguments` ask for: another
-// command where the target is what was kept of an allocation.
+// Returns the arguments by which the agent does on this target what `arguments` ("bridge", "send",
+// "receive") ask for: another command where the target is a directory on a login node.
 std::string AgentArguments(const NodeTarget& target, absl::string_view arguments);
 
 // Returns the name under which this laptop notes which programs the target has.

@@ -205,7 +205,8 @@ TEST(ClusterSettings, AreReadFromTheUsersFileAndTheEnvironment) {
   EXPECT_THAT(read->options.flags, ElementsAre("--mem=0"));
   EXPECT_EQ(read->options.without.count("--signal"), 1u);
   EXPECT_EQ(read->options.results, "~/.gpuctl-results");
-  for (const auto& [value, results] : {std::pair("/data/ada/", "/data/ada"), {"~/r", "~/r"}, {"off", ""}}) {
+  for (const auto& [value, results] :
+       {std::pair("/data/ada/", "/data/ada"), {"~/r", "~/r"}, {"off", ""}}) {
     setenv("GPUCTL_SLURM_RESULTS", value, 1);
     EXPECT_EQ(ReadClusterSettings(dir)->options.results, results) << value;
   }

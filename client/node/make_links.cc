@@ -37,9 +37,9 @@ absl::StatusOr<NodePrograms> FindNodePrograms(const std::vector<NodePlatform>& n
   return WithExitCode(WithHint(absl::NotFoundError(message), FetchHint(missing)), kExitUsage);
 }
 
-absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
-                                                       const NodeTarget& target) {
-  if (context.make_links) return context.make_links(target);
+namespace {
+
+absl::StatusOr<SshLinkOptions> LinkOptions(CommandContext& context, const NodeTarget& target) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   std::vector<NodePlatform> needed;
   if (target.provider == "local") needed.push_back(OwnPlatform());
@@ -58,6 +58,25 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
   options.on_proxy_line = [console = Console(context)](absl::string_view line) {
     if (!PanelIsShown()) console.Note(line);
   };
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLoginLinks(CommandContext& context,
+                                                            const NodeTarget& rented,
+                                                            const std::string& place) {
+  ASSIGN_OR_RETURN(SshLinkOptions options, LinkOptions(context, rented));
+  ASSIGN_OR_RETURN(const NodeTarget allocation, TargetOfAllocation(rented));
+  options.target = TargetOfArchive(allocation, place);
+  return MakeSshLinkFactory(std::move(options));
+}
+
+absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
+                                                       const NodeTarget& target) {
+  if (context.make_links) return context.make_links(target);
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const SshLinkOptions options, LinkOptions(context, target));
   // There is nothing to gain on this computer, and nobody waits for what has no terminal.
   absl::Duration kept = absl::ZeroDuration();
   if (target.provider != "local" && context.keeps_links) {

@@ -102,10 +102,10 @@ void AddMachine(CommandContext& context, const RunRecord& record, Page& page) {
   if (record.launch.has_value()) page.Add("image", record.launch->spec.image);
   if (!record.lease.has_value()) return;
   const Lease& lease = *record.lease;
-  const std::string ended =
-      lease.open()                           ? ""
-      : lease.provider == kClusterProvider ? "; the allocation is over"
-                                           : absl::StrCat("; the machine is gone: ", lease.how_ended);
+  const std::string ended = lease.open() ? ""
+                            : lease.provider == kClusterProvider
+                                ? "; the allocation is over"
+                                : absl::StrCat("; the machine is gone: ", lease.how_ended);
   page.Add("price", absl::StrCat(DescribeHighestPrice(lease), lease.spot ? ", spot" : "",
                                  lease.region.empty() ? "" : absl::StrCat(", ", lease.region)));
   page.Add("spent",

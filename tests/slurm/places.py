@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "end_to_end")]
@@ -38,10 +39,11 @@ def place(gpuctl, fake_job, libraries, proctrack, path="", **cluster):
     laptop = Laptop(gpuctl, fake_job)
     try:
         with Cluster(directory, proctrack=proctrack, **cluster) as c:
-            own = os.path.join(c.home, "lib")
-            os.mkdir(own)
-            shutil.copy(os.path.join(libraries, "libcuda.so.1"), own)
-            os.chmod(own, 0o755)
+            for home in (c.home, *(c.home_of(name) for name in c.names)):
+                own = os.path.join(home, "lib")
+                if os.path.isdir(home):
+                    os.makedirs(own, 0o755, exist_ok=True)
+                    shutil.copy(os.path.join(libraries, "libcuda.so.1"), own)
             with open(c.path("slurm/sshd_config"), "a") as file:
                 file.write("SetEnv LD_LIBRARY_PATH=%s/lib GPUCTL_SIM_CUDA_DEVICES=1 %s\n" % (HOME, path))
             agent = Agent(c.key)
@@ -95,8 +97,10 @@ def run_tests(argv, tests, proctracks=("cgroup", "linuxproc")):
             print("%s, proctrack/%s" % (name, proctrack), flush=True)
             test = tests[name]
             with place(gpuctl, fake_job, libraries, proctrack, **getattr(test, "cluster", {})) as (laptop, c):
+                began = time.monotonic()
                 try:
                     test(laptop, c)
+                    print("  %.0f s" % (time.monotonic() - began), flush=True)
                 except BaseException:
                     print(c.logs()[-6000:])
                     raise

@@ -5,7 +5,10 @@
 
 CLOUDSIM_LIBRARIES has the stand-in for libcuda.so.1: the cluster's GPUs are devices without a driver.
 """
+import glob
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 
@@ -69,6 +72,34 @@ def test_a_controller_that_is_silent_ends_nothing(l, c):
         c.continue_controller()
     wait_until(lambda: [i["instance_id"] for i in l.json("instances", code=None)["instances"]] == [job],
                "the controller answers again")
+
+
+def sha256(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def test_content_both_ways(l, c):
+    big = os.path.join(l.work, "big.bin")
+    with open(big, "wb") as file:
+        for _ in range(int(os.environ.get("GPUCTL_SLURM_CONTENT_MB", "20"))):
+            file.write(os.urandom(1000000))
+    kept = os.path.join(c.home, ".gpuctl-results")
+    # By the file system that the nodes share with the login node, and through the scheduler's steps.
+    for name, way in (("store-1", {}), ("steps-1", {"GPUCTL_SLURM_RESULTS": "off"})):
+        shutil.rmtree(kept, ignore_errors=True)
+        l.run("launch", "--yes", "--provider", "slurm", "--gpu", "H100", "--time", "10m", "--salvage", "5m",
+              "--name", name, "--artifacts", "back.bin", "--", "cp", "big.bin", "back.bin", **way)
+        stores = glob.glob(os.path.join(kept, "*", "store", "blobs", "trees"))
+        assert len(stores) == (0 if way else 1), stores
+        left_there = [file for store in stores for file in os.listdir(store) if not file.startswith(".")]
+        assert not left_there, left_there
+        l.run("pull", name, **way)
+        assert sha256(os.path.join(l.work, name, "back.bin")) == sha256(big), name
+        l.run("down", "--yes", name, **way)
 
 
 if __name__ == "__main__":
