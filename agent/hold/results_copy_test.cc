@@ -203,7 +203,8 @@ TEST_F(ResultsCopyTest, TheNewestStartOfAnAllocationCounts) {
 TEST_F(ResultsCopyTest, OnlyTheDirectoryWithTheTokenIsShared) {
   const std::string directory = dir_.Sub("shared");
   const auto never = [] { return false; };
-  EXPECT_THAT(FindToken(directory, "abc", absl::Hours(1), [] { return true; }, clock_),
+  EXPECT_THAT(FindToken(
+                  directory, "abc", absl::Hours(1), [] { return true; }, clock_),
               StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(FindToken(directory, "abc", absl::ZeroDuration(), never, clock_),
               StatusIs(absl::StatusCode::kNotFound));

@@ -42,8 +42,7 @@ TEST(TakeTree, TakesNothingThatIsNotWhatItsDigestSays) {
   ASSERT_OK(shared.Push(laptop));
   const std::string file = JoinPath(JoinPath(shared.trees, digest), "file");
   ASSERT_OK(WriteFileAtomic(file, RandomBytes(100'000, 2)));
-  EXPECT_THAT(TakeTree(node.root, shared.root, digest),
-              StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(TakeTree(node.root, shared.root, digest), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_FALSE(HasStoredTree(node.trees, digest));
   // The manifest of another tree.
   Laptop other;

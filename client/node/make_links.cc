@@ -13,6 +13,7 @@
 #include "client/config/cluster_settings.h"
 #include "client/config/settings.h"
 #include "client/node/allocation_links.h"
+#include "client/node/login_links.h"
 #include "client/node/rented_links.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"

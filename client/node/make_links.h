@@ -3,7 +3,6 @@
 #define GPUCTL_CLIENT_NODE_MAKE_LINKS_H_
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -23,12 +22,6 @@ absl::StatusOr<NodePrograms> FindNodePrograms(const std::vector<NodePlatform>& n
 // machine, none for its platform.
 absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
                                                        const NodeTarget& target);
-
-// Makes links to the login node of the allocation `rented`. What is read and sent by them is in the
-// directory `place` there, a word of its shell (NodeTarget::archive).
-absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLoginLinks(CommandContext& context,
-                                                            const NodeTarget& rented,
-                                                            const std::string& place);
 
 }  // namespace gpuctl
 

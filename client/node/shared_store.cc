@@ -12,7 +12,7 @@
 #include "client/base/allocation_step.h"
 #include "client/config/cluster_settings.h"
 #include "client/market/holdings.h"
-#include "client/node/make_links.h"
+#include "client/node/login_links.h"
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/ledger.h"
 #include "provisioning/markets.h"
