@@ -7,10 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <thread>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -21,8 +20,8 @@
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
+#include "common/process/pipe.h"
 #include "common/process/process.h"
-#include "common/process/signal_pipe.h"
 #include "common/release/release_route.h"
 
 namespace gpuctl {
@@ -37,6 +36,12 @@ constexpr absl::Duration kFilesTick = absl::Milliseconds(100);
 constexpr absl::Duration kTellEvery = absl::Minutes(1);
 constexpr absl::Duration kStartEvery = absl::Seconds(5);
 constexpr absl::Duration kFinishWithin = absl::Minutes(1);
+
+// True when the holder has said something, or is gone. Waits for so many milliseconds.
+bool IsTold(int within_ms) {
+  pollfd waited{STDIN_FILENO, POLLIN, 0};
+  return poll(&waited, 1, within_ms) > 0;
+}
 
 std::string Variable(const char* name) {
   const char* value = getenv(name);
@@ -71,8 +76,7 @@ void CopyFilesUntil(const std::atomic<bool>& ending, FilesCopy& files, Clock& cl
   }
 }
 
-absl::Status Keep(const RootPaths& from, const std::string& directory, SignalPipe& signals,
-                  Clock& clock) {
+absl::Status Keep(const RootPaths& from, const std::string& directory, Clock& clock) {
   const RootPaths to(JoinPath(directory, BaseName(from.root)));
   // Of an earlier keeper.
   (void)RemoveTree(JoinPath(to.root, kKeptTmp));
@@ -83,22 +87,20 @@ absl::Status Keep(const RootPaths& from, const std::string& directory, SignalPip
   unlink(JoinPath(to.root, kKeptEndFile).c_str());
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(from));
   RETURN_IF_ERROR(WriteFileAtomic(to.node_id, absl::StrCat(node_id, "\n")));
-  const pid_t parent = getppid();
   StreamsCopy streams(from, to);
   FilesCopy files(from, to, clock);
   std::atomic<bool> ending = false;
   std::thread thread([&] { CopyFilesUntil(ending, files, clock); });
   Complaints complaints(clock);
   absl::Duration next_sync = -absl::InfiniteDuration();
-  for (pollfd waited{signals.fd(), POLLIN, 0}; poll(&waited, 1, kStreamsEveryMs) == 0;) {
-    if (getppid() != parent) break;
+  while (!IsTold(kStreamsEveryMs)) {
     const bool sync = clock.SinceBoot() >= next_sync;
     if (sync) next_sync = clock.SinceBoot() + kSyncEvery;
     complaints.Take(streams.Pass(sync));
   }
   ending = true;
-  const std::vector<int> told = signals.Take();
-  const bool last = std::count(told.begin(), told.end(), SIGTERM) > 0;
+  char word = 0;
+  const bool last = read(STDIN_FILENO, &word, 1) == 1 && word == kKeepNoMore;
   const absl::Status streamed = streams.Pass(/*sync=*/true);
   thread.join();
   const absl::Status filed = files.Pass(last);
@@ -138,23 +140,14 @@ int RunKeepResults(const std::string& root, const std::string& directory) {
   Clock& clock = Clock::Real();
   const absl::StatusOr<UniqueFd> lock = TryLock(JoinPath(root, "results.lock"));
   if (!lock.ok()) return 1;
-  signal(SIGPIPE, SIG_IGN);
-  absl::StatusOr<SignalPipe> signals =
-      SignalPipe::Install({SIGTERM, SIGINT}, SignalPipe::WaitingCall::kRestarted);
-  absl::Status status = signals.status();
-  if (status.ok()) {
-    const pid_t parent = getppid();
-    const auto stop = [fd = signals->fd(), parent] {
-      pollfd waited{fd, POLLIN, 0};
-      return poll(&waited, 1, 0) > 0 || getppid() != parent;
-    };
-    status = FindToken(directory, Variable(kResultsTokenVariable), kTokenWithin, stop, clock);
-    if (absl::IsNotFound(status)) {
-      Log(LogLevel::kInfo, absl::StrCat("keep-results: ", status.message()));
-      return kExitNotShared;
-    }
+  for (const int number : {SIGPIPE, SIGTERM, SIGINT, SIGHUP}) signal(number, SIG_IGN);
+  absl::Status status = FindToken(
+      directory, Variable(kResultsTokenVariable), kTokenWithin, [] { return IsTold(0); }, clock);
+  if (absl::IsNotFound(status)) {
+    Log(LogLevel::kInfo, absl::StrCat("keep-results: ", status.message()));
+    return kExitNotShared;
   }
-  if (status.ok()) status = Keep(paths, directory, *signals, clock);
+  if (status.ok()) status = Keep(paths, directory, clock);
   if (status.ok()) return 0;
   Log(LogLevel::kError, absl::StrCat("keep-results: ", status.message()));
   return 1;
@@ -170,8 +163,14 @@ void ResultsKeeperProcess::Tend(const std::string& program) {
   SpawnOptions spawn;
   spawn.argv = {program, "keep-results", "--root", paths_.root, "--to", directory_};
   spawn.stderr_fd = log.get();
+  spawn.new_session = true;
+  absl::StatusOr<FdPair> pipe = MakePipe("make the keeper's pipe");
+  if (!pipe.ok()) return;
+  spawn.stdin_fd = pipe->first.get();
   const absl::StatusOr<pid_t> pid = Spawn(spawn);
-  if (pid.ok()) pid_ = *pid;
+  if (!pid.ok()) return;
+  pid_ = *pid;
+  control_ = std::move(pipe->second);
 }
 
 void ResultsKeeperProcess::Ended(pid_t pid, int status) {
@@ -180,16 +179,14 @@ void ResultsKeeperProcess::Ended(pid_t pid, int status) {
   given_up_ = WIFEXITED(status) && WEXITSTATUS(status) == kExitNotShared;
 }
 
-void ResultsKeeperProcess::Leave() {
-  if (pid_ > 0) kill(pid_, SIGINT);
-}
+void ResultsKeeperProcess::Leave() { control_.reset(); }
 
 bool ResultsKeeperProcess::Finish() {
   if (pid_ <= 0) return true;
   const absl::Duration now = clock_.SinceBoot();
   if (asked_ == absl::InfiniteDuration()) {
     asked_ = now;
-    kill(pid_, SIGTERM);
+    (void)WriteAll(control_.get(), absl::string_view(&kKeepNoMore, 1), "to the keeper of results");
   }
   return now - asked_ >= kFinishWithin;
 }

@@ -11,12 +11,14 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/base/unique_fd.h"
 #include "common/job/job_layout.h"
 
 namespace gpuctl {
 
 // The exit code of a keeper that has found the directory not to be shared.
 inline constexpr int kExitNotShared = 3;
+inline constexpr char kKeepNoMore = 'e';
 
 // Waits until `directory` has the token, at most `patience`: a network file system may show what
 // another machine has just made only seconds later. NOT_FOUND when it does not come, and at once
@@ -24,9 +26,10 @@ inline constexpr int kExitNotShared = 3;
 absl::Status FindToken(const std::string& directory, const std::string& token,
                        absl::Duration patience, const std::function<bool()>& stop, Clock& clock);
 
-// Runs until SIGTERM, which is the allocation's end: it copies everything once more then, and
-// writes end.json (kept_layout.h). SIGINT, and another parent, end it, too, and another keeper goes
-// on. Returns 0 then, kExitNotShared, or 1 after printing why.
+// Runs until its stdin ends, or has kKeepNoMore: that is the allocation's end, so it copies
+// everything once more then, and writes end.json (kept_layout.h). It ignores SIGTERM, which some
+// clusters send to every process of an allocation. Returns 0 then, kExitNotShared, or 1 after
+// printing why.
 int RunKeepResults(const std::string& root, const std::string& directory);
 
 // The holder's keeper of results, where the batch script's environment asks for one. Used by one
@@ -49,6 +52,7 @@ class ResultsKeeperProcess {
   Clock& clock_;
   const std::string directory_;  // empty: nothing is to be kept
   pid_t pid_ = -1;
+  UniqueFd control_;  // its stdin
   bool given_up_ = false;
   absl::Duration next_start_ = -absl::InfiniteDuration();
   absl::Duration asked_ = absl::InfiniteDuration();

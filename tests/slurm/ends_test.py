@@ -215,7 +215,7 @@ def test_a_holder_that_is_killed_and_what_is_removed(l, c):
     c.machines[node].run(["kill", "-9", *map(str, holders)])
     seen = len(l.run("logs", "again-1", code=None).stdout)
     wait_until(lambda: len(l.run("logs", "again-1", code=None).stdout) > seen, "the run goes on")
-    l.run("down", "--yes", "again-1")
+    l.run("down", "--yes", "--force", "again-1")
     c.wait_sacct(job, "CANCELLED")
     # The user ended it first.
     assert told(l, "again-1")["reason"] == "user"
