@@ -24,6 +24,7 @@
 #include "agent/handover.h"
 #include "agent/hold/jobs_end.h"
 #include "agent/hold/keep_results.h"
+#include "agent/idle_end.h"
 #include "agent/limits/contact.h"
 #include "agent/limits/limit_keeper.h"
 #include "agent/limits/node_limits_store.h"
@@ -74,6 +75,7 @@ class Guard {
         clock_(clock),
         limits_(paths_, clock, BootId()),
         keeper_(paths_, clock),
+        idle_(paths_, IdleEndAfter(), clock),
         signals_(std::move(signals)) {}
 
   absl::Status Run() {
@@ -89,6 +91,7 @@ class Guard {
         if (!IsRemoved(lock_)) TendServer();
         limits_.Enforce();
         TendRelease();
+        if (!options_.hold && idle_.IsDue()) LeaveIdle();
       }
       pollfd waited[2] = {{signals_.fd(), POLLIN, 0}, {control_.get(), POLLIN, 0}};
       poll(waited, 2, end_.has_value() ? kEndTickMs : kTickMs);
@@ -294,6 +297,15 @@ class Guard {
   // A holder leaves only after the end of all jobs.
   void Leave() { (options_.hold ? told_to_end_ : leaving_) = true; }
 
+  // Ends the server, also that of an earlier guard, and then this guard. Who comes meanwhile waits
+  // for the guard's lock and starts another.
+  void LeaveIdle() {
+    Log(LogLevel::kInfo, "guard: nobody was here for long, and no job is; it ends");
+    StopServer();
+    StopOtherServer();
+    leaving_ = true;
+  }
+
   // Reaps our own and adopted children.
   void Reap() {
     int status = 0;
@@ -350,6 +362,7 @@ class Guard {
   Clock& clock_;
   LimitKeeper limits_;
   ResultsKeeperProcess keeper_;
+  IdleEnd idle_;
   SignalPipe signals_;
   UniqueFd control_;
   UniqueFd handover_;

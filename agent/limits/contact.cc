@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <string>
 #include <vector>
@@ -61,10 +62,26 @@ Contact::Contact(const RootPaths& paths, Clock& clock) : paths_(paths), clock_(c
   lock_.reset(file_ops::Open(paths_.contact_lock, O_RDWR | O_CREAT, 0600));
   // This waits only for a probe.
   if (lock_.valid()) flock(lock_.get(), LOCK_SH);
+  Note();
+}
+
+Contact::~Contact() { Note(); }
+
+void Contact::Note() {
+  if (lock_.valid()) futimens(lock_.get(), nullptr);
   StampContact(paths_, clock_);
 }
 
-Contact::~Contact() { StampContact(paths_, clock_); }
+int64_t ContactMark(const RootPaths& paths) {
+  struct stat info {};
+  if (stat(paths.contact_lock.c_str(), &info) != 0) return 0;
+#if defined(__APPLE__)
+  const timespec& changed = info.st_mtimespec;
+#else
+  const timespec& changed = info.st_mtim;
+#endif
+  return static_cast<int64_t>(changed.tv_sec) * 1'000'000'000 + changed.tv_nsec;
+}
 
 bool InContact(const RootPaths& paths) {
   if (IsContactHeld(paths)) return true;

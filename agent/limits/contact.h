@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,8 @@ class Contact {
   Contact& operator=(const Contact&) = delete;
 
  private:
+  void Note();
+
   const RootPaths paths_;
   Clock& clock_;
   UniqueFd lock_;
@@ -38,6 +41,10 @@ bool InContact(const RootPaths& paths);
 // True when a process below `proc_dir` is an ssh session with a terminal. Such sessions belong to
 // people and hold no lock of ours.
 bool HasTerminalSession(const std::string& proc_dir);
+
+// Returns a number that changes when a Contact begins or ends, also on a node without limits, which
+// keeps no contact.json; 0 before the first.
+int64_t ContactMark(const RootPaths& paths);
 
 std::optional<TimeStamp> LastContact(const RootPaths& paths);
 

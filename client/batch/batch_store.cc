@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,6 +53,11 @@ CREATE TABLE IF NOT EXISTS batch_entry_files (
 CREATE TABLE IF NOT EXISTS batch_stop_wishes (run_id TEXT PRIMARY KEY) WITHOUT ROWID;
 )sql";
 
+// Entries whose end no pass has noted yet: what is open is found without reading what is over.
+constexpr char kOpenIndex[] =
+    "CREATE INDEX IF NOT EXISTS batch_entries_open ON batch_entries (entry_id) "
+    "WHERE state = 'started' AND outcome = ''";
+
 constexpr char kScheduleTable[] = R"sql(
 CREATE TABLE IF NOT EXISTS batch_schedules (
   batch_id TEXT PRIMARY KEY, cron TEXT NOT NULL, launch TEXT NOT NULL, overlap INTEGER NOT NULL,
@@ -92,7 +99,7 @@ std::vector<std::string> StringsOf(const std::string& text) {
   return strings;
 }
 
-Parameters ParametersOf(const std::string& text) {
+Parameters ReadParameters(const std::string& text) {
   Parameters parameters;
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_array()) return parameters;
@@ -111,7 +118,7 @@ Entry ReadEntry(SqliteStatement& row) {
   entry.batch_id = row.Text(column++);
   entry.number = static_cast<int>(row.Int(column++));
   entry.name = row.Text(column++);
-  entry.parameters = ParametersOf(row.Text(column++));
+  entry.parameters = ReadParameters(row.Text(column++));
   entry.launch_json = row.Text(column++);
   entry.priority = static_cast<int>(row.Int(column++));
   entry.after = StringsOf(row.Text(column++));
@@ -209,6 +216,10 @@ absl::StatusOr<std::unique_ptr<BatchStore>> BatchStore::Open(const std::string& 
                             doing);
   ASSIGN_OR_RETURN(const bool has_schedules, scheduled.Step());
   if (!has_schedules) RETURN_IF_ERROR(SqliteExecute(database, kScheduleTable, doing));
+  SqliteStatement indexed(database, "SELECT 1 FROM sqlite_master WHERE name = 'batch_entries_open'",
+                          doing);
+  ASSIGN_OR_RETURN(const bool has_index, indexed.Step());
+  if (!has_index) RETURN_IF_ERROR(SqliteExecute(database, kOpenIndex, doing));
   ASSIGN_OR_RETURN(const bool has_failures, store->HasFailuresColumn());
   if (has_failures) return store;
   const absl::Status added = store->InTransaction([&]() -> absl::Status {
@@ -321,20 +332,13 @@ absl::Status BatchStore::ReadHosts(Batch& batch) {
   }
 }
 
-absl::StatusOr<std::vector<Batch>> BatchStore::List(bool open_only) {
+absl::StatusOr<std::vector<Batch>> BatchStore::SelectBatches(
+    absl::string_view where, std::optional<absl::string_view> value) {
   std::vector<Batch> batches;
   {
-    const std::string query = absl::StrCat(
-        kBatchColumns,
-        open_only ? "WHERE EXISTS (SELECT 1 FROM batch_entries e LEFT JOIN runs r USING (run_id) "
-                    "WHERE e.batch_id = b.batch_id AND (e.state = 'waiting' "
-                    "OR " GPUCTL_ENTRY_IS_LIVE
-                    ")) "
-                    "OR EXISTS (SELECT 1 FROM batch_schedules s WHERE s.batch_id = b.batch_id AND "
-                    "NOT s.ended) "
-                  : "",
-        "ORDER BY created_ms, name");
+    const std::string query = absl::StrCat(kBatchColumns, where, " ORDER BY created_ms, name");
     SqliteStatement select(database_, query.c_str(), "list the batches");
+    if (value.has_value()) select.Bind(*value);
     while (true) {
       ASSIGN_OR_RETURN(const bool row, select.Step());
       if (!row) break;
@@ -343,6 +347,32 @@ absl::StatusOr<std::vector<Batch>> BatchStore::List(bool open_only) {
   }
   for (Batch& batch : batches) RETURN_IF_ERROR(ReadHosts(batch));
   return batches;
+}
+
+absl::StatusOr<std::vector<Batch>> BatchStore::List(bool open_only) {
+  constexpr absl::string_view kOpen =
+      "WHERE b.batch_id IN (SELECT batch_id FROM batch_entries WHERE state = 'waiting' "
+      "UNION SELECT batch_id FROM batch_entries WHERE entry_id IN (" GPUCTL_LIVE_ENTRY_IDS
+      ") UNION SELECT batch_id FROM batch_schedules WHERE NOT ended)";
+  return SelectBatches(open_only ? kOpen : "", std::nullopt);
+}
+
+absl::StatusOr<std::vector<Batch>> BatchStore::Named(const std::vector<std::string>& names) {
+  std::vector<Batch> batches;
+  for (const std::string& name : std::set<std::string>(names.begin(), names.end())) {
+    ASSIGN_OR_RETURN(std::vector<Batch> found, SelectBatches("WHERE name = ?", name));
+    for (Batch& batch : found) batches.push_back(std::move(batch));
+  }
+  std::sort(batches.begin(), batches.end(), [](const Batch& a, const Batch& b) {
+    return std::tie(a.created_ms, a.name) < std::tie(b.created_ms, b.name);
+  });
+  return batches;
+}
+
+absl::StatusOr<Batch> BatchStore::WithId(absl::string_view batch_id) {
+  ASSIGN_OR_RETURN(std::vector<Batch> found, SelectBatches("WHERE batch_id = ?", batch_id));
+  if (found.empty()) return absl::NotFoundError(absl::StrCat("batch ", batch_id, " is gone"));
+  return std::move(found.front());
 }
 
 absl::StatusOr<Batch> BatchStore::Get(absl::string_view name) {
@@ -354,9 +384,14 @@ absl::StatusOr<Batch> BatchStore::Get(absl::string_view name) {
     RETURN_IF_ERROR(ReadHosts(batch));
     return batch;
   }
-  ASSIGN_OR_RETURN(const std::vector<Batch> all, List(/*open_only=*/false));
+  SqliteStatement all(database_, "SELECT name FROM batches ORDER BY created_ms, name",
+                      "list the batches");
   std::vector<std::string> names;
-  for (const Batch& batch : all) names.push_back(batch.name);
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, all.Step());
+    if (!row) break;
+    names.push_back(all.Text(0));
+  }
   return WithExitCode(
       WithHint(absl::NotFoundError(
                    absl::StrCat("no batch \"", name, "\"", DidYouMean(std::string(name), names))),
@@ -396,12 +431,39 @@ absl::StatusOr<std::map<std::string, int64_t>> BatchStore::Waiting() {
   }
 }
 
+absl::StatusOr<std::vector<BatchStore::WaitingEntry>> BatchStore::ListWaiting(int most) {
+  SqliteStatement select(
+      database_,
+      "SELECT e.entry_id, e.name, b.name, e.parameters, e.why FROM batch_entries e "
+      "JOIN batches b USING (batch_id) WHERE e.state = 'waiting' "
+      "ORDER BY b.created_ms, b.batch_id, e.number LIMIT ?",
+      "list the runs that wait");
+  select.Bind(int64_t{most});
+  std::vector<WaitingEntry> entries;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, select.Step());
+    if (!found) return entries;
+    entries.push_back({select.Text(0), select.Text(1), select.Text(2),
+                       ReadParameters(select.Text(3)), select.Text(4)});
+  }
+}
+
+absl::StatusOr<Parameters> BatchStore::ParametersOf(absl::string_view run_id) {
+  SqliteStatement select(database_,
+                         "SELECT e.parameters FROM batch_attempts a JOIN batch_entries e "
+                         "USING (entry_id) WHERE a.run_id = ?",
+                         "read the run's parameters");
+  select.Bind(run_id);
+  ASSIGN_OR_RETURN(const bool found, select.Step());
+  return found ? ReadParameters(select.Text(0)) : Parameters();
+}
+
 absl::StatusOr<std::vector<Entry>> BatchStore::Starting() {
   return Select("e.state = ?", EntryStateWord(EntryState::kStarting));
 }
 
 absl::StatusOr<std::optional<Entry>> BatchStore::FindEntry(absl::string_view reference) {
-  ASSIGN_OR_RETURN(std::vector<Entry> found, Select("?1 IN (e.entry_id, e.name)", reference));
+  ASSIGN_OR_RETURN(std::vector<Entry> found, Select("(e.entry_id = ?1 OR e.name = ?1)", reference));
   if (found.empty()) return std::optional<Entry>();
   return std::optional<Entry>(std::move(found.front()));
 }
@@ -427,9 +489,9 @@ absl::StatusOr<std::vector<Attempt>> BatchStore::Attempts(absl::string_view batc
 absl::Status BatchStore::CheckMachineIsFree(const ClaimRequest& request) {
   if (request.machine.empty() || request.shares) return absl::OkStatus();
   SqliteStatement taken(database_,
-                        "SELECT e.name FROM batch_entries e LEFT JOIN runs r USING (run_id) "
-                        "WHERE e.machine = ?1 AND " GPUCTL_ENTRY_IS_LIVE
-                        " UNION ALL SELECT name FROM runs "
+                        "SELECT e.name FROM batch_entries e "
+                        "WHERE e.entry_id IN (" GPUCTL_LIVE_ENTRY_IDS
+                        ") AND e.machine = ?1 UNION ALL SELECT name FROM runs "
                         "WHERE target_name = ?1 AND end_state IS NULL LIMIT 1",
                         "look whether the machine is free");
   ASSIGN_OR_RETURN(const bool is_taken, taken.Bind(request.machine).Step());
@@ -455,8 +517,8 @@ absl::Status BatchStore::ClaimLocked(const ClaimRequest& request) {
   }
   {
     SqliteStatement count(database_,
-                          "SELECT COUNT(*) FROM batch_entries e LEFT JOIN runs r USING (run_id) "
-                          "WHERE e.batch_id = ? AND " GPUCTL_ENTRY_IS_LIVE,
+                          "SELECT COUNT(*) FROM batch_entries e "
+                          "WHERE e.entry_id IN (" GPUCTL_LIVE_ENTRY_IDS ") AND e.batch_id = ?",
                           "count what runs of the batch");
     RETURN_IF_ERROR(count.Bind(batch_id).Step().status());
     if (count.Int(0) >= max_parallel) {

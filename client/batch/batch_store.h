@@ -152,6 +152,10 @@ class BatchStore {
 
   // Lists batches, oldest first; `open_only`: only those of which an entry may still start or runs.
   absl::StatusOr<std::vector<Batch>> List(bool open_only);
+  // Returns those of these names that there are, in the order of List.
+  absl::StatusOr<std::vector<Batch>> Named(const std::vector<std::string>& names);
+  // Returns the batch with this id. NOT_FOUND when it is gone.
+  absl::StatusOr<Batch> WithId(absl::string_view batch_id);
   // Finds a batch by its name. NOT_FOUND (usage) names the nearest.
   absl::StatusOr<Batch> Get(absl::string_view name);
   absl::StatusOr<std::vector<Entry>> Entries(absl::string_view batch_id);
@@ -160,6 +164,16 @@ class BatchStore {
   absl::StatusOr<std::vector<Attempt>> Attempts(absl::string_view batch_id);
   // Returns how many entries of each batch wait, by the batch's name; none for a batch without.
   absl::StatusOr<std::map<std::string, int64_t>> Waiting();
+  // What people see of an entry that waits.
+  struct WaitingEntry {
+    std::string entry_id, name, batch;
+    Parameters parameters;
+    std::string why;  // "" when no pass has looked at it yet
+  };
+  // Returns the entries that wait, those of the oldest batches first, at most `most` of them.
+  absl::StatusOr<std::vector<WaitingEntry>> ListWaiting(int most);
+  // Returns the parameters of a run that a batch started; none for any other.
+  absl::StatusOr<Parameters> ParametersOf(absl::string_view run_id);
   // Returns the entries that a process claimed, of all batches.
   absl::StatusOr<std::vector<Entry>> Starting();
 
@@ -209,6 +223,8 @@ class BatchStore {
   absl::Status CheckMachineIsFree(const ClaimRequest& request);
   absl::StatusOr<std::vector<Entry>> Select(const char* where, absl::string_view value);
   absl::Status ReadHosts(Batch& batch);
+  absl::StatusOr<std::vector<Batch>> SelectBatches(absl::string_view where,
+                                                   std::optional<absl::string_view> value);
   sqlite3* database_;
 };
 

@@ -109,6 +109,21 @@ TEST_F(BatchStoreTest, KeepsWhatWasSubmitted) {
   EXPECT_THAT(std::string(store_->Get("swep").status().message()), HasSubstr("sweep"));
 }
 
+TEST_F(BatchStoreTest, WhatWaitsIsListedAndARunKnowsItsParameters) {
+  ABatch("first", 3, 3);
+  ABatch("second", 2, 2);
+  ASSERT_TRUE(Claim(*store_, "e-first-2", "r-1").ok());
+  const auto waiting = store_->ListWaiting(3);
+  ASSERT_TRUE(waiting.ok());
+  std::vector<std::string> names;
+  for (const BatchStore::WaitingEntry& entry : *waiting) names.push_back(entry.name);
+  EXPECT_THAT(names, ElementsAre("first-1", "first-3", "second-1"));
+  EXPECT_EQ((*waiting)[2].batch, "second");
+  EXPECT_EQ(DescribeParameters((*waiting)[1].parameters), "lr=3 text=a, \"b\"");
+  EXPECT_EQ(DescribeParameters(store_->ParametersOf("r-1").value()), "lr=2 text=a, \"b\"");
+  EXPECT_TRUE(store_->ParametersOf("r-2").value().empty());
+}
+
 TEST_F(BatchStoreTest, ANameIsThereOnceAndAFailedInsertLeavesNothing) {
   const Batch batch = ABatch("sweep", 1, 1);
   EXPECT_TRUE(absl::IsAlreadyExists(store_->Insert(batch, {})));

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "client/base/quantity.h"
 #include "client/dashboard/run_series.h"
+#include "client/dispatch/dispatch_pass.h"
 #include "client/market/lease_view.h"
 #include "client/runs/pulled_record.h"
 #include "client/runs/queue_state.h"
@@ -23,6 +24,7 @@ namespace {
 
 constexpr absl::Duration kReadListEvery = absl::Seconds(2);
 constexpr absl::Duration kReadLeasesEvery = absl::Seconds(10);
+constexpr absl::Duration kReadBatchesEvery = absl::Seconds(2);
 constexpr absl::Duration kTotalEvery = absl::Seconds(5);
 constexpr absl::Duration kPatience = absl::Milliseconds(300);
 
@@ -40,6 +42,12 @@ Json GpusToJson(const std::optional<TelemetrySample>& telemetry) {
                     {"temperature_c", NumberToJson(gpu.temperature_c)}});
   }
   return list;
+}
+
+Json ObjectOf(const Parameters& parameters) {
+  Json object = Json::object();
+  for (const auto& [name, value] : parameters) object[name] = value;
+  return object;
 }
 
 // True when a run's text has `filter`, in lower case, in it.
@@ -125,8 +133,61 @@ absl::Status RunList::ReadLeases() {
   return absl::OkStatus();
 }
 
+BatchStore* RunList::Batches() {
+  if (batches_ == nullptr) {
+    const absl::StatusOr<ClientPaths> paths = context_.Paths();
+    if (!paths.ok()) return nullptr;
+    absl::StatusOr<std::unique_ptr<BatchStore>> opened = BatchStore::Open(paths->database());
+    if (opened.ok()) batches_ = *std::move(opened);
+  }
+  return batches_.get();
+}
+
+absl::Status RunList::ReadBatches() {
+  const absl::Duration now = context_.clock.SinceBoot();
+  if (now < batches_at_) return absl::OkStatus();
+  batches_at_ = now + kReadBatchesEvery;
+  BatchStore* const batches = Batches();
+  if (batches == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const auto counts, batches->Waiting());
+  int64_t total = 0;
+  for (const auto& [batch, count] : counts) total += count;
+  Json entries = Json::array();
+  if (total > 0) {
+    ASSIGN_OR_RETURN(const auto waiting, batches->ListWaiting(kMostWaiting));
+    const auto why = WhyTheyWait(context_, holdings_, store_, *batches);
+    for (const BatchStore::WaitingEntry& entry : waiting) {
+      const bool known = why.ok() && why->count(entry.entry_id) > 0;
+      entries.push_back({{"name", entry.name},
+                         {"batch", entry.batch},
+                         {"parameters", ObjectOf(entry.parameters)},
+                         {"why", known ? why->at(entry.entry_id) : entry.why}});
+    }
+  }
+  MakeStringsSafe(entries);
+  waiting_ = Json{{"total", total}, {"entries", std::move(entries)}}.dump();
+  return absl::OkStatus();
+}
+
+nlohmann::ordered_json RunList::ParametersOf(const RunRow& row) {
+  const bool of_batch = std::any_of(row.tags.begin(), row.tags.end(), [](const std::string& tag) {
+    return absl::StartsWith(tag, "batch:");
+  });
+  if (!of_batch) return Json::object();
+  auto known = parameters_.find(row.run_id);
+  if (known == parameters_.end()) {
+    BatchStore* const batches = Batches();
+    absl::StatusOr<Parameters> read = batches != nullptr ? batches->ParametersOf(row.run_id)
+                                                         : absl::StatusOr<Parameters>(Parameters());
+    if (!read.ok()) return Json::object();
+    known = parameters_.emplace(row.run_id, *std::move(read)).first;
+  }
+  return ObjectOf(known->second);
+}
+
 absl::Status RunList::Step() {
   RETURN_IF_ERROR(ReadList());
+  RETURN_IF_ERROR(ReadBatches());
   int links = 0;
   for (const auto& run : live_) links += run->linked() ? 1 : 0;
   for (const auto& run : live_) {
@@ -160,9 +221,10 @@ bool RunList::Unlink() {
   return all;
 }
 
-nlohmann::ordered_json RunList::JsonOf(const RunRow& row, const RunStatus& status) const {
+nlohmann::ordered_json RunList::JsonOf(const RunRow& row, const RunStatus& status) {
   Json json = RunToJson(row, status);
   json["end_text"] = status.over ? Json(DescribeEnd(status.end)) : Json();
+  json["parameters"] = ParametersOf(row);
   json["queue_text"] = status.queue.has_value() ? Json(DescribeQueue(*status.queue)) : Json();
   const auto lease = leases_.find(row.run_id);
   if (lease != leases_.end()) {
@@ -172,7 +234,7 @@ nlohmann::ordered_json RunList::JsonOf(const RunRow& row, const RunStatus& statu
   return json;
 }
 
-nlohmann::ordered_json RunList::LiveJson(TopRunFollower& run) const {
+nlohmann::ordered_json RunList::LiveJson(TopRunFollower& run) {
   RunRow row = run.row();
   const RunStatus status = run.Status();
   const TrainingProgress& progress = run.mirror().progress();
@@ -241,8 +303,7 @@ std::vector<std::string> RunList::Snapshot() const {
 absl::StatusOr<int64_t> RunList::Total() {
   const absl::Duration now = context_.clock.SinceBoot();
   if (now < total_at_) return total_;
-  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store_.List());
-  total_ = static_cast<int64_t>(rows.size());
+  ASSIGN_OR_RETURN(total_, store_.Count());
   total_at_ = context_.clock.SinceBoot() + kTotalEvery;
   return total_;
 }

@@ -1,4 +1,5 @@
-// The runs as the page lists them: live ones are followed, ended ones read from the list of runs.
+// The runs as the page lists them: live ones are followed, ended ones read from the list of runs,
+// and those that a batch will start are read from its store.
 #ifndef GPUCTL_CLIENT_DASHBOARD_RUN_LIST_H_
 #define GPUCTL_CLIENT_DASHBOARD_RUN_LIST_H_
 
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/batch/batch_store.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
@@ -28,6 +30,8 @@ class RunList {
   // The ended runs that the page gets without asking: the newest.
   static constexpr int kNewest = 200;
   static constexpr size_t kMostAtOnce = 200;
+  // The waiting runs of batches that the page gets.
+  static constexpr int kMostWaiting = 100;
 
   // All outlive it.
   RunList(CommandContext& context, RunStore& store, Holdings& holdings);
@@ -62,6 +66,9 @@ class RunList {
   absl::StatusOr<int64_t> Total();
   // What all rented machines of live runs cost per hour, and how many runs live.
   nlohmann::ordered_json Totals() const;
+  // Returns {"total", "entries"}: the runs of batches that wait, the first kMostWaiting with their
+  // parameters and reasons. A few seconds old at most. Strings are safe.
+  const std::string& Waiting() const { return waiting_; }
 
   // Returns a run with what only its own view shows.
   absl::StatusOr<nlohmann::ordered_json> Detail(const std::string& run_id);
@@ -71,8 +78,13 @@ class RunList {
  private:
   absl::Status ReadList();
   absl::Status ReadLeases();
-  nlohmann::ordered_json JsonOf(const RunRow& row, const RunStatus& status) const;
-  nlohmann::ordered_json LiveJson(TopRunFollower& run) const;
+  absl::Status ReadBatches();
+  // Returns the store of batches; null when it cannot be opened.
+  BatchStore* Batches();
+  // Returns the parameters that a batch gave the run, as an object.
+  nlohmann::ordered_json ParametersOf(const RunRow& row);
+  nlohmann::ordered_json JsonOf(const RunRow& row, const RunStatus& status);
+  nlohmann::ordered_json LiveJson(TopRunFollower& run);
   TopRunFollower* Live(const std::string& run_id) const;
 
   CommandContext& context_;
@@ -82,7 +94,11 @@ class RunList {
   std::map<std::string, RunRow> ended_;                // by id: the newest that are not in live_
   std::map<std::string, Lease> leases_;                // by run id
   std::map<std::string, std::pair<int64_t, std::string>> told_;  // by id: when created, its JSON
+  std::unique_ptr<BatchStore> batches_;
+  std::map<std::string, Parameters> parameters_;  // by run id, of runs that are in a batch
+  std::string waiting_ = R"({"total":0,"entries":[]})";
   std::vector<std::string> notices_;
+  absl::Duration batches_at_ = absl::ZeroDuration();
   absl::Duration list_at_ = absl::ZeroDuration(), leases_at_ = absl::ZeroDuration();
   absl::Duration total_at_ = absl::ZeroDuration();
   int64_t total_ = 0;

@@ -210,6 +210,10 @@ class Dashboard {
     for (const std::string& run_id : changes.gone) {
       Tell("gone", Json{{"run_id", run_id}}.dump());
     }
+    if (runs_.Waiting() != waiting_) {
+      waiting_ = runs_.Waiting();
+      Tell("waiting", waiting_);
+    }
     std::string totals = runs_.Totals().dump();
     if (totals == totals_) return;
     totals_ = std::move(totals);
@@ -344,9 +348,9 @@ class Dashboard {
       if (!watcher.whole || server_->Unsent(stream) > 0) continue;
       watcher.whole = false;
       ASSIGN_OR_RETURN(const int64_t total, runs_.Total());
-      std::string snapshot =
-          absl::StrCat("{\"total\":", total, ",\"totals\":", runs_.Totals().dump(),
-                       ",\"now_ms\":", context_.NowMs(), ",\"runs\":[");
+      std::string snapshot = absl::StrCat(
+          "{\"total\":", total, ",\"totals\":", runs_.Totals().dump(),
+          ",\"waiting\":", runs_.Waiting(), ",\"now_ms\":", context_.NowMs(), ",\"runs\":[");
       const char* comma = "";
       for (const std::string& run : runs_.Snapshot()) {
         absl::StrAppend(&snapshot, comma, run);
@@ -488,6 +492,7 @@ class Dashboard {
   std::map<std::string, Watched> watched_;  // by run id
   std::vector<std::string> notices_;
   std::string totals_;
+  std::string waiting_;  // as it was told last
   int64_t event_ = 0;
   bool reads_more_ = false;
   absl::Duration tell_at_ = absl::ZeroDuration();

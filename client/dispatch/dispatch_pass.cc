@@ -359,10 +359,8 @@ class Rentals {
 absl::StatusOr<std::vector<BatchView>> ReadBatches(RunStore& runs, BatchStore& batches,
                                                    const std::vector<std::string>& names,
                                                    bool open_only) {
-  ASSIGN_OR_RETURN(const std::vector<Batch> all, batches.List(open_only));
-  ASSIGN_OR_RETURN(std::vector<RunRow> rows, runs.List());
-  std::map<std::string, RunRow> by_id;
-  for (RunRow& row : rows) by_id.emplace(row.run_id, std::move(row));
+  ASSIGN_OR_RETURN(const std::vector<Batch> all,
+                   open_only || names.empty() ? batches.List(open_only) : batches.Named(names));
   ASSIGN_OR_RETURN(const auto schedules, batches.Schedules());
   ResumedRuns resumed(runs, batches);
   std::vector<BatchView> views;
@@ -375,6 +373,9 @@ absl::StatusOr<std::vector<BatchView>> ReadBatches(RunStore& runs, BatchStore& b
       view.schedule = one->second;
     }
     ASSIGN_OR_RETURN(std::vector<Entry> entries, batches.Entries(batch.batch_id));
+    std::set<std::string> run_ids;
+    for (const Entry& entry : entries) run_ids.insert(entry.run_id);
+    ASSIGN_OR_RETURN(const auto by_id, runs.Find(run_ids));
     for (Entry& entry : entries) {
       std::optional<RunRow> run;
       if (const auto found = by_id.find(entry.run_id); found != by_id.end()) run = found->second;

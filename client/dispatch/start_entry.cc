@@ -368,14 +368,6 @@ class Starter {
   std::string idle_lease_;      // of the idle machine that the plan uses; "" for none
 };
 
-absl::StatusOr<Batch> BatchOf(BatchStore& batches, const Entry& entry) {
-  ASSIGN_OR_RETURN(const std::vector<Batch> all, batches.List(/*open_only=*/false));
-  for (const Batch& batch : all) {
-    if (batch.batch_id == entry.batch_id) return batch;
-  }
-  return absl::NotFoundError(absl::StrCat("the batch of ", entry.name, " is gone"));
-}
-
 // Does what StartEntry says. The caller holds the entry's lock.
 absl::Status StartLocked(CommandContext& context, Holdings& holdings, RunStore& runs,
                          BatchStore& batches, const std::string& entry_id, const std::string& host,
@@ -383,7 +375,7 @@ absl::Status StartLocked(CommandContext& context, Holdings& holdings, RunStore& 
   ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(entry_id));
   if (!entry.has_value()) return absl::NotFoundError(absl::StrCat("no entry ", entry_id));
   if (entry->state != EntryState::kWaiting) return absl::OkStatus();
-  ASSIGN_OR_RETURN(Batch batch, BatchOf(batches, *entry));
+  ASSIGN_OR_RETURN(Batch batch, batches.WithId(entry->batch_id));
   const auto found = std::find_if(batch.hosts.begin(), batch.hosts.end(),
                                   [&host](const BatchHost& one) { return one.host == host; });
   if (found == batch.hosts.end()) {

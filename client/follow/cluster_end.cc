@@ -10,6 +10,7 @@
 #include "client/keys/market_access.h"
 #include "client/market/holdings.h"
 #include "common/base/status_macros.h"
+#include "common/job/lifecycle.h"
 #include "common/release/release_route.h"
 #include "provisioning/market/provider.h"
 #include "provisioning/markets.h"
@@ -25,6 +26,11 @@ constexpr int kKilled = 137;
 
 bool IsWord(absl::string_view words, absl::string_view word) {
   return absl::ConsumePrefix(&words, word) && (words.empty() || words[0] == ' ');
+}
+
+// True for an end that is the allocation's: its holder, or Slurm itself, told the job.
+bool IsOfAllocation(const RunEnd& end) {
+  return end.reason == kAllocationEndsReason || end.reason == kShutdownReason;
 }
 
 // Returns the scheduler's words about the end of an allocation; "" while it goes on, and when
@@ -66,7 +72,7 @@ RunEnd EndByWords(absl::string_view words, RunEnd before) {
 bool MayBeOfAllocation(const RunEnd& end) {
   if (end.state == gpuctl::v1::JOB_STATE_LOST) return true;
   if (end.state != gpuctl::v1::JOB_STATE_FINISHED) return false;
-  return end.reason == kAllocationEndsReason || (end.job_code == kKilled && end.reason.empty());
+  return IsOfAllocation(end) || (end.job_code == kKilled && end.reason.empty());
 }
 
 RunEnd WithWordOfCluster(CommandContext& context, const RunRow& row, RunEnd end) {
@@ -82,9 +88,8 @@ RunEnd WithWordOfCluster(CommandContext& context, const RunRow& row, RunEnd end)
   if (!markets.ok()) return end;
   Provider& provider = *markets->front().provider;
   // A job that was killed may be the only one that ends.
-  const bool ends = end.reason == kAllocationEndsReason;
   const absl::Duration patience =
-      context.clock.SinceBoot() + (ends ? kOverWithin : absl::ZeroDuration());
+      context.clock.SinceBoot() + (IsOfAllocation(end) ? kOverWithin : absl::ZeroDuration());
   for (;;) {
     const absl::StatusOr<std::string> words = AskWords(provider, std::string(job));
     if (words.ok() && !words->empty()) {

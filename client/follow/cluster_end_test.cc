@@ -47,7 +47,10 @@ TEST(ClusterEnd, WithoutAWordTheEndStays) {
 
 TEST(ClusterEnd, OnlyAnEndThatTheAllocationMayHaveCausedIsAskedAbout) {
   EXPECT_TRUE(MayBeOfAllocation(Saved()));
+  // Some clusters tell every process.
   RunEnd own = Saved();
+  own.reason = "shutdown";
+  EXPECT_TRUE(MayBeOfAllocation(own));
   own.reason = "";
   EXPECT_FALSE(MayBeOfAllocation(own));
   own.reason = "user";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -26,6 +27,8 @@ namespace {
 constexpr absl::Duration kAskNodesWithin = absl::Minutes(3);
 // A job may have made a checkpoint since an older look, which found none: two passes of a schedule
 // and some time to work.
+// Runs that ended longer ago are left alone: their results came home, or their machines are gone.
+constexpr absl::Duration kKeptFor = absl::Hours(24 * 60);
 constexpr absl::Duration kLookIsRecent = absl::Minutes(15);
 
 std::string TextAt(const nlohmann::json& json, const char* name) {
@@ -90,13 +93,19 @@ bool IsOfAnotherOwner(const Lease& lease, const std::string& owner) {
   return label.has_value() && label->owner != owner;
 }
 
-// Returns the run's wishes that no living gpuctl does.
-std::vector<Wish> FreeWishesOf(CommandContext& context, const std::string& run_id) {
-  std::vector<Wish> free;
-  for (Wish& wish : WishesOf(context, run_id).value_or(std::vector<Wish>())) {
-    if (!IsHeld(context, wish).value_or(true)) free.push_back(std::move(wish));
+// Returns the wishes that no living gpuctl does, by run id.
+std::map<std::string, std::vector<Wish>> FreeWishes(CommandContext& context) {
+  std::map<std::string, std::vector<Wish>> free;
+  for (Wish& wish : WishesOf(context, "").value_or(std::vector<Wish>())) {
+    if (!IsHeld(context, wish).value_or(true)) free[wish.run_id].push_back(std::move(wish));
   }
   return free;
+}
+
+// True for a run for which there may be something to do, whatever is recorded of it besides.
+bool MayNeedKeep(const RunRow& row, bool has_wishes, int64_t now_ms) {
+  return !row.end.has_value() || has_wishes || IsPreempted(*row.end) ||
+         now_ms - row.end->ended_ms < absl::ToInt64Milliseconds(kFetchWithin);
 }
 
 // Fills in what is known of the machine of a run, and what was agreed for it.
@@ -130,7 +139,9 @@ GpuctlRunner RunsThisProgram(int signal_fd) {
 
 absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(CommandContext& context, Holdings& holdings,
                                                   RunStore& store, const KeepLog& log) {
-  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store.List());
+  RunFilter lately;
+  lately.ended_since_ms = context.NowMs() - absl::ToInt64Milliseconds(kKeptFor);
+  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store.List(lately));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
   std::set<std::string> rising;  // lease ids
@@ -141,18 +152,19 @@ absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(CommandContext& context, Holdi
     for (const Ledger::StoredPriceRise& stored : rises) rising.insert(stored.lease.lease_id);
   }
   std::vector<KeptRun> kept;
-  std::set<std::string> resumed;  // run ids
+  ASSIGN_OR_RETURN(const auto resumptions, store.Resumptions());
+  std::map<std::string, std::vector<Wish>> wishes = FreeWishes(context);
   for (const RunRow& listed : rows) {
+    if (!MayNeedKeep(listed, wishes.count(listed.run_id) > 0, context.NowMs())) continue;
     const absl::StatusOr<RunRow> row = store.Get(listed.run_id);
     if (!row.ok()) continue;  // removed meanwhile
-    if (!row->resumed_from.empty()) resumed.insert(row->resumed_from);
     absl::StatusOr<LaunchRecord> record = ParseLaunchRecord(row->launch_json);
     if (!record.ok()) continue;  // an older gpuctl launched it
     KeptRun run;
     run.row = *row;
     run.record = *std::move(record);
-    run.wishes = FreeWishesOf(context, row->run_id);
-    run.goes_on = resumed.count(row->run_id) > 0;  // newer runs come first
+    run.wishes = std::move(wishes[row->run_id]);
+    run.goes_on = resumptions.count(row->run_id) > 0;
     run.home = log.IsHome(row->run_id);
     run.given_up = IsGivenUp(paths.MirrorDir(row->run_id));
     const std::vector<std::string> line = LineOf(store, *row);

@@ -25,8 +25,9 @@ using GpuctlRunner = std::function<absl::StatusOr<ProgramEnd>(const std::vector<
 // command and waits for its orderly end.
 GpuctlRunner RunsThisProgram(int signal_fd = -1);
 
-// Gathers what is known of the runs that keep may act for. Leaves out those whose machine belongs
-// to another owner: a ledger that was copied has them, too, and its original acts for them.
+// Gathers what is known of the runs that keep may act for: those that live, or ended in the last 60
+// days. Leaves out those whose machine belongs to another owner: a ledger that was copied has them,
+// too, and its original acts for them.
 absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(CommandContext& context, Holdings& holdings,
                                                   RunStore& store, const KeepLog& log);
 

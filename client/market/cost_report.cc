@@ -41,14 +41,20 @@ class CostSum {
       AddPart(key_of(lease.uses[i], /*idle=*/true), of.idle, of.idle_ms);
     }
   }
-  // Counts what was added since the last call as one machine of each of its keys.
-  void EndMachine() {
+  // Counts what was added since the last call as one machine of each of its keys. With `only`, that
+  // is done for these keys alone, and `total` gets their part of the machine.
+  void EndMachine(const std::set<std::string>& only, CostRow& total) {
+    Part all;
     for (const auto& [key, part] : parts_) {
+      if (!only.empty() && only.count(key) == 0) continue;
       CostRow& row = rows_[key];
       row.key = key;
       AddTo(row, part.spend, std::llround(part.ms));
+      AddSpend(all.spend, part.spend);
+      all.ms += part.ms;
     }
     parts_.clear();
+    if (!only.empty() && all.ms > 0) AddTo(total, all.spend, std::llround(all.ms));
   }
   std::map<std::string, CostRow>& rows() { return rows_; }
 
@@ -101,7 +107,8 @@ absl::StatusOr<CostBy> ParseCostBy(absl::string_view text) {
 }
 
 CostReport SumCosts(const std::vector<Lease>& leases, CostBy by, int64_t since_ms, int64_t now_ms,
-                    const std::map<std::string, std::string>& batch_of) {
+                    const std::map<std::string, std::string>& batch_of,
+                    const std::set<std::string>& only) {
   const auto run_key = [](const LeaseUse& use, bool idle) {
     return idle ? std::string(kIdleKey) : use.run_name;
   };
@@ -133,7 +140,8 @@ CostReport SumCosts(const std::vector<Lease>& leases, CostBy by, int64_t since_m
     }
     const bool divides = by == CostBy::kRun || by == CostBy::kBatch;
     if (divides && lease.uses.empty()) sum.Add("-", lease, 0, kEver);
-    sum.EndMachine();
+    sum.EndMachine(only, report.total);
+    if (!only.empty()) continue;
     const int64_t billed_ms = BilledMsBetween(lease, since_ms, now_ms, now_ms);
     if (billed_ms > 0) {
       CostSum::AddTo(report.total, SpentBetween(lease, since_ms, now_ms, now_ms), billed_ms);

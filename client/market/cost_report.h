@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,11 @@ struct CostReport {
 // Sums what `leases` cost from `since_ms` until `now_ms`, in Unix milliseconds. Days are those of
 // UTC. A machine that several runs used is divided between them, as DivideSpend does; the rows add
 // up to the total. By batch, the idle time after a batch's run is the batch's, too. `batch_of` has
-// the batch's name of each run id that is of one.
+// the batch's name of each run id that is of one. With `only`, rows and total have these keys
+// alone.
 CostReport SumCosts(const std::vector<Lease>& leases, CostBy by, int64_t since_ms, int64_t now_ms,
-                    const std::map<std::string, std::string>& batch_of = {});
+                    const std::map<std::string, std::string>& batch_of = {},
+                    const std::set<std::string>& only = {});
 
 }  // namespace gpuctl
 

@@ -69,6 +69,12 @@ TEST(CostReport, RunsThatShareAMachineAndTheirBatches) {
   EXPECT_NEAR(of(batches, "sweep").spend.high_usd, 4, 1e-9);
   EXPECT_EQ(of(batches, "sweep").machines, 1);
   EXPECT_NEAR(of(batches, "-").spend.high_usd, 1, 1e-9);
+  // Of two named ones, the machine that they share counts once.
+  const CostReport named = SumCosts({lease}, CostBy::kRun, 0, now_ms, {}, {"first", "second"});
+  ASSERT_EQ(named.rows.size(), 2u);
+  EXPECT_NEAR(named.total.spend.high_usd, 2, 1e-9);
+  EXPECT_EQ(named.total.machines, 1);
+  EXPECT_EQ(SumCosts({lease}, CostBy::kRun, 0, now_ms, {}, {"fourth"}).total.machines, 0);
 }
 
 TEST(CostReport, DaysAddUpToTheTotal) {

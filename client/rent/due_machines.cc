@@ -136,15 +136,9 @@ std::string SuccessorOf(RunStore* store, const std::string& run_id) {
   const absl::StatusOr<RunRow> before = store->Get(run_id);
   if (!before.ok() || !before->end.has_value()) return "";
   if (before->end->state != gpuctl::v1::JOB_STATE_LOST && !IsPreempted(*before->end)) return "";
-  const absl::StatusOr<std::vector<RunRow>> rows = store->List();
-  if (!rows.ok()) return "";
-  for (const RunRow& listed : *rows) {
-    if (listed.run_id == run_id) return "";  // what went on from it is newer
-    const absl::StatusOr<RunRow> row = store->Get(listed.run_id);
-    // A launch that never came to a machine is no successor.
-    if (row.ok() && row->resumed_from == run_id && row->accepted_ms > 0) return row->name;
-  }
-  return "";
+  // A launch that never came to a machine is no successor.
+  const absl::StatusOr<std::vector<std::string>> names = store->SuccessorsOf(run_id);
+  return names.ok() && !names->empty() ? names->front() : "";
 }
 
 absl::StatusOr<std::unique_ptr<LinkFactory>> LinksToNode(CommandContext& context,

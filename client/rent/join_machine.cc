@@ -69,10 +69,11 @@ absl::StatusOr<NamedMachine> FindMachineOf(CommandContext& context, Holdings& ho
   if (!absl::IsNotFound(row.status())) return row.status();
   ASSIGN_OR_RETURN(const std::optional<Lease> lease, LeaseNamed(holdings, name));
   if (lease.has_value()) return MachineOfLease(context, *lease);
-  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store.List());  // newest first
-  for (const RunRow& other : rows) {
-    if (other.target.name == name) return MachineOfRun(context, holdings, other);
-  }
+  RunFilter there;
+  there.target_name = name;
+  there.limit = 1;
+  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store.List(there));
+  if (!rows.empty()) return MachineOfRun(context, holdings, rows.front());
   return WithHint(
       absl::NotFoundError(absl::StrCat("--on: there is no run and no machine \"", name, "\"")),
       "gpuctl ps -a lists runs and their machines; --host names a machine by ssh");

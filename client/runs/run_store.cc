@@ -51,6 +51,7 @@ CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT N
 CREATE INDEX runs_created ON runs (created_ms);
 CREATE INDEX runs_target ON runs (target_name, created_ms);
 CREATE INDEX runs_live ON runs (created_ms) WHERE end_state IS NULL;
+CREATE INDEX specs_resumed ON specs (resumed_from) WHERE resumed_from <> '';
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 2;
 )sql";
@@ -65,7 +66,6 @@ PRAGMA user_version = 2;
 // Query for a column that came later, without its own version. A gpuctl that does not know the
 // column works with it there, and records ends without a cause.
 constexpr char kHasEndCause[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'end_cause'";
-// Query for the newest addition without its own version; where it is, the others are.
 constexpr char kHasPackages[] = "SELECT 1 FROM pragma_table_info('specs') WHERE name = 'packages'";
 constexpr char kHasTags[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'tags'";
 // Removes the end of a run; the conditions that it must fulfil follow.
@@ -75,6 +75,11 @@ constexpr char kUndoEnd[] =
 constexpr char kAddEndCause[] = "ALTER TABLE runs ADD COLUMN end_cause TEXT";
 constexpr char kAddLiveIndex[] =
     "CREATE INDEX IF NOT EXISTS runs_live ON runs (created_ms) WHERE end_state IS NULL";
+constexpr char kAddResumedIndex[] =
+    "CREATE INDEX IF NOT EXISTS specs_resumed ON specs (resumed_from) WHERE resumed_from <> ''";
+// Query for that index, the newest addition; where it is, the others are.
+constexpr char kHasResumedIndex[] =
+    "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = 'specs_resumed'";
 // A tag has a space before and behind it, so that one search finds it and no part of another.
 constexpr char kAddTags[] = R"sql(
 ALTER TABLE runs ADD COLUMN tags TEXT NOT NULL DEFAULT '';
@@ -273,7 +278,7 @@ RunStore::~RunStore() { sqlite3_close(database_); }
 
 absl::Status RunStore::Migrate() {
   ASSIGN_OR_RETURN(int64_t found, EnsureSchema(database_, kSchema));
-  ASSIGN_OR_RETURN(const bool has_additions, Finds(kHasPackages));
+  ASSIGN_OR_RETURN(const bool has_additions, Finds(kHasResumedIndex));
   if (found == 1 || (found == kSchemaVersion && !has_additions)) {
     RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock"));
     const absl::Status status = Upgrade();
@@ -302,7 +307,8 @@ absl::Status RunStore::Upgrade() {
   ASSIGN_OR_RETURN(const bool has_tags, Finds(kHasTags));
   if (!has_tags) RETURN_IF_ERROR(SqliteExecute(database_, kAddTags, kDoing));
   ASSIGN_OR_RETURN(const bool has_packages, Finds(kHasPackages));
-  return has_packages ? absl::OkStatus() : SqliteExecute(database_, kAddPackages, kDoing);
+  if (!has_packages) RETURN_IF_ERROR(SqliteExecute(database_, kAddPackages, kDoing));
+  return SqliteExecute(database_, kAddResumedIndex, kDoing);
 }
 
 absl::StatusOr<std::string> RunStore::ClientId() {
@@ -544,27 +550,24 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(bool live_only, int limit) {
 }
 
 absl::StatusOr<std::vector<RunRow>> RunStore::List(const RunFilter& filter) {
-  // `end_state IS NULL` stands in the text, so that SQLite takes its index of live runs.
   const bool by_name = !filter.prefix.empty() && !filter.live_only;
-  SqliteStatement select(
-      database_,
-      by_name ? "SELECT " GPUCTL_RUN_COLUMNS
-                " FROM runs WHERE name >= ?4 AND name < ?5 AND created_ms >= ?1 AND "
-                "instr(tags, ?2) > 0 ORDER BY created_ms DESC, run_id LIMIT ?3"
-      : filter.live_only
-          ? "SELECT " GPUCTL_RUN_COLUMNS
-            " FROM runs WHERE end_state IS NULL AND created_ms >= ?1 AND instr(tags, ?2) > 0 "
-            "ORDER BY created_ms DESC, run_id LIMIT ?3"
-          : "SELECT " GPUCTL_RUN_COLUMNS
-            " FROM runs WHERE created_ms >= ?1 AND instr(tags, ?2) > 0 "
-            "ORDER BY created_ms DESC, run_id LIMIT ?3",
-      "list the runs");
+  // `end_state IS NULL` stands in the text, so that SQLite takes its index of live runs.
+  const std::string query = absl::StrCat(
+      "SELECT " GPUCTL_RUN_COLUMNS " FROM runs WHERE created_ms >= ? AND instr(tags, ?) > 0",
+      filter.live_only ? " AND end_state IS NULL" : "",
+      by_name ? " AND name >= ? AND name < ?" : "",
+      filter.target_name.empty() ? "" : " AND target_name = ?",
+      filter.ended_since_ms > 0 ? " AND (end_state IS NULL OR ended_ms >= ?)" : "",
+      " ORDER BY created_ms DESC, run_id LIMIT ?");
+  SqliteStatement select(database_, query.c_str(), "list the runs");
   // Every text contains the empty one, at 1.
   select.Bind(filter.since_ms > 0 ? filter.since_ms : std::numeric_limits<int64_t>::min())
-      .Bind(filter.tag.empty() ? "" : absl::StrCat(" ", filter.tag, " "))
-      .Bind(filter.limit > 0 && (by_name || filter.prefix.empty()) ? filter.limit : -1);
+      .Bind(filter.tag.empty() ? "" : absl::StrCat(" ", filter.tag, " "));
   // Names are compared byte by byte, and none has this byte.
   if (by_name) select.Bind(filter.prefix).Bind(absl::StrCat(filter.prefix, "\xff"));
+  if (!filter.target_name.empty()) select.Bind(filter.target_name);
+  if (filter.ended_since_ms > 0) select.Bind(filter.ended_since_ms);
+  select.Bind(filter.limit > 0 && (by_name || filter.prefix.empty()) ? filter.limit : -1);
   std::vector<RunRow> rows;
   TargetCache cache;
   while (true) {
@@ -574,6 +577,39 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(const RunFilter& filter) {
     if (!absl::StartsWith(one.name, filter.prefix)) continue;
     rows.push_back(std::move(one));
     if (filter.limit > 0 && rows.size() >= static_cast<size_t>(filter.limit)) return rows;
+  }
+}
+
+absl::StatusOr<std::map<std::string, RunRow>> RunStore::Find(const std::set<std::string>& run_ids) {
+  std::map<std::string, RunRow> rows;
+  TargetCache cache;
+  for (const std::string& run_id : run_ids) {
+    SqliteStatement select(database_, "SELECT " GPUCTL_RUN_COLUMNS " FROM runs WHERE run_id = ?",
+                           "read the run");
+    ASSIGN_OR_RETURN(const bool found, select.Bind(run_id).Step());
+    if (found) rows.emplace(run_id, ReadRow(select, cache));
+  }
+  return rows;
+}
+
+absl::StatusOr<int64_t> RunStore::Count() {
+  SqliteStatement select(database_, "SELECT COUNT(*) FROM runs", "count the runs");
+  ASSIGN_OR_RETURN(const bool found, select.Step());
+  return found ? select.Int(0) : 0;
+}
+
+absl::StatusOr<std::vector<std::string>> RunStore::SuccessorsOf(absl::string_view run_id) {
+  SqliteStatement select(database_,
+                         "SELECT name FROM specs JOIN runs USING (run_id) "
+                         "WHERE resumed_from <> '' AND resumed_from = ? AND accepted_ms > 0 "
+                         "ORDER BY created_ms DESC",
+                         "look up resumed runs");
+  select.Bind(run_id);
+  std::vector<std::string> names;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return names;
+    names.push_back(select.Text(0));
   }
 }
 
@@ -598,48 +634,56 @@ absl::StatusOr<std::string> RunStore::SourceDiff(absl::string_view run_id) {
 }
 
 absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
-  SqliteStatement exact(database_, "SELECT 1 FROM runs WHERE run_id = ?", "look up the run");
-  ASSIGN_OR_RETURN(const bool is_id, exact.Bind(reference).Step());
-  if (is_id) return std::string(reference);
+  SqliteStatement exact(database_,
+                        reference == kNewestRun
+                            ? "SELECT run_id FROM runs WHERE ?1 <> '' "
+                              "ORDER BY created_ms DESC, run_id LIMIT 1"
+                            : "SELECT run_id FROM runs WHERE run_id = ?1 "
+                              "UNION ALL SELECT run_id FROM runs WHERE job_id = ?1 LIMIT 1",
+                        "look up the run");
+  ASSIGN_OR_RETURN(const bool is_exact, exact.Bind(reference).Step());
+  if (is_exact) return exact.Text(0);
+  if (reference.empty() || reference == kNewestRun) return UnknownName(reference);
+  // No name and no id has the last byte, so these are those that begin so.
   SqliteStatement select(database_,
-                         "SELECT run_id, name, job_id FROM runs ORDER BY created_ms DESC",
+                         "SELECT run_id, name FROM runs WHERE run_id IN ("
+                         "SELECT run_id FROM runs WHERE name >= ?1 AND name < ?2 UNION "
+                         "SELECT run_id FROM runs WHERE run_id >= ?1 AND run_id < ?2) "
+                         "ORDER BY created_ms DESC, run_id",
                          "look up the run");
-  std::vector<std::string> names, matching_ids, matching_names;
-  std::string newest_of_name;
+  select.Bind(reference).Bind(absl::StrCat(reference, "\xff"));
+  std::vector<std::string> ids, names;
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) break;
     const std::string run_id = select.Text(0), name = select.Text(1);
-    if (reference == kNewestRun) return run_id;
-    if (reference == run_id || reference == select.Text(2)) return run_id;
-    if (newest_of_name.empty() && (reference == name || reference == BaseOf(name))) {
-      newest_of_name = run_id;
-    }
-    if (absl::StartsWith(name, reference) || absl::StartsWith(run_id, reference)) {
-      matching_ids.push_back(run_id);
-      matching_names.push_back(name);
-    }
+    if (reference == name || reference == BaseOf(name)) return run_id;  // the newest of this name
+    ids.push_back(run_id);
     names.push_back(name);
   }
-  if (!newest_of_name.empty()) return newest_of_name;
-  const bool one_name =
-      std::all_of(matching_names.begin(), matching_names.end(), [&](const std::string& name) {
-        return BaseOf(name) == BaseOf(matching_names[0]) &&
-               absl::StartsWith(BaseOf(name), reference);
-      });
-  if (!reference.empty() && (matching_ids.size() == 1 || (!matching_ids.empty() && one_name))) {
-    return matching_ids[0];  // the newest is the first
-  }
-  if (matching_ids.size() > 1 && !reference.empty()) {
-    const size_t shown = std::min<size_t>(matching_names.size(), 8);
-    return WithExitCode(
-        WithHint(absl::FailedPreconditionError(absl::StrCat(
-                     "run \"", reference, "\" is ambiguous: it begins ",
-                     absl::StrJoin(matching_names.begin(),
-                                   matching_names.begin() + static_cast<int64_t>(shown), ", "),
-                     matching_names.size() > shown ? " and others" : "")),
-                 "write more of the name"),
-        kExitUsage);
+  if (ids.empty()) return UnknownName(reference);
+  const bool one_name = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    return BaseOf(name) == BaseOf(names[0]) && absl::StartsWith(BaseOf(name), reference);
+  });
+  if (ids.size() == 1 || one_name) return ids[0];
+  const size_t shown = std::min<size_t>(names.size(), 8);
+  return WithExitCode(
+      WithHint(absl::FailedPreconditionError(absl::StrCat(
+                   "run \"", reference, "\" is ambiguous: it begins ",
+                   absl::StrJoin(names.begin(), names.begin() + static_cast<int64_t>(shown), ", "),
+                   names.size() > shown ? " and others" : "")),
+               "write more of the name"),
+      kExitUsage);
+}
+
+absl::Status RunStore::UnknownName(absl::string_view reference) {
+  SqliteStatement select(database_, "SELECT name FROM runs ORDER BY created_ms DESC",
+                         "look up the run");
+  std::vector<std::string> names;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) break;
+    names.push_back(select.Text(0));
   }
   std::string hint = unknown_hint_ ? unknown_hint_(reference) : "";
   if (hint.empty()) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,10 +56,12 @@ struct RunRow {
 // Which runs are listed. A field that is not set excludes none.
 struct RunFilter {
   bool live_only = false;
-  int limit = 0;         // the newest; 0: all
-  std::string tag;       // "": any or none
-  int64_t since_ms = 0;  // created then or later
-  std::string prefix;    // of the names; "": all
+  int limit = 0;               // the newest; 0: all
+  std::string tag;             // "": any or none
+  int64_t since_ms = 0;        // created then or later
+  std::string prefix;          // of the names; "": all
+  std::string target_name;     // NodeTarget::name; "": all
+  int64_t ended_since_ms = 0;  // live, or ended then or later; 0: all
 };
 
 // Accepts a word that can be a tag: 1 to 64 letters, digits and . _ - : / = @ + of ASCII, and no
@@ -117,6 +120,13 @@ class RunStore {
   // Lists runs, newest first; `live_only` without those that ended. A `limit` of 0 means none.
   absl::StatusOr<std::vector<RunRow>> List(bool live_only = false, int limit = 0);
   absl::StatusOr<std::vector<RunRow>> List(const RunFilter& filter);
+  // Returns those of these runs that are in the list, by their ids.
+  absl::StatusOr<std::map<std::string, RunRow>> Find(const std::set<std::string>& run_ids);
+  // Returns the number of all runs.
+  absl::StatusOr<int64_t> Count();
+  // Returns the names of the runs that were resumed from this one and that a node accepted, newest
+  // first.
+  absl::StatusOr<std::vector<std::string>> SuccessorsOf(absl::string_view run_id);
   // Returns the runs that were resumed as others: the newest of these, by the id of the former.
   absl::StatusOr<std::map<std::string, std::string>> Resumptions();
   // Returns the diff of the run's work directory, as Insert got it.
@@ -144,6 +154,7 @@ class RunStore {
   // Returns the number of the next run with this name.
   absl::StatusOr<int64_t> NextNumber(const std::string& base);
   absl::StatusOr<std::string> Resolve(absl::string_view reference);
+  absl::Status UnknownName(absl::string_view reference);
   sqlite3* database_;
   std::function<std::string(absl::string_view)> unknown_hint_;
 };

@@ -17,6 +17,7 @@
 namespace gpuctl {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class RunStoreTest : public ::testing::Test {
@@ -212,6 +213,7 @@ TEST_F(RunStoreTest, TakesOverTheRunsOfVersion1) {
   sqlite3* database = nullptr;
   ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(database,
+                         "DROP INDEX specs_resumed;"
                          "ALTER TABLE specs DROP COLUMN launch;"
                          "ALTER TABLE specs DROP COLUMN resumed_from;"
                          "ALTER TABLE runs DROP COLUMN end_cause;"
@@ -294,6 +296,43 @@ TEST_F(RunStoreTest, ListsTheNewestOfThoseWhoseNamesBeginSo) {
   EXPECT_EQ(names("ol%", 0, false), Names{});
 }
 
+TEST_F(RunStoreTest, FindsWithoutReadingAllRuns) {
+  RunRow first = Row("first"), second = Row("second"), third = Row("third");
+  second.target.name = "other";
+  third.resumed_from = first.run_id;
+  int64_t created_ms = 1000;
+  for (RunRow* const row : {&first, &second, &third}) {
+    row->created_ms = ++created_ms;
+    ASSERT_TRUE(store_->Insert(*row).ok());
+  }
+  RunEnd end{gpuctl::v1::JOB_STATE_FINISHED, 0, 0, EndSource::kJob, EndCause::kNone, "", 4000};
+  ASSERT_TRUE(store_->SetEnd(first.run_id, end).ok());
+  end.ended_ms = 5000;
+  ASSERT_TRUE(store_->SetEnd(second.run_id, end).ok());
+  EXPECT_EQ(store_->Count().value(), 3);
+  const auto found = store_->Find({first.run_id, third.run_id, "r-none"});
+  ASSERT_TRUE(found.ok() && found->size() == 2u);
+  EXPECT_EQ(found->at(third.run_id).name, third.name);
+  const auto names = [this](const RunFilter& filter) {
+    std::vector<std::string> listed;
+    for (const RunRow& row : store_->List(filter).value()) listed.push_back(row.name);
+    return listed;
+  };
+  RunFilter there;
+  there.target_name = "other";
+  EXPECT_THAT(names(there), ElementsAre(second.name));
+  RunFilter lately;
+  lately.ended_since_ms = 4500;
+  EXPECT_THAT(names(lately), ElementsAre(third.name, second.name));
+  lately.target_name = "ada@host:2222";
+  lately.prefix = "th";
+  EXPECT_THAT(names(lately), ElementsAre(third.name));
+  // A launch that never came to a machine is no successor.
+  EXPECT_TRUE(store_->SuccessorsOf(first.run_id).value().empty());
+  ASSERT_TRUE(store_->SetAccepted(third.run_id, "node-1", 2000).ok());
+  EXPECT_THAT(store_->SuccessorsOf(first.run_id).value(), ElementsAre(third.name));
+}
+
 TEST_F(RunStoreTest, TagsAreAddedRemovedAndLookedFor) {
   RunRow first = Row("a"), second = Row("b"), third = Row("c");
   first.created_ms = 1000;
@@ -363,7 +402,8 @@ TEST_F(RunStoreTest, AGpuctlThatDidNotKnowPackagesMadeTheDatabase) {
   sqlite3* database = nullptr;
   ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
   ASSERT_EQ(
-      sqlite3_exec(database, "ALTER TABLE specs DROP COLUMN packages", nullptr, nullptr, nullptr),
+      sqlite3_exec(database, "DROP INDEX specs_resumed; ALTER TABLE specs DROP COLUMN packages",
+                   nullptr, nullptr, nullptr),
       SQLITE_OK);
   sqlite3_close(database);
   store_ = *RunStore::Open(path_);
@@ -379,6 +419,7 @@ TEST_F(RunStoreTest, AnOlderGpuctlAndThisOneUseOneDatabase) {
   sqlite3* database = nullptr;
   ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(database,
+                         "DROP INDEX specs_resumed;"
                          "ALTER TABLE runs DROP COLUMN tags; ALTER TABLE specs DROP COLUMN note;"
                          "ALTER TABLE specs DROP COLUMN source; ALTER TABLE specs DROP COLUMN diff;"
                          "ALTER TABLE specs DROP COLUMN packages",

@@ -3,10 +3,12 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/market/cost_report.h"
@@ -69,13 +71,15 @@ void PrintCsv(CommandContext& context, const std::string& by, const CostReport& 
 // there the ledger alone knows a name.
 absl::Status NameUses(CommandContext& context, std::vector<Lease>& leases) {
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store->List());
-  std::map<std::string, std::string> names;
-  for (const RunRow& row : rows) names[row.run_id] = row.name;
+  std::set<std::string> run_ids;
+  for (const Lease& lease : leases) {
+    for (const LeaseUse& use : lease.uses) run_ids.insert(use.run_id);
+  }
+  ASSIGN_OR_RETURN(const auto rows, store->Find(run_ids));
   for (Lease& lease : leases) {
     for (LeaseUse& use : lease.uses) {
-      const auto found = names.find(use.run_id);
-      if (found != names.end()) use.run_name = found->second;
+      const auto found = rows.find(use.run_id);
+      if (found != rows.end()) use.run_name = found->second.name;
     }
   }
   return absl::OkStatus();
@@ -93,28 +97,73 @@ absl::StatusOr<std::map<std::string, std::string>> BatchesOfRuns(CommandContext&
   return names;
 }
 
+// What a sum is restricted to: all of it are runs, or all of it are batches.
+struct CostNames {
+  CostBy by = CostBy::kRun;
+  std::set<std::string> keys;
+};
+
+// Finds the runs or batches that the user named.
+absl::StatusOr<CostNames> FindNames(CommandContext& context,
+                                    const std::vector<std::string>& names) {
+  CostNames found;
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  size_t of_batches = 0;
+  for (const std::string& name : names) {
+    if (const absl::StatusOr<Batch> batch = batches->Get(name); batch.ok()) {
+      found.keys.insert(batch->name);
+      ++of_batches;
+      continue;
+    }
+    const absl::StatusOr<RunRow> row = store->Get(name);
+    if (!row.ok()) return row.status();
+    found.keys.insert(row->name);
+  }
+  if (of_batches == names.size()) found.by = CostBy::kBatch;
+  if (of_batches > 0 && of_batches < names.size()) {
+    return UsageError("cost takes names of runs or names of batches, not both at once",
+                      "gpuctl cost --by batch lists each batch");
+  }
+  return found;
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdCost(CommandContext& context, std::vector<std::string> args) {
   std::string since, by_text = "run";
+  std::vector<std::string> names;
   bool csv = false;
   VerbParser parser(
-      context, "cost [FLAGS]",
+      context, "cost [RUN|BATCH...] [FLAGS]",
       "Sums what the machines cost that this gpuctl rented, by its own ledger: at least\n"
       "and at most, as the providers do not tell the second in which a bill ends. Traffic\n"
       "that Vast.ai charges for counts as the machines last reported it. Volumes are not in\n"
       "it.",
       "Runs that used a machine at the same time share its cost by their GPUs. The time in\n"
       "which none of several runs used it is (idle); by batch it belongs to the batch.\n\n"
+      "  gpuctl cost sweep                   what that batch has cost\n"
       "  gpuctl cost --by batch              each batch with its machines\n"
       "  gpuctl cost --since 30d --by gpu    the last 30 days\n"
       "  gpuctl cost --by day --csv          for a spreadsheet");
+  parser.Option("RUN", names, "Runs or batches to sum (default: all)");
   parser.Option("--since", since, "Only what was billed in this time, such as 30d (default: all)");
-  parser.Option("--by", by_text, "run, batch, gpu, provider or day (of UTC)");
+  const FlagSet::Flag by_flag =
+      parser.Option("--by", by_text, "run, batch, gpu, provider or day (of UTC)");
   parser.Switch("--csv", csv, "As CSV, in USD and hours");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
-  ASSIGN_OR_RETURN(const CostBy by, ParseCostBy(by_text));
+  ASSIGN_OR_RETURN(CostBy by, ParseCostBy(by_text));
+  CostNames named;
+  if (!names.empty()) {
+    if (by_flag.given()) {
+      return UsageError("cost: --by is for all runs, not for named ones",
+                        "leave out the names, or --by");
+    }
+    ASSIGN_OR_RETURN(named, FindNames(context, names));
+    by = named.by;
+    by_text = by == CostBy::kBatch ? "batch" : "run";
+  }
   const int64_t now_ms = context.NowMs();
   int64_t since_ms = 0;
   if (!since.empty()) {
@@ -132,7 +181,7 @@ absl::StatusOr<int> CmdCost(CommandContext& context, std::vector<std::string> ar
   if (by == CostBy::kBatch) {
     ASSIGN_OR_RETURN(batch_of, BatchesOfRuns(context));
   }
-  const CostReport report = SumCosts(leases, by, since_ms, now_ms, batch_of);
+  const CostReport report = SumCosts(leases, by, since_ms, now_ms, batch_of, named.keys);
   if (context.json()) {
     std::vector<nlohmann::ordered_json> rows;
     for (const CostRow& row : report.rows) rows.push_back(CostRowJson(row));
@@ -158,7 +207,11 @@ absl::StatusOr<int> CmdCost(CommandContext& context, std::vector<std::string> ar
   for (const CostRow& row : report.rows) table.push_back(CostTableRow(row.key, row, digits));
   if (report.rows.size() > 1) table.push_back(CostTableRow("total", report.total, digits));
   context.PrintTable(table);
-  if (report.rows.empty()) context.Say("nothing was rented");
+  if (report.rows.empty()) {
+    context.Say(names.empty()
+                    ? "nothing was rented"
+                    : absl::StrCat("nothing was rented for ", absl::StrJoin(named.keys, ", ")));
+  }
   return kExitOk;
 }
 

@@ -67,10 +67,11 @@ std::string StatusText(CommandContext& context, const RunRow& row, const RunStat
 
 // Adds the newest runs whose end only gpuctl concluded: their nodes may answer again.
 absl::Status AddConcluded(CommandContext& context, RunStore& store, std::vector<RunRow>& runs) {
-  ASSIGN_OR_RETURN(std::vector<RunRow> every, store.List(/*live_only=*/false));
-  const int64_t since_ms = context.NowMs() - absl::ToInt64Milliseconds(kAskAgainFor);
+  RunFilter lately;
+  lately.ended_since_ms = context.NowMs() - absl::ToInt64Milliseconds(kAskAgainFor);
+  ASSIGN_OR_RETURN(std::vector<RunRow> every, store.List(lately));
   for (RunRow& row : every) {
-    if (!row.end.has_value() || row.end->ended_ms < since_ms) continue;
+    if (!row.end.has_value()) continue;
     const absl::StatusOr<bool> concluded = EndIsConcluded(context, row);
     if (!concluded.ok()) context.Say(absl::StrCat(row.name, ": ", concluded.status().message()));
     if (concluded.ok() && *concluded) runs.push_back(std::move(row));

@@ -30,12 +30,13 @@ constexpr absl::Duration kOldestBill = absl::Hours(24 * 366);
 absl::StatusOr<std::vector<RunRow>> RunsOn(RunStore* store, const std::string& provider,
                                            const std::string& name) {
   if (store == nullptr) return std::vector<RunRow>();
-  ASSIGN_OR_RETURN(std::vector<RunRow> rows, store->List(/*live_only=*/false));
-  rows.erase(std::remove_if(rows.begin(), rows.end(),
-                            [&](const RunRow& row) {
-                              return row.target.provider != provider || row.target.name != name;
-                            }),
-             rows.end());
+  RunFilter there;
+  there.target_name = name;
+  ASSIGN_OR_RETURN(std::vector<RunRow> rows, store->List(there));
+  rows.erase(
+      std::remove_if(rows.begin(), rows.end(),
+                     [&provider](const RunRow& row) { return row.target.provider != provider; }),
+      rows.end());
   return rows;
 }
 

@@ -364,6 +364,15 @@ def test_a_batch_packs_onto_the_machine_of_another(w):
     assert set(by_batch) == {"wide", "small"}, by_batch
     for name, usd in by_batch.items():
         assert abs(batch(w, name, "--offline")["spent_usd"] - usd) < 1e-6, (name, usd)
+        (row,) = w.json("cost", name)["rows"]
+        assert (row["key"], round(row["spent_high_usd"] - usd, 6)) == (name, 0), row
+    two = w.json("cost", "small-1", "small-2")
+    assert {row["key"] for row in two["rows"]} == {"small-1", "small-2"}, two
+    assert abs(two["total"]["spent_high_usd"] - rows["small-1"] - rows["small-2"]) < 1e-6, two
+    assert two["total"]["machines"] == 1, two
+    done = w.run("cost", "small", "wide-1", code=2)
+    assert b"not both at once" in done.stderr, done
+    assert b"smal" in w.run("cost", "smal", code=None).stderr
 
 
 def test_packing_stays_within_both_cost_limits(w):

@@ -407,6 +407,29 @@ def test_ten_thousand_runs(l):
         check_page(board)
 
 
+def test_a_batch_shows_parameters_and_what_waits(l):
+    gate = os.path.join(l.dir, "sweep.gate")
+    os.mkfifo(gate)
+    l.run("submit", "--name", "sweep", "--host", "local", "--no-workdir", "--sweep", "lr=1e-4,2e-4,4e-4", "--",
+          "bash", "-c", "echo step 1; read x < " + gate)
+    with board_of(l) as board:
+        BROWSER.do("open", url=board.url)
+        BROWSER.wait_row("sweep-1", "lr=1e-4", "running")
+        BROWSER.wait_text(".waiting summary", "2 runs wait for their start")
+        BROWSER.do("eval", script="document.querySelector('.waiting summary').click()")
+        BROWSER.wait_text(".waiting", "sweep-2", "lr=2e-4", "sweep-3", "lr=4e-4", "busy with sweep-1")
+        BROWSER.shot("batch")
+        check_page(board)
+        check_contrast()
+        BROWSER.open_run("sweep-1")
+        BROWSER.wait_text(".detail", "PARAMETERS", "lr=1e-4")
+        check_page(board)
+        l.run("cancel", "sweep")
+        BROWSER.wait("document.querySelector('.waiting').hidden")
+    open_gate(gate)
+    l.run("wait", "sweep-1")
+
+
 def test_the_keyboard_and_a_screen_reader_are_enough(l):
     gate = stepping_job(l, "spoken-1")
     with board_of(l) as board:

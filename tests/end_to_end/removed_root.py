@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import time
 
 from runs import cmdline, is_locked, open_gate, run_tests, wait_until
 
@@ -49,6 +51,37 @@ def test_what_is_removed_for_good_comes_not_back(l):
     wait_until(lambda: not agents(l.root, b"guard") and not agents(l.root, b"server"),
                "guard and server end")
     assert not os.path.exists(l.root)
+
+
+def test_an_agent_that_nobody_needs_ends_and_comes_back(l):
+    gate = os.path.join(l.dir, "gate")
+    os.mkfifo(gate)
+    l.run("launch", "-d", "--no-workdir", "--name", "kept", "--", "bash", "-c", "read x < " + gate)
+    # A guard that waits for a second, not for an hour.
+    for pid in agents(l.root, b"server") + agents(l.root, b"guard"):
+        os.kill(pid, signal.SIGKILL)
+    program = os.path.join(l.root, "bin", "current", "gpuctl-agent")
+
+    def other_guard():
+        for pid in agents(l.root, b"guard"):
+            os.kill(pid, signal.SIGKILL)  # the job's shim has started one
+        subprocess.Popen([program, "guard", "--root", l.root], env={**l.env, "GPUCTL_IDLE_END": "1"},
+                         stdin=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(0.5)
+        return [b"GPUCTL_IDLE_END=1" in open("/proc/%d/environ" % pid, "rb").read()
+                for pid in agents(l.root, b"guard")] == [True]
+    wait_until(other_guard, "that guard has the lock")
+    (guard,) = agents(l.root, b"guard")
+    begin = time.monotonic()
+    wait_until(lambda: time.monotonic() - begin > 4, "nobody is here for long")
+    assert agents(l.root, b"guard") == [guard], "a job is there"
+    open_gate(gate)
+    wait_until(lambda: not agents(l.root, b"guard") and not agents(l.root, b"server"),
+               "guard and server end by themselves")
+    assert "it ends" in open(os.path.join(l.root, "node", "agent.log")).read()
+    # Whoever comes finds all, and starts them again.
+    assert l.run("wait", "kept", code=0).returncode == 0
+    assert l.run("launch", "--no-workdir", "--", "echo", "two").stdout == b"two\n"
 
 
 def test_a_guard_without_its_lock_takes_it_again(l):

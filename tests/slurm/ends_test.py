@@ -223,7 +223,7 @@ def test_a_holder_that_is_killed_and_what_is_removed(l, c):
     kept = os.path.join(c.home, ".gpuctl-results")
     held = [file for _, _, files in os.walk(kept) for file in files]
     assert "out.bin" in held and "end.json" in held, held
-    l.run("rm", "--yes", "again-1")
+    l.run("rm", "again-1")
     held = [file for _, _, files in os.walk(kept) for file in files]
     assert "out.bin" not in held, held
     check_clean(c)

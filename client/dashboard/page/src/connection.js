@@ -31,7 +31,7 @@ export class Connection {
       `/events?token=${encodeURIComponent(token)}&runs=${encodeURIComponent(this.runs)}`);
     this.source = source;
     this.heard = performance.now();
-    for (const name of ['snapshot', 'run', 'gone', 'totals', 'detail', 'series', 'actions', 'notice',
+    for (const name of ['snapshot', 'run', 'gone', 'totals', 'waiting', 'detail', 'series', 'actions', 'notice',
       'alive']) {
       source.addEventListener(name, (event) => {
         if (source !== this.source) return;

@@ -2,7 +2,7 @@
 // one drawing.
 import { Charts, dashOf, fillNewestSteps, variableOf } from './charts.js';
 import { h, replace, setText, setAttribute } from './dom.js';
-import { ago, bytes, clock, degrees, duration, gibibytes, hasEnded, isBroken, isNumber, number, percent,
+import { ago, bytes, clock, degrees, duration, gibibytes, hasEnded, isBroken, isNumber, number, parametersText, percent,
   sign, since, spent, steps, usd, watts, whole, gpuFacts } from './format.js';
 
 const head = (...names) => h('thead', {}, h('tr', {}, names.map((name) => h('th', { scope: 'col', text: name }))));
@@ -191,6 +191,7 @@ export class Detail {
 
   showAbout(run) {
     this.about.set('Command', run.command);
+    this.about.set('Parameters', parametersText(run.parameters) || null);
     this.about.set('On', `${run.node}${run.provider && run.provider !== run.node ? ` (${run.provider})` : ''}`);
     this.about.set('Launched', clock(run.created));
     this.about.set('Last heard', run.last_heard ? `${ago(run.last_heard)} ago` : 'never');
@@ -266,7 +267,7 @@ export class Comparison {
         h('button', { type: 'button', class: 'quiet', 'aria-label': 'Close the comparison', title: 'Close (Esc)', onclick: () => on.close(), text: '✕' }))),
       h('div', { class: 'scroll-x', tabindex: '0', role: 'region', 'aria-label': 'Newest values' },
         h('table', { class: 'compared' }, h('caption', { class: 'hidden', text: 'Newest values' }),
-          head('Line', 'Run', 'State', 'Step', 'Loss', 'Eval loss', 'Learning rate', 'Tokens/s', 'GPU', 'Cost', ''), this.body)),
+          head('Line', 'Run', 'Parameters', 'State', 'Step', 'Loss', 'Eval loss', 'Learning rate', 'Tokens/s', 'GPU', 'Cost', ''), this.body)),
       this.charts.element);
   }
 
@@ -277,13 +278,13 @@ export class Comparison {
     if (signature !== this.rows) {
       this.rows = signature;
       replace(this.body, runs.map(({ run }, index) => h('tr', { 'data-run': run.run_id },
-        h('td', {}, lineSample(index)), h('th', { scope: 'row' }), Array.from({ length: 8 }, () => h('td')),
+        h('td', {}, lineSample(index)), h('th', { scope: 'row' }), Array.from({ length: 9 }, () => h('td')),
         h('td', {}, h('button', { type: 'button', class: 'quiet', 'aria-label': `take ${run.name} out`, onclick: () => this.on.pick(run.run_id), text: '✕' })))));
     }
     runs.forEach(({ run, series }, index) => {
       const newest = (value, column) => value ?? series?.newest(column)?.value ?? null;
       const cells = this.body.rows[index].cells;
-      [run.name, `${sign(run.status)} ${run.status}`, steps(run), number(newest(run.loss, 1)), number(newest(run.eval_loss, 2)),
+      [run.name, parametersText(run.parameters), `${sign(run.status)} ${run.status}`, steps(run), number(newest(run.loss, 1)), number(newest(run.eval_loss, 2)),
         number(newest(run.learning_rate, 3)), whole(newest(run.tokens_per_s, 4)), percent(gpuFacts(run).use), spent(run)]
         .forEach((text, cell) => setText(cells[cell + 1], text));
     });

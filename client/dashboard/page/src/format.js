@@ -75,6 +75,10 @@ export function clock(time) {
     `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
+// "lr=1e-4 rank=8", of the parameters that a batch gave a run; '' for none.
+export const parametersText = (parameters) =>
+  Object.entries(parameters || {}).map(([name, value]) => `${name}=${value}`).join(' ');
+
 export function steps(run) {
   if (!isNumber(run.step)) return '–';
   return isNumber(run.total_steps) ? `${whole(run.step)} / ${whole(run.total_steps)}` : whole(run.step);

@@ -1,6 +1,6 @@
 // The list of all runs: as long as it may be, only the rows in view are in the page.
 import { h, setText, setAttribute } from './dom.js';
-import { ago, duration, gpuFacts, hasEnded, isBroken, isNumber, number, percent, sign, spent, steps,
+import { ago, duration, gpuFacts, hasEnded, isBroken, isNumber, number, parametersText, percent, sign, spent, steps,
   whole } from './format.js';
 
 const ROW = 34;
@@ -73,8 +73,10 @@ class Row {
     setAttribute(this.box, 'aria-label', `compare ${run.name}`);
     setText(this.name, run.name);
     setAttribute(this.name, 'title', run.command);
-    setText(this.remark, run.remark || '');
-    setAttribute(this.remark, 'title', run.remark || null);
+    const remark = run.remark || parametersText(run.parameters);
+    setText(this.remark, remark);
+    setAttribute(this.remark, 'title', remark || null);
+    this.remark.classList.toggle('quiet', !run.remark);
     setText(this.sign, sign(run.status));
     setText(this.word, stateText(run));
     setAttribute(cells.state, 'data-state', run.status);

@@ -6,6 +6,7 @@ import { h, replace, setAttribute, setText } from './dom.js';
 import { hasEnded, setServerTime, usd } from './format.js';
 import { MOST_COMPARED, RunList, matches } from './list.js';
 import { Series } from './series.js';
+import { WaitingRuns } from './waiting.js';
 
 const state = {
   runs: new Map(), // by id: what the list shows
@@ -14,6 +15,7 @@ const state = {
   actions: [],
   total: 0,
   totals: { live: 0, usd_per_hour: null },
+  waiting: { total: 0, entries: [] }, // runs of batches
   filter: '',
   next: 0, // the first run of the whole list that was not asked for
   matching: null, // of the filter; null: unknown
@@ -45,6 +47,7 @@ const filter = h('input', { type: 'search', placeholder: 'Filter', 'aria-label':
   autocomplete: 'off', spellcheck: 'false', oninput: () => setFilter(filter.value) });
 const compareButton = h('button', { type: 'button', onclick: () => compare(true) });
 const helpButton = h('button', { type: 'button', class: 'quiet', 'aria-label': 'Keys', title: 'Keys (?)', text: '?', onclick: () => help() });
+const waitingRuns = new WaitingRuns();
 const count = h('p', { class: 'count muted', id: 'keys' });
 const empty = h('div', { class: 'empty', hidden: true });
 const lost = h('p', { class: 'lost', role: 'alert', hidden: true });
@@ -54,7 +57,7 @@ const app = document.getElementById('app');
 app.append(
   h('header', { class: 'top' }, h('h1', { text: 'gpuctl' }), summary, link, h('div', { class: 'tools' }, filter, compareButton, helpButton)),
   lost, notices,
-  h('div', { class: 'panes' }, h('nav', { class: 'pane', 'aria-label': 'Runs' }, list.element, empty, count), side),
+  h('div', { class: 'panes' }, h('nav', { class: 'pane', 'aria-label': 'Runs' }, list.element, empty, waitingRuns.element, count), side),
   aloud);
 
 let view = null; // Detail or Comparison
@@ -77,6 +80,7 @@ function draw() {
   list.opened = state.opened;
   list.picked = state.picked;
   list.setRuns(runs);
+  waitingRuns.show(state.waiting);
   const { live, usd_per_hour: price } = state.totals;
   setText(summary, `${live === 0 ? 'nothing is running' : live === 1 ? '1 run lives' : `${live} runs live`}${price === null ? '' : ` · ${usd(price)}/h`}`);
   document.title = live === 0 ? 'gpuctl' : `gpuctl · ${live} live`;
@@ -300,6 +304,7 @@ function take(name, data) {
     for (const [id, run] of state.runs) if (!sent.has(id) && !hasEnded(run)) state.runs.delete(id);
     state.total = data.total;
     state.totals = data.totals;
+    state.waiting = data.waiting;
     if (!state.ready) {
       state.ready = true;
       state.next = Math.min(data.total, SENT); // the newest are all here
@@ -323,6 +328,8 @@ function take(name, data) {
     if (state.runs.delete(data.run_id)) state.total -= 1;
   } else if (name === 'totals') {
     state.totals = data;
+  } else if (name === 'waiting') {
+    state.waiting = data;
   } else if (name === 'detail') {
     state.details.set(data.run_id, data);
   } else if (name === 'series') {
