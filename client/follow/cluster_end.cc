@@ -18,9 +18,9 @@
 namespace gpuctl {
 namespace {
 
-// The time that an allocation may need from its jobs' end to its own: what is kept on a shared file
-// system is copied in it.
-constexpr absl::Duration kOverWithin = absl::Seconds(75);
+// The time that an allocation may need from its jobs' end to its own. It is longer where much is
+// copied to a shared file system; then the end has no more than the holder's word.
+constexpr absl::Duration kOverWithin = absl::Seconds(30);
 constexpr absl::Duration kAskEvery = absl::Seconds(1);
 constexpr int kKilled = 137;
 
