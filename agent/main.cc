@@ -6,10 +6,12 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
+#include "agent/archive.h"
 #include "agent/bridge.h"
 #include "agent/gang/keeper.h"
 #include "agent/guard.h"
 #include "agent/guard_control.h"
+#include "agent/hold/keep_results.h"
 #include "agent/limits/contact.h"
 #include "agent/limits/limits_report.h"
 #include "agent/limits/self_release.h"
@@ -17,6 +19,7 @@
 #include "agent/server.h"
 #include "agent/trees/receive.h"
 #include "agent/trees/send.h"
+#include "agent/trees/take.h"
 #include "agent/unpack.h"
 #include "common/base/api_level.h"
 #include "common/base/clock.h"
@@ -37,6 +40,11 @@ constexpr char kUsage[] =
     "  gang       keeps a member of a run on several machines: --job ID, its ticket on stdin\n"
     "  hold       the guard of a Slurm allocation, run by its batch script; ends all jobs at "
     "SIGTERM\n"
+    "  keep-results --to PLACE  copies what the allocation's jobs write to PLACE, until SIGTERM\n"
+    "  archive --from PLACE  the bridge to what was kept there; archive-send: as send; need no "
+    "DIR\n"
+    "  store-receive --to PLACE  as receive, into PLACE, which nodes may share; needs no DIR\n"
+    "  take --from PLACE --tree DIGEST  brings what was sent there into the content store\n"
     "  server     serves gRPC on DIR/agent.sock\n"
     "  shutdown   ends guard and server when no job runs\n"
     "  release    asks the provider to end this machine, as its limits would; --dry-run\n"
@@ -94,6 +102,7 @@ int Run(int argc, char** argv) {
     return 0;
   }
   std::string root = DefaultRoot();
+  std::string place, tree;
   gpuctl::GuardOptions guard;
   bool dry_run = false;
   bool wait = false;
@@ -103,6 +112,10 @@ int Run(int argc, char** argv) {
     const std::string flag = argv[i];
     if (flag == "--root" && i + 1 < argc) {
       root = argv[++i];
+    } else if ((flag == "--to" || flag == "--from") && i + 1 < argc) {
+      place = argv[++i];
+    } else if (flag == "--tree" && i + 1 < argc) {
+      tree = argv[++i];
     } else if (flag == "--lock-fd" && i + 1 < argc) {
       guard.lock_fd = atoi(argv[++i]);
     } else if (flag == "--handover-fd" && i + 1 < argc) {
@@ -132,6 +145,11 @@ int Run(int argc, char** argv) {
   guard.root = root;
   guard.bundle_dir = gpuctl::DirName(gpuctl::SelfPath(argv[0]));
   if (command == "bridge") return gpuctl::RunBridge({root, guard.bundle_dir, wait});
+  if (command == "keep-results" && !place.empty()) return gpuctl::RunKeepResults(root, place);
+  if (command == "archive" && !place.empty()) return gpuctl::RunArchive(place, guard.bundle_dir);
+  if (command == "archive-send" && !place.empty()) return gpuctl::RunArchiveSend(place);
+  if (command == "store-receive" && !place.empty()) return gpuctl::RunReceive(place, 0, 1);
+  if (command == "take" && !place.empty()) return gpuctl::RunTake(root, place, tree);
   guard.hold = command == "hold";
   if (command == "guard" || guard.hold) return gpuctl::RunGuard(guard);
   if (command == "server") return gpuctl::RunServer({root, guard.bundle_dir});

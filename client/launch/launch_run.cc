@@ -189,8 +189,9 @@ absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& ta
   ASSIGN_OR_RETURN(request.node_id, store_.LastNodeOf(target.name));
   const bool sends_trainer = trainer.has_value() && trainer->tree.has_value();
   if (plan.workdir.has_value() || !plan.data.empty() || sends_trainer) {
-    request.push_content = [this, &links, &plan, &trainer] {
-      return PushPlan(context_, *links, plan, flags_, trainer.has_value() ? &*trainer : nullptr);
+    request.push_content = [this, &links, &plan, &trainer, &target] {
+      return PushPlan(context_, *links, target, plan, flags_,
+                      trainer.has_value() ? &*trainer : nullptr);
     };
   }
   if (give_back != nullptr) {

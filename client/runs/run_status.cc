@@ -223,6 +223,10 @@ void AddQueueState(const std::string& mirror_dir, RunStatus& status) {
 }
 
 std::string DescribeEnd(const RunEnd& end) {
+  if (absl::StartsWith(end.reason, kSlurmReason)) {
+    return absl::StrCat("ended by ", end.reason,
+                        end.job_code < 0 ? "" : absl::StrCat("; exited with code ", end.job_code));
+  }
   if (end.state == gpuctl::v1::JOB_STATE_LOST) {
     return absl::StrCat("lost", end.reason.empty() ? "" : ": ", end.reason);
   }

@@ -24,6 +24,7 @@
 #include "client/verbs/verbs.h"
 #include "client/wishes/wish_text.h"
 #include "common/base/status_macros.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -109,10 +110,11 @@ void AddMachine(CommandContext& context, const RunRecord& record, Page& page) {
   if (record.launch.has_value()) page.Add("image", record.launch->spec.image);
   if (!record.lease.has_value()) return;
   const Lease& lease = *record.lease;
-  const std::string ended =
-      lease.open() ? "" : absl::StrCat("; the machine is gone: ", lease.how_ended);
-  page.Add("price", absl::StrCat(FormatUsdPerHour(lease.HighestUsdPerHour()), "/h",
-                                 lease.spot ? ", spot" : "",
+  const std::string ended = lease.open() ? ""
+                            : lease.provider == kClusterProvider
+                                ? "; the allocation is over"
+                                : absl::StrCat("; the machine is gone: ", lease.how_ended);
+  page.Add("price", absl::StrCat(DescribeHighestPrice(lease), lease.spot ? ", spot" : "",
                                  lease.region.empty() ? "" : absl::StrCat(", ", lease.region)));
   page.Add("spent",
            absl::StrCat(FormatSpend(SpentByRun(lease, row.run_id, context.NowMs())), ended));

@@ -39,6 +39,9 @@ struct JobPaths {
   std::string time_limit;   // the running time of SetJobTime in seconds; none before that
   std::string gang;         // gang.json: what a member of a gang has agreed with the others
   std::string gang_lock;    // held by the member's keeper while it lives
+  // kept.json: this is the copy of a job on a cluster's shared file system (agent/hold). Nothing
+  // runs here, and what lies in it is whole.
+  std::string kept;
 };
 
 // The node root's own entries.
