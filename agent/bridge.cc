@@ -118,26 +118,6 @@ struct Flow {
   }
 };
 
-void Copy(int socket_fd) {
-  for (const int fd : {0, 1, socket_fd}) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-  Flow up{0, socket_fd};
-  Flow down{socket_fd, 1};
-  for (;;) {
-    // poll reports errors on a descriptor whatever events are requested. read() ends a reading
-    // flow.
-    pollfd waited[4] = {{up.empty() ? 0 : -1, POLLIN, 0},
-                        {up.empty() ? -1 : socket_fd, POLLOUT, 0},
-                        {down.empty() ? socket_fd : -1, POLLIN, 0},
-                        {1, static_cast<short>(down.empty() ? 0 : POLLOUT), 0}};
-    if (poll(waited, 4, -1) < 0 && errno != EINTR) return;
-    if (waited[0].revents != 0 && !up.Read()) return;
-    if (!up.empty() && !up.Write()) return;
-    if (waited[2].revents != 0 && !down.Read()) return;
-    if (!down.empty() && !down.Write()) return;
-    if ((waited[3].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) return;
-  }
-}
-
 absl::Status Greet(const RootPaths& paths, const BridgeOptions& options) {
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
   return WriteAll(1,
@@ -172,11 +152,31 @@ absl::Status Bridge(const BridgeOptions& options) {
   }
   ASSIGN_OR_RETURN(const UniqueFd server, ConnectToServer(paths, options.bundle_dir));
   if (!options.wait) RETURN_IF_ERROR(Greet(paths, options));
-  Copy(server.get());
+  CopyStdio(server.get());
   return absl::OkStatus();
 }
 
 }  // namespace
+
+void CopyStdio(int socket_fd) {
+  for (const int fd : {0, 1, socket_fd}) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+  Flow up{0, socket_fd};
+  Flow down{socket_fd, 1};
+  for (;;) {
+    // poll reports errors on a descriptor whatever events are requested. read() ends a reading
+    // flow.
+    pollfd waited[4] = {{up.empty() ? 0 : -1, POLLIN, 0},
+                        {up.empty() ? -1 : socket_fd, POLLOUT, 0},
+                        {down.empty() ? socket_fd : -1, POLLIN, 0},
+                        {1, static_cast<short>(down.empty() ? 0 : POLLOUT), 0}};
+    if (poll(waited, 4, -1) < 0 && errno != EINTR) return;
+    if (waited[0].revents != 0 && !up.Read()) return;
+    if (!up.empty() && !up.Write()) return;
+    if (waited[2].revents != 0 && !down.Read()) return;
+    if (!down.empty() && !down.Write()) return;
+    if ((waited[3].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) return;
+  }
+}
 
 int RunBridge(const BridgeOptions& options) {
   signal(SIGPIPE, SIG_IGN);

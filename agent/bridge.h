@@ -23,6 +23,10 @@ struct BridgeOptions {
 // line, if the failure is of a kind that the client decides by. Returns the exit code.
 int RunBridge(const BridgeOptions& options);
 
+// Copies stdin to the socket, and what comes from there to stdout, until either side ends. The
+// descriptors do not block afterwards.
+void CopyStdio(int socket_fd);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_AGENT_BRIDGE_H_

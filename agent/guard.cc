@@ -23,6 +23,7 @@
 #include "agent/bundle/bundle.h"
 #include "agent/handover.h"
 #include "agent/hold/jobs_end.h"
+#include "agent/hold/keep_results.h"
 #include "agent/idle_end.h"
 #include "agent/limits/contact.h"
 #include "agent/limits/limit_keeper.h"
@@ -73,6 +74,7 @@ class Guard {
         lock_(std::move(lock)),
         clock_(clock),
         limits_(paths_, clock, BootId()),
+        keeper_(paths_, clock),
         idle_(paths_, IdleEndAfter(), clock),
         signals_(std::move(signals)) {}
 
@@ -181,6 +183,7 @@ class Guard {
     const bool script_lives = LivesBatchScript(paths_);
     if (!end_.has_value()) {
       const std::string why = WhyItEnds(script_lives);
+      keeper_.Tend(JoinPath(options_.bundle_dir, "gpuctl-agent"));
       if (why.empty()) return;
       Log(LogLevel::kInfo, absl::StrCat("hold: the allocation ends, ", why));
       // The log goes with the root. This goes into the batch script's output.
@@ -191,7 +194,9 @@ class Guard {
     if (!end_->Proceed()) return;
     const absl::Duration now = clock_.SinceBoot();
     ended_at_ = std::min(ended_at_, now);
-    leaving_ = now - ended_at_ >= kLastWordsWithin || !script_lives || !InContact(paths_);
+    const bool kept = keeper_.Finish();
+    leaving_ =
+        !script_lives || (kept && (now - ended_at_ >= kLastWordsWithin || !InContact(paths_)));
   }
 
   // Stops the server that an earlier holder has started.
@@ -306,6 +311,7 @@ class Guard {
     int status = 0;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
       if (pid == release_) EndRelease(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+      keeper_.Ended(pid, status);
       if (pid != server_) continue;
       server_ = -1;
       if (!leaving_) {
@@ -335,6 +341,7 @@ class Guard {
     Log(LogLevel::kInfo, absl::StrCat("guard: becoming ", current));
     const int inherited = fcntl(lock_.get(), F_DUPFD, 3);
     StopServer();
+    keeper_.Leave();
     const std::string program = JoinPath(current, "gpuctl-agent");
     const std::string lock_fd = absl::StrCat(inherited);
     const int handed = handover_.valid() ? fcntl(handover_.get(), F_DUPFD, 3) : -1;
@@ -354,6 +361,7 @@ class Guard {
   const UniqueFd lock_;
   Clock& clock_;
   LimitKeeper limits_;
+  ResultsKeeperProcess keeper_;
   IdleEnd idle_;
   SignalPipe signals_;
   UniqueFd control_;

@@ -35,7 +35,9 @@ struct GuardOptions {
 // kAllocationEndsReason, have $GPUCTL_HOLD_GRACE_S seconds (default 30), or their own grace where
 // that is shorter, and are then killed; nothing of the root is left running. That comes with
 // SIGTERM, `exit`, the file kReleasedFile, the removal of the root, and `claim_until_s`. It comes
-// with at most 5 seconds of grace when the batch script is gone. Returns 0 only after such an end:
+// with at most 5 seconds of grace when the batch script is gone. Where $GPUCTL_RESULTS names a
+// directory, a process of its own keeps results there (agent/hold/keep_results.h), and has a minute
+// after the jobs' end, as long as the batch script lives. Returns 0 only after such an end:
 // after another exit code the batch script starts it again.
 int RunGuard(const GuardOptions& options);
 

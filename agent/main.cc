@@ -6,9 +6,12 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
+#include "agent/archive.h"
 #include "agent/bridge.h"
+#include "agent/gang/keeper.h"
 #include "agent/guard.h"
 #include "agent/guard_control.h"
+#include "agent/hold/keep_results.h"
 #include "agent/limits/contact.h"
 #include "agent/limits/limits_report.h"
 #include "agent/limits/self_release.h"
@@ -16,6 +19,7 @@
 #include "agent/server.h"
 #include "agent/trees/receive.h"
 #include "agent/trees/send.h"
+#include "agent/trees/take.h"
 #include "agent/unpack.h"
 #include "common/base/api_level.h"
 #include "common/base/clock.h"
@@ -33,8 +37,14 @@ constexpr char kUsage[] =
     "  receive    takes a tree from stdin into the content store\n"
     "  send       gives a job's file or directory to stdout\n"
     "  guard      keeps the server alive and enforces limits\n"
+    "  gang       keeps a member of a run on several machines: --job ID, its ticket on stdin\n"
     "  hold       the guard of a Slurm allocation, run by its batch script; ends all jobs at "
     "SIGTERM\n"
+    "  keep-results --to PLACE  copies what the allocation's jobs write to PLACE, until SIGTERM\n"
+    "  archive --from PLACE  the bridge to what was kept there; archive-send: as send; need no "
+    "DIR\n"
+    "  store-receive --to PLACE  as receive, into PLACE, which nodes may share; needs no DIR\n"
+    "  take --from PLACE --tree DIGEST  brings what was sent there into the content store\n"
     "  server     serves gRPC on DIR/agent.sock\n"
     "  shutdown   ends guard and server when no job runs\n"
     "  release    asks the provider to end this machine, as its limits would; --dry-run\n"
@@ -92,14 +102,20 @@ int Run(int argc, char** argv) {
     return 0;
   }
   std::string root = DefaultRoot();
+  std::string place, tree;
   gpuctl::GuardOptions guard;
   bool dry_run = false;
   bool wait = false;
   pid_t pid = 0;
+  std::string job;
   for (int i = 2; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--root" && i + 1 < argc) {
       root = argv[++i];
+    } else if ((flag == "--to" || flag == "--from") && i + 1 < argc) {
+      place = argv[++i];
+    } else if (flag == "--tree" && i + 1 < argc) {
+      tree = argv[++i];
     } else if (flag == "--lock-fd" && i + 1 < argc) {
       guard.lock_fd = atoi(argv[++i]);
     } else if (flag == "--handover-fd" && i + 1 < argc) {
@@ -117,6 +133,8 @@ int Run(int argc, char** argv) {
       wait = true;
     } else if (flag == "--dry-run") {
       dry_run = true;
+    } else if (flag == "--job" && i + 1 < argc) {
+      job = argv[++i];
     } else if (flag == "--pid" && i + 1 < argc) {
       pid = atoi(argv[++i]);
     } else {
@@ -127,6 +145,11 @@ int Run(int argc, char** argv) {
   guard.root = root;
   guard.bundle_dir = gpuctl::DirName(gpuctl::SelfPath(argv[0]));
   if (command == "bridge") return gpuctl::RunBridge({root, guard.bundle_dir, wait});
+  if (command == "keep-results" && !place.empty()) return gpuctl::RunKeepResults(root, place);
+  if (command == "archive" && !place.empty()) return gpuctl::RunArchive(place, guard.bundle_dir);
+  if (command == "archive-send" && !place.empty()) return gpuctl::RunArchiveSend(place);
+  if (command == "store-receive" && !place.empty()) return gpuctl::RunReceive(place, 0, 1);
+  if (command == "take" && !place.empty()) return gpuctl::RunTake(root, place, tree);
   guard.hold = command == "hold";
   if (command == "guard" || guard.hold) return gpuctl::RunGuard(guard);
   if (command == "server") return gpuctl::RunServer({root, guard.bundle_dir});
@@ -134,6 +157,7 @@ int Run(int argc, char** argv) {
     const gpuctl::Contact contact(gpuctl::RootPaths(root), gpuctl::Clock::Real());
     return command == "send" ? gpuctl::RunSend(root, 0, 1) : gpuctl::RunReceive(root, 0, 1);
   }
+  if (command == "gang") return gpuctl::RunKeeper(root, job);
   if (command == "contact") return gpuctl::RunContact(root, pid);
   if (command == "limits") return gpuctl::RunLimits(root);
   if (command == "release") {

@@ -25,20 +25,20 @@ constexpr int kMaxWatchers = 256;
 constexpr size_t kMostHelloJobBytes = 3 << 20;
 constexpr int kMostListedJobs = 1000;
 
-grpc::Status ToGrpc(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
-                      DetailToSend(status).SerializeAsString());
-}
-
 template <typename T>
 grpc::Status ToGrpc(absl::StatusOr<T> result, T* reply) {
-  if (!result.ok()) return ToGrpc(result.status());
+  if (!result.ok()) return ToGrpcStatus(result.status());
   *reply = *std::move(result);
   return grpc::Status::OK;
 }
 
 }  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
+                      DetailToSend(status).SerializeAsString());
+}
 
 AgentService::AgentService(const RootPaths& paths, std::string node_id, std::string version,
                            JobTable& jobs, Telemetry& telemetry, Clock& clock)
@@ -125,7 +125,7 @@ grpc::Status AgentService::Watch(grpc::ServerContext* context,
   {
     MutexLock lock(mutex_);
     if (watchers_ >= kMaxWatchers) {
-      return ToGrpc(absl::ResourceExhaustedError(
+      return ToGrpcStatus(absl::ResourceExhaustedError(
           absl::StrCat("watch: ", watchers_, " watchers already; detach some")));
     }
     ++watchers_;
@@ -152,7 +152,7 @@ grpc::Status AgentService::Watch(grpc::ServerContext* context,
   } else if (absl::IsCancelled(status)) {
     status = absl::AbortedError("watch: superseded by a newer one of this client");
   }
-  return ToGrpc(status);
+  return ToGrpcStatus(status);
 }
 
 grpc::Status AgentService::ListArtifacts(grpc::ServerContext* context,
@@ -169,7 +169,7 @@ grpc::Status AgentService::SetNodeLimits(grpc::ServerContext* context,
   MutexLock lock(limits_mutex_);
   const absl::Status stored = StoreNodeLimits(paths_, *request, StampNow(boot_id_, clock_));
   if (stored.ok()) *reply = DescribeNodeLimits(paths_, boot_id_, clock_).value_or(*reply);
-  return ToGrpc(stored);
+  return ToGrpcStatus(stored);
 }
 
 grpc::Status AgentService::RemoveJob(grpc::ServerContext* context,
@@ -186,7 +186,7 @@ grpc::Status AgentService::MarkHome(grpc::ServerContext* context,
   MutexLock lock(limits_mutex_);
   const absl::Status marked = gpuctl::MarkHome(paths_, *request);
   if (marked.ok()) *reply = DescribeNodeLimits(paths_, boot_id_, clock_).value_or(*reply);
-  return ToGrpc(marked);
+  return ToGrpcStatus(marked);
 }
 
 }  // namespace gpuctl

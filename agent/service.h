@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "agent/jobs/job_table.h"
 #include "agent/telemetry/telemetry.h"
 #include "common/base/clock.h"
@@ -17,6 +18,9 @@
 #include "gpuctl/v1/agent.grpc.pb.h"
 
 namespace gpuctl {
+
+// Returns the status that a client gets, with its detail.
+grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // The service's calls. Thread-safe, because gRPC uses one thread for each call. Everything passed
 // in must outlive it.

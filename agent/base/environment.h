@@ -44,6 +44,9 @@ bool IsProviderKey(absl::string_view name);
 //   GPUCTL_RESUME_FROM      the newest verified checkpoint: `resume_from`, or, when that is empty,
 //                           what the spec's own names, relative to work/; else absent
 //   CUDA_VISIBLE_DEVICES    the GPUs `gpus`, when there is such a list
+//   GPUCTL_NODES GPUCTL_NODE_RANK MASTER_ADDR MASTER_PORT   of a member of a gang, as its members
+//                           agreed for this attempt. RANK, WORLD_SIZE, LOCAL_RANK for one process
+//                           on each machine, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME: unless set
 //   GPUCTL_VOLUME           where the volume that was asked for is mounted, below our own
 //                           $GPUCTL_MOUNT_ROOT (which stands for /); else absent
 Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, int attempt,

@@ -178,6 +178,8 @@ absl::StatusOr<std::vector<CheckpointInfo>> TrainerCheckpoints(const JobPaths& j
 
 // Returns nothing for a job that is not over.
 absl::StatusOr<std::optional<WritersEnd>> FindWritersEnd(const JobPaths& paths) {
+  // What is in a copy was judged when it was copied.
+  if (PathExists(paths.kept)) return std::make_optional(WritersEnd());
   ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(paths));
   ASSIGN_OR_RETURN(const gpuctl::v1::Job job, DeriveJob(paths, stored));
   if (job.state() != gpuctl::v1::JOB_STATE_FINISHED && job.state() != gpuctl::v1::JOB_STATE_LOST) {
@@ -186,6 +188,15 @@ absl::StatusOr<std::optional<WritersEnd>> FindWritersEnd(const JobPaths& paths) 
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(paths));
   if (LastStateEvent(lifecycle) == nullptr) return std::optional<WritersEnd>();
   return std::make_optional(WritersEndOf(lifecycle, GraceOf(stored.spec)));
+}
+
+// Returns what a copy lacks, for people; "" when it has all, and where the job is no copy.
+std::string MissingIn(const JobPaths& paths) {
+  const absl::StatusOr<std::string> kept = ReadFileToString(paths.kept, 4096);
+  if (absl::IsNotFound(kept.status())) return "";
+  if (kept.ok() && absl::StrContains(*kept, "\"whole\":true")) return "";
+  return "the allocation was over before all results were on the shared file system; what is "
+         "there is whole, and the rest is lost";
 }
 
 }  // namespace
@@ -198,6 +209,7 @@ absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
         absl::StrCat("list artifacts of job ", request.job_id(), ": the node has no such job"));
   }
   gpuctl::v1::ListArtifactsReply reply;
+  reply.set_missing(MissingIn(job));
   const bool first_page = request.after().empty();
   std::vector<CheckpointInfo> trainer;
   if (first_page) {

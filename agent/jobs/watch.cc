@@ -7,6 +7,7 @@
 #include "agent/jobs/job_table.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
+#include "common/files/files.h"
 #include "common/job/lifecycle.h"
 #include "common/process/process.h"
 
@@ -219,6 +220,12 @@ absl::StatusOr<int64_t> WatchSession::FillFrom(StreamState& stream, int64_t room
 }
 
 absl::StatusOr<WatchSession::Progress> WatchSession::GetProgress() {
+  if (PathExists(job_.kept)) {
+    ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job_));
+    if (IsOver(lifecycle)) return Progress::kOver;
+    return absl::NotFoundError(
+        "the allocation was over before the job's end was kept on the shared file system");
+  }
   ASSIGN_OR_RETURN(const gpuctl::v1::Job job, DeriveJob(job_));
   switch (job.state()) {
     case gpuctl::v1::JOB_STATE_FINISHED:

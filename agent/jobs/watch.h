@@ -36,7 +36,7 @@ class WatchSession {
 
   // Runs until the job is over and everything is sent (OK), or the client is gone (CANCELLED).
   // NOT_FOUND when the job did not appear in the time the request allows, and is not being
-  // accepted.
+  // accepted, and after all that was kept of a job (JobPaths::kept) whose end was not.
   absl::Status Run();
 
  private:

@@ -15,6 +15,7 @@ bool IsAllocation(absl::string_view job) {
 }
 
 std::string InStep(absl::string_view job, absl::string_view command) {
+  if (job.empty()) return std::string(command);
   // The newest of the job's starts counts. The directory must be the user's own: another user could
   // have made it first.
   const std::string script = absl::StrCat(
@@ -24,6 +25,17 @@ std::string InStep(absl::string_view job, absl::string_view command) {
       "=$(cat \"$f\") && export ", kHeldRootVariable, " || exit ", kNotHeld, "; ", command);
   return absl::StrCat("exec srun -u -Q --mpi=none --jobid=", job, " --overlap sh -c ",
                       ShellQuote(script));
+}
+
+std::string AgentArguments(const NodeTarget& target, absl::string_view arguments) {
+  if (target.archive.empty()) return std::string(arguments);
+  if (arguments == "receive") return absl::StrCat("store-receive --to ", target.archive);
+  return absl::StrCat(arguments == "send" ? "archive-send" : "archive", " --from ", target.archive);
+}
+
+std::string NameForPrograms(const NodeTarget& target) {
+  if (target.allocation.empty()) return target.name;
+  return absl::StrCat(target.name, " job ", target.allocation);
 }
 
 }  // namespace gpuctl

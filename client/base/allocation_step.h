@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "client/base/node_target.h"
 
 namespace gpuctl {
 
@@ -21,9 +22,16 @@ inline constexpr int kNotHeld = 75;
 bool IsAllocation(absl::string_view job);
 
 // Returns the line that the login node's shell runs so that the allocation `job` runs `command`, a
-// line for its shell. Bytes pass unchanged in both directions: without -u, what has no end of line
-// would wait in srun.
+// line for its shell; without an allocation, the command itself. Bytes pass unchanged in both
+// directions: without -u, what has no end of line would wait in srun.
 std::string InStep(absl::string_view job, absl::string_view command);
+
+// Returns the arguments by which the agent does on this target what `arguments` ("bridge", "send",
+// "receive") ask for: another command where the target is a directory on a login node.
+std::string AgentArguments(const NodeTarget& target, absl::string_view arguments);
+
+// Returns the name under which this laptop notes which programs the target has.
+std::string NameForPrograms(const NodeTarget& target);
 
 }  // namespace gpuctl
 

@@ -39,6 +39,9 @@ struct NodeTarget {
   // The number of the allocation that is the node; the address is then that of its login node, and
   // every command is a step (allocation_step.h). "" for a machine of its own.
   std::string allocation;
+  // A word of the login node's shell: a directory that nodes may share. What was kept of jobs is
+  // read there, content is sent there, nothing runs; programs go to `root`. "" for a live node.
+  std::string archive;
 };
 
 }  // namespace gpuctl

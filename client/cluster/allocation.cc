@@ -26,4 +26,13 @@ absl::StatusOr<NodeTarget> TargetOfAllocation(const NodeTarget& rented) {
   return target;
 }
 
+NodeTarget TargetOfArchive(const NodeTarget& allocation, const std::string& archive) {
+  NodeTarget target = allocation;
+  target.allocation.clear();
+  // Its programs lie where those of any machine lie that the user names.
+  target.root.clear();
+  target.archive = archive;
+  return target;
+}
+
 }  // namespace gpuctl

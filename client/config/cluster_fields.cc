@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/base/quantity.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/gpu_models.h"
@@ -80,6 +81,14 @@ absl::Status SetClusterField(absl::string_view key, const nlohmann::json& value,
       return absl::InvalidArgumentError("must be a time of at least a minute, like \"12h\"");
     }
     options.time = *time;
+    return absl::OkStatus();
+  }
+  if (key == "slurm.results") {
+    const bool off = text == "off";
+    if (!off && !absl::StartsWith(text, "/") && !absl::StartsWith(text, "~/")) {
+      return absl::InvalidArgumentError("must begin with / or ~/, or be off");
+    }
+    options.results = off ? "" : std::string(absl::StripSuffix(text, "/"));
     return absl::OkStatus();
   }
   if (absl::StartsWith(text, "-")) return absl::InvalidArgumentError("must not begin with -");

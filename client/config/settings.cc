@@ -214,6 +214,7 @@ const std::vector<SettingKey>& SettingKeys() {
       {"slurm.time", true, false, P::kNot, "of an allocation whose run has no time limit"},
       {"slurm.gpus", true, true, P::kNot, "PARTITION=GPU where Slurm does not name the model"},
       {"slurm.flags", true, true, P::kNot, "words for sbatch, after gpuctl's own"},
+      {"slurm.results", true, false, P::kNot, "where results are kept on the login node, or off"},
       {"slurm.without", true, true, P::kNot, "gpuctl's own words that the cluster refuses"},
   };
   return *keys;

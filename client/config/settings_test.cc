@@ -204,8 +204,15 @@ TEST(ClusterSettings, AreReadFromTheUsersFileAndTheEnvironment) {
   EXPECT_EQ(read->options.gpus.at("gpu"), "H100");
   EXPECT_THAT(read->options.flags, ElementsAre("--mem=0"));
   EXPECT_EQ(read->options.without.count("--signal"), 1u);
+  EXPECT_EQ(read->options.results, "~/.gpuctl-results");
+  for (const auto& [value, results] :
+       {std::pair("/data/ada/", "/data/ada"), {"~/r", "~/r"}, {"off", ""}}) {
+    setenv("GPUCTL_SLURM_RESULTS", value, 1);
+    EXPECT_EQ(ReadClusterSettings(dir)->options.results, results) << value;
+  }
+  unsetenv("GPUCTL_SLURM_RESULTS");
   for (const char* wrong : {"host = \"-oProxyCommand=x\"", "time = \"soon\"", "gpus = \"h100\"",
-                            "flags = \"mem\"", "host = true"}) {
+                            "flags = \"mem\"", "host = true", "results = \"here\""}) {
     ASSERT_OK(WriteFileAtomic(UserConfigFile(dir), absl::StrCat("[slurm]\n", wrong, "\n")));
     EXPECT_THAT(ReadClusterSettings(dir), StatusIs(absl::StatusCode::kInvalidArgument)) << wrong;
   }

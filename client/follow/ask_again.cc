@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/node/make_links.h"
 #include "client/runs/run_status.h"
@@ -43,6 +44,7 @@ absl::StatusOr<bool> EndIsConcluded(CommandContext& context, const RunRow& row) 
   if (!row.end.has_value() || row.node_id.empty()) return false;
   if (row.end->source != EndSource::kGpuctl || IsPreempted(*row.end)) return false;
   if (row.end->state == gpuctl::v1::JOB_STATE_FINISHED) return false;
+  if (absl::StartsWith(row.end->reason, kSlurmReason)) return false;
   ASSIGN_OR_RETURN(const std::optional<RunEnd> here, EndHere(context, row));
   return !here.has_value() || here->state != row.end->state;
 }

@@ -10,8 +10,8 @@
 namespace gpuctl {
 
 // True when the run has an end that only gpuctl concluded: another node answered, or the node did
-// not know the job. The market's word that a machine is gone is no such end, and neither is one
-// that the job's lifecycle here confirms.
+// not know the job. The word of the market, or of a cluster's scheduler, that a machine is gone is
+// no such end, and neither is one that the job's lifecycle here confirms.
 absl::StatusOr<bool> EndIsConcluded(CommandContext& context, const RunRow& row);
 
 // Asks the node again about a run with such an end. If the same node has the job, undoes the end in

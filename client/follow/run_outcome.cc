@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/follow/cluster_end.h"
 #include "client/runs/run_end.h"
 #include "client/streams/mirror.h"
 #include "client/streams/mirror_reader.h"
@@ -14,7 +15,9 @@
 namespace gpuctl {
 namespace {
 
-absl::Status Record(RunStore& store, RunRow& row, const RunEnd& end) {
+// Records an end; of a run in an allocation, with the scheduler's word about it.
+absl::Status Record(CommandContext& context, RunStore& store, RunRow& row, const RunEnd& known) {
+  const RunEnd end = WithWordOfCluster(context, row, known);
   RETURN_IF_ERROR(store.SetEnd(row.run_id, end));
   row.end = end;
   return absl::OkStatus();
@@ -48,7 +51,7 @@ absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row
   }
   ASSIGN_OR_RETURN(const bool complete, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
   const LifecycleEvent* last = LastStateEvent(mirror.lifecycle());
-  if (complete && last != nullptr) return Record(store, row, EndOf(*last));
+  if (complete && last != nullptr) return Record(context, store, row, EndOf(*last));
   if (!absl::IsNotFound(follow_result)) return absl::OkStatus();
   RunEnd end;
   end.ended_ms = context.NowMs();
@@ -60,7 +63,7 @@ absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row
   end.state = known ? gpuctl::v1::JOB_STATE_LOST : gpuctl::v1::JOB_STATE_UNSPECIFIED;
   end.exit_code = known ? kExitLost : kExitFailed;
   if (!known) end.reason = "its launch ended before the node had accepted it";
-  return Record(store, row, end);
+  return Record(context, store, row, end);
 }
 
 absl::Status RecordNodesEnd(CommandContext& context, RunStore& store, RunRow& row) {
@@ -68,7 +71,7 @@ absl::Status RecordNodesEnd(CommandContext& context, RunStore& store, RunRow& ro
   if (row.end.has_value()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
-  return IsOver(lifecycle) ? Record(store, row, EndOf(*LastStateEvent(lifecycle)))
+  return IsOver(lifecycle) ? Record(context, store, row, EndOf(*LastStateEvent(lifecycle)))
                            : absl::OkStatus();
 }
 

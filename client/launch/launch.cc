@@ -1,6 +1,9 @@
 #include "client/launch/launch.h"
 
+#include <string>
+
 #include "common/job/job_layout.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 
@@ -9,6 +12,14 @@ Launch BeginLaunch(const LaunchPlan& plan, const NodeTarget& target, const Chose
   if (trainer != nullptr) {
     SetTrainerStart(trainer->start, job);
     if (trainer->tree.has_value()) AddDataTrees({*trainer->tree}, "", job);
+  }
+  if (target.provider == kClusterProvider) {
+    for (const std::string& pattern : plan.row.checkpoint_patterns) {
+      job.mutable_kept()->add_checkpoints(pattern);
+    }
+    for (const std::string& pattern : plan.row.artifact_patterns) {
+      job.mutable_kept()->add_artifacts(pattern);
+    }
   }
   const StoredSpec stored{SpecDigest(job), job};
   Launch launch;

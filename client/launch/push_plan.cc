@@ -1,17 +1,64 @@
 #include "client/launch/push_plan.h"
 
+#include <memory>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "client/base/quantity.h"
+#include "client/node/shared_store.h"
 #include "client/trainer/trainer_choice.h"
 #include "client/transfer/tree_transfer.h"
 #include "client/workdir/data_trees.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/transfer/push.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 
-absl::Status PushPlan(CommandContext& context, LinkFactory& links, const LaunchPlan& plan,
-                      const LaunchFlags& flags, const ChosenTrainer* trainer) {
+namespace {
+
+// Trees that are larger go by a store that the node shares with its login node, where there is one.
+constexpr int64_t kLargeBytes = 8 << 20;
+
+// Sends trees to one machine.
+class Sender {
+ public:
+  Sender(CommandContext& context, LinkFactory& links, const NodeTarget& machine)
+      : context_(context), links_(links), machine_(machine) {}
+
+  absl::Status Send(const std::string& root, const Manifest& manifest, const PushTarget& target,
+                    const TransferStyle& style) {
+    if (machine_.provider == kClusterProvider && manifest.content_bytes() >= kLargeBytes) {
+      if (!looked_) store_ = SharedStore::Find(context_, machine_, links_);
+      looked_ = true;
+      if (store_ != nullptr) {
+        absl::Status sent = Push(context_, store_->links(), root, manifest, target, style).status();
+        if (sent.ok()) sent = store_->Give(manifest.Digest());
+        if (sent.ok()) return sent;
+        // A file that changed has changed for any way.
+        if (FaultOf(sent) == LinkFault::kFileChanged) return sent;
+        context_.Say(absl::StrCat("not by the login node's file system: ", sent.message()));
+        store_ = nullptr;
+      }
+    }
+    return Push(context_, links_, root, manifest, target, style).status();
+  }
+
+ private:
+  CommandContext& context_;
+  LinkFactory& links_;
+  const NodeTarget& machine_;
+  bool looked_ = false;
+  std::unique_ptr<SharedStore> store_;
+};
+
+}  // namespace
+
+absl::Status PushPlan(CommandContext& context, LinkFactory& links, const NodeTarget& machine,
+                      const LaunchPlan& plan, const LaunchFlags& flags,
+                      const ChosenTrainer* trainer) {
+  Sender sender(context, links, machine);
   TransferStyle style;
   style.streams = flags.streams;
   PushTarget target;
@@ -22,8 +69,7 @@ absl::Status PushPlan(CommandContext& context, LinkFactory& links, const LaunchP
     target.likely_there = true;
     target.sources = tree.sources;
     RETURN_IF_ERROR(
-        Annotate(Push(context, links, tree.source, tree.manifest, target, style).status(),
-                 "send the trainer"));
+        Annotate(sender.Send(tree.source, tree.manifest, target, style), "send the trainer"));
     style.announce.clear();
     target.sources.clear();
   }
@@ -31,17 +77,15 @@ absl::Status PushPlan(CommandContext& context, LinkFactory& links, const LaunchP
     style.what = tree.path;
     target.likely_there = true;
     target.sources = tree.sources;
-    RETURN_IF_ERROR(
-        Annotate(Push(context, links, tree.source, tree.manifest, target, style).status(),
-                 absl::StrCat("send the data ", tree.place())));
+    RETURN_IF_ERROR(Annotate(sender.Send(tree.source, tree.manifest, target, style),
+                             absl::StrCat("send the data ", tree.place())));
   }
   target.sources.clear();
   if (!plan.workdir.has_value()) return absl::OkStatus();
   style.what = "sending";
   target.likely_there = !plan.data.empty();
-  return Annotate(
-      Push(context, links, plan.workdir->path, plan.workdir->manifest, target, style).status(),
-      "send the work directory");
+  return Annotate(sender.Send(plan.workdir->path, plan.workdir->manifest, target, style),
+                  "send the work directory");
 }
 
 }  // namespace gpuctl

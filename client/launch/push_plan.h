@@ -12,11 +12,12 @@ namespace gpuctl {
 struct ChosenTrainer;
 class LinkFactory;
 
-// Sends all that the job needs: the trainer that was chosen (null: none), the data, the work
-// directory. A tree that the node has
-// already costs only a round trip.
-absl::Status PushPlan(CommandContext& context, LinkFactory& links, const LaunchPlan& plan,
-                      const LaunchFlags& flags, const ChosenTrainer* trainer);
+// Sends all that the job needs to `machine`: the trainer that was chosen (null: none), the data,
+// the work directory. A tree that the node has already costs only a round trip. A large one goes to
+// an allocation by the login node's file system, where the node sees that, too.
+absl::Status PushPlan(CommandContext& context, LinkFactory& links, const NodeTarget& machine,
+                      const LaunchPlan& plan, const LaunchFlags& flags,
+                      const ChosenTrainer* trainer);
 
 }  // namespace gpuctl
 

@@ -217,9 +217,8 @@ class SshLinkFactory : public LinkFactory {
     ASSIGN_OR_RETURN(std::unique_ptr<StreamSide> side, StreamSide::Make());
     StreamSide& local = *side;
     absl::Duration round_trip;
-    ASSIGN_OR_RETURN(std::unique_ptr<Pump> pump,
-                     Start(ExecLine(AgentScript(options_.target.root, bundle, arguments)),
-                           std::move(side), nullptr, &round_trip));
+    ASSIGN_OR_RETURN(std::unique_ptr<Pump> pump, Start(ExecLine(AgentLine(bundle, arguments)),
+                                                       std::move(side), nullptr, &round_trip));
     return std::make_unique<SshAgentStream>(std::move(pump), local, round_trip, DeliveredFile());
   }
 
@@ -285,8 +284,11 @@ class SshLinkFactory : public LinkFactory {
 
   // Returns a line for the server's shell by which the node's shell runs `command`.
   std::string OnNode(const std::string& command) const {
-    const std::string& job = options_.target.allocation;
-    return job.empty() ? command : InStep(job, command);
+    return InStep(options_.target.allocation, command);
+  }
+
+  std::string AgentLine(const Bundle& bundle, absl::string_view arguments) const {
+    return AgentScript(options_.target.root, bundle, AgentArguments(options_.target, arguments));
   }
 
   // Starts a step that does nothing. UNAVAILABLE: the allocation takes none, or its holder has not
@@ -404,10 +406,7 @@ class SshLinkFactory : public LinkFactory {
 
   std::string DeliveredFile() const {
     const NodeTarget& target = options_.target;
-    return HostKeyFile(JoinPath(options_.state_dir, "ssh/delivered"),
-                       target.allocation.empty()
-                           ? target.name
-                           : absl::StrCat(target.name, " job ", target.allocation));
+    return HostKeyFile(JoinPath(options_.state_dir, "ssh/delivered"), NameForPrograms(target));
   }
   std::string DeliveredMark(const Bundle& bundle) const {
     return absl::StrCat(bundle.digest, " ", options_.target.root, " ",
@@ -429,7 +428,7 @@ class SshLinkFactory : public LinkFactory {
       last_ = end;
     }
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
-    const std::string script = AgentScript(options_.target.root, bundle, "bridge");
+    const std::string script = AgentLine(bundle, "bridge");
     ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(OnNode(ShellCommand(script))));
     PumpOptions pump;
     pump.window_bytes = kControlWindow;

@@ -60,6 +60,11 @@ std::string FormatUsdPerHour(const Lease& lease) {
   return free ? "$0.00" : FormatUsdPerHour(lease.usd_per_hour());
 }
 
+std::string DescribeHighestPrice(const Lease& lease) {
+  if (lease.provider == kClusterProvider) return "no price";
+  return absl::StrCat(FormatUsdPerHour(lease.HighestUsdPerHour()), "/h");
+}
+
 std::string FormatUsdPerHour(const Instance& instance) {
   return instance.bills_nothing ? "$0.00" : FormatUsdPerHour(instance.price_usd_per_hour);
 }

@@ -21,6 +21,8 @@ std::string FormatUsdPerHour(double usd_per_hour);
 // Return its price now; "$0.00" when nothing of it bills.
 std::string FormatUsdPerHour(const Lease& lease);
 std::string FormatUsdPerHour(const Instance& instance);
+// Returns "$1.20/h", the highest price that the lease has had; "no price" for an allocation.
+std::string DescribeHighestPrice(const Lease& lease);
 // Returns "$1.20" when both bounds look the same, else "$1.20-1.35". `digits` are those behind the
 // point; with more than two "<$0.0001" stands for what is not nothing and would look like it.
 std::string FormatSpend(const Spend& spend, int digits = 2);

@@ -10,13 +10,17 @@
 #include "absl/strings/string_view.h"
 #include "client/base/exit_codes.h"
 #include "client/cluster/allocation.h"
+#include "client/config/cluster_settings.h"
 #include "client/config/settings.h"
+#include "client/node/allocation_links.h"
+#include "client/node/login_links.h"
 #include "client/node/rented_links.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/warm/warm_links.h"
 #include "common/base/status_macros.h"
 #include "provisioning/markets.h"
+#include "provisioning/slurm/slurm_provider.h"
 
 namespace gpuctl {
 
@@ -34,9 +38,9 @@ absl::StatusOr<NodePrograms> FindNodePrograms(const std::vector<NodePlatform>& n
   return WithExitCode(WithHint(absl::NotFoundError(message), FetchHint(missing)), kExitUsage);
 }
 
-absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
-                                                       const NodeTarget& target) {
-  if (context.make_links) return context.make_links(target);
+namespace {
+
+absl::StatusOr<SshLinkOptions> LinkOptions(CommandContext& context, const NodeTarget& target) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   std::vector<NodePlatform> needed;
   if (target.provider == "local") needed.push_back(OwnPlatform());
@@ -55,6 +59,25 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
   options.on_proxy_line = [console = Console(context)](absl::string_view line) {
     if (!PanelIsShown()) console.Note(line);
   };
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLoginLinks(CommandContext& context,
+                                                            const NodeTarget& rented,
+                                                            const std::string& place) {
+  ASSIGN_OR_RETURN(SshLinkOptions options, LinkOptions(context, rented));
+  ASSIGN_OR_RETURN(const NodeTarget allocation, TargetOfAllocation(rented));
+  options.target = TargetOfArchive(allocation, place);
+  return MakeSshLinkFactory(std::move(options));
+}
+
+absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
+                                                       const NodeTarget& target) {
+  if (context.make_links) return context.make_links(target);
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const SshLinkOptions options, LinkOptions(context, target));
   // There is nothing to gain on this computer, and nobody waits for what has no terminal.
   absl::Duration kept = absl::ZeroDuration();
   if (target.provider != "local" && context.keeps_links) {
@@ -75,7 +98,17 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
     return MakeWarmLinks({at, options.state_dir, kept}, std::move(links));
   };
   if (!IsRental(target.provider)) return make(target);
-  return MakeRentedLinks(context, target, make);
+  std::unique_ptr<LinkFactory> links = MakeRentedLinks(context, target, make);
+  if (!allocation.has_value()) return links;
+  ASSIGN_OR_RETURN(const ClusterSettings settings, ReadClusterSettings(paths.config_dir));
+  const auto make_kept = [options, allocation, results = settings.options.results](
+                             const std::string& label) -> std::unique_ptr<LinkFactory> {
+    if (results.empty()) return nullptr;
+    SshLinkOptions login = options;
+    login.target = TargetOfArchive(*allocation, ResultsWord(results, label));
+    return MakeSshLinkFactory(std::move(login));
+  };
+  return MakeAllocationLinks(context, target, std::move(links), make_kept);
 }
 
 }  // namespace gpuctl

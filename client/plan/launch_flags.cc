@@ -107,7 +107,7 @@ void AddHowAndWhere(FlagSet& set, LaunchFlags& flags) {
   set.Switch("-y,--yes", flags.yes, "Do not ask; also send large work directories");
   set.Option("--host", flags.target.host,
              "Machine to use: an ssh alias or USER@HOST[:PORT], or\n"
-             "local for this computer")
+             "local for this computer; several for one run: A,B,C")
       .Group("Machine");
   set.Option("-p,--port", flags.target.port, "Its ssh port").Range(1, 65535).Group("Machine");
   set.Option("-i,--identity", flags.target.identity, "Private key for it").Group("Machine");

@@ -31,6 +31,7 @@
 #include "provisioning/market/provider.h"
 #include "provisioning/market/registry_login.h"
 #include "provisioning/market/types.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -118,6 +119,11 @@ void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
         absl::StrCat("          ", market->name(), " ends the machine by itself after ",
                      HumanDuration(*end), ", whatever becomes of it and of this laptop; ",
                      traits.expiry.can_move ? "gpuctl extend moves that" : "nothing moves that"));
+  }
+  if (market->name() == kClusterProvider) {
+    lines.push_back(
+        "          results that the run names are kept on the login node, where it shares its file "
+        "system with the nodes; elsewhere the salvage time is what there is to fetch them");
   }
   if (traits.self_release()) return;
   lines.push_back(absl::StrCat(

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -318,6 +319,9 @@ class Puller {
     } else {
       ASSIGN_OR_RETURN(reply, calls_->ListArtifacts(row_.job_id, pattern, checkpoint_patterns));
     }
+    if (!reply.missing().empty() && !std::exchange(told_missing_, true)) {
+      context_.Say(absl::StrCat(row_.name, ": ", reply.missing()));
+    }
     for (const std::string& path : reply.unreached()) {
       unreached_.emplace(absl::StripPrefix(path, "work/"));
     }
@@ -356,7 +360,8 @@ class Puller {
   const PullRequest& request_;
   std::set<std::string> seen_;
   std::set<std::string> unreached_;
-  bool limited_ = false;                                 // the machine ends itself
+  bool limited_ = false;
+  bool told_missing_ = false;                            // the machine ends itself
   std::vector<gpuctl::v1::CheckpointInfo> checkpoints_;  // as listed
   std::vector<gpuctl::v1::Artifact> beside_;             // in ckpt/, but in no checkpoint
   std::optional<int64_t> step_;                          // step of the checkpoint that is home now

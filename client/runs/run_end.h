@@ -41,6 +41,9 @@ EndCause CauseOfExit(absl::string_view reason);
 
 // Beginning of the reason, for people, when the machine was taken away: "preempted: outbid".
 constexpr char kPreemptedReason[] = "preempted: ";
+// Beginning of the reason when the scheduler of a cluster ended the run's allocation; its own words
+// follow: "Slurm: TIMEOUT".
+constexpr char kSlurmReason[] = "Slurm: ";
 // True when the machine of the run was taken away, whatever the reason says.
 bool IsPreempted(const RunEnd& end);
 

@@ -16,6 +16,7 @@ template <typename Spec, typename Visitor>
 void VisitSpec(Spec& spec, Visitor& visit) {
   visit("name", spec.name);
   visit("gpus", spec.gpus);
+  visit("nodes", spec.nodes);
   visit("providers", spec.providers);
   visit("max_price_usd_per_hour", spec.max_price_usd_per_hour);
   visit("on_price_rise", spec.on_price_rise);

@@ -380,6 +380,8 @@ YamlType Resources(RunSpec* spec) {
        {"gpus", Gpus(&spec->gpus),
         "how many of the machine's GPUs the run gets for itself; it waits there until they are "
         "free"},
+       {"nodes", Int(&spec->nodes, 1, kMostNodes),
+        "machines that the run has at once, a part of it on each: docs/several-machines.md"},
        {"provider", Providers(spec), "where to look for a machine; default: all with a key"},
        {"disk", Size(&spec->disk_bytes), "free space that the machine must have"},
        {"max_price", Price(&spec->max_price_usd_per_hour), "USD per hour of the whole machine"},

@@ -28,6 +28,7 @@ constexpr char kOnPreempted[] = "preempted";
 
 // Most GPUs that one run can ask for.
 constexpr int kMostGpus = 1024;
+constexpr int kMostNodes = 64;
 
 // RunSpec::processes: one for each GPU that the job sees.
 constexpr int kOneForEachGpu = -1;
@@ -63,6 +64,8 @@ struct RunSpec {
   // GPUs that the run gets for itself out of its machine's; it waits there until they are free.
   // Absent: it sees all and waits for none.
   std::optional<int> gpus;
+  // Machines that the run has at once, each with a part of it; 0 and 1: one.
+  int nodes = 0;
   // "local" or "ssh" alone, or rental markets. Empty: ssh when a host is named, else local.
   std::vector<std::string> providers;
   // Price limit of the whole instance. This field and the next six concern rented machines.

@@ -10,11 +10,13 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
+#include "client/follow/members.h"
 #include "client/node/make_links.h"
 #include "client/runs/context.h"
 #include "client/runs/find_run.h"
 #include "client/runs/output_loss.h"
 #include "client/show/show_run.h"
+#include "client/spec/run_spec.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
 #include "client/verbs/batch_text.h"
@@ -195,6 +197,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   std::string reference;
   LogFlags flags;
   bool offline = false;
+  int node = 0;
   VerbParser parser(context, "logs [RUN] [FLAGS]",
                     "Prints a run's output: its stdout and stderr as they came, byte for byte.",
                     "What is not on this laptop yet is fetched first.\n\n"
@@ -211,6 +214,8 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
                 "Before each line, the last known time before it (as exact as --since)");
   parser.Option("--rank", flags.rank, "Only what the process with this rank printed, without marks")
       .ShownRange(0, kHighestRank);
+  parser.Option("--node", node, "Of a run on several machines: that of this one, from 0")
+      .Range(0, kMostNodes - 1);
   parser.Switch("--offline", offline, "Only what is on this laptop already");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
@@ -225,6 +230,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
     RETURN_IF_ERROR(CheckStarted(context, {reference}));
   }
   ASSIGN_OR_RETURN(RunRow row, FindRun(context, *store, run, reference));
+  ASSIGN_OR_RETURN(row, MemberOf(*store, std::move(row), node));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   Caught caught = Caught::kUp;
   absl::Status error;

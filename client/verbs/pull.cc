@@ -203,6 +203,29 @@ absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row, Pull
   return WithPlaces(context, row, BringResults(context, *links, row, request, pulled));
 }
 
+// Brings what the other members of a run on several machines have, into directories of their own:
+// ./RUN.node1 beside ./RUN.
+absl::Status PullMembers(CommandContext& context, RunStore& store, const RunRow& row,
+                         const PullFlags& flags, const std::string& again) {
+  ASSIGN_OR_RETURN(std::vector<RunRow> members, store.Members(row.run_id));
+  for (RunRow& member : members) {
+    PullRequest request = flags.request;
+    request.to = JoinPath(DirName(request.to), member.name);
+    request.own_directory = true;
+    PullResults pulled;
+    const absl::Status status =
+        PullOne(context, store, member, request, flags.result, again, pulled);
+    if (CauseOf(status) == kNothingToBring) continue;  // often only rank 0 writes results
+    if (absl::IsNotFound(status)) {
+      context.Say(status.message());
+      continue;
+    }
+    RETURN_IF_ERROR(Annotate(
+        status, absl::StrCat("the results of ", row.name, " are here, not all of ", member.name)));
+  }
+  return absl::OkStatus();
+}
+
 // Brings what `flags` say of each run into a directory of its own. An error with one run does not
 // keep the others from coming. Returns the exit code of the first error.
 absl::StatusOr<int> PullSeveral(CommandContext& context, RunStore& store, std::vector<RunRow> rows,
@@ -491,6 +514,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
     RETURN_IF_ERROR(WatchPull(context, *store, row, flags, keep, pulled));
   } else {
     RETURN_IF_ERROR(PullOne(context, *store, row, flags.request, flags.result, again, pulled));
+    RETURN_IF_ERROR(PullMembers(context, *store, row, flags, again));
   }
   if (context.json()) context.PrintJson(ToJson(row, flags.request, pulled));
   return kExitOk;

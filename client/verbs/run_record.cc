@@ -194,7 +194,7 @@ std::vector<RecordField> FieldsOf(const RunRecord& record, const std::string& di
   add("gpus", GpusOf(record));
   add("driver", DriverOf(record));
   if (record.lease.has_value()) {
-    add("price", absl::StrCat(FormatUsdPerHour(record.lease->HighestUsdPerHour()), "/h"));
+    add("price", DescribeHighestPrice(*record.lease));
     add("spent", FormatSpend(SpentByRun(*record.lease, row.run_id, now_ms)));
   }
   add("status", WordOf(record.status.phase));

@@ -24,6 +24,7 @@
 #include "client/verbs/verbs.h"
 #include "client/wishes/wish_text.h"
 #include "common/base/status_macros.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -88,6 +89,14 @@ void AddMachine(CommandContext& context, const RunRecord& record, Page& page) {
   const RunRow& row = record.row;
   page.Add("machine", absl::StrCat(row.target.name.empty() ? "none" : row.target.name, " (",
                                    row.target.provider, ")"));
+  if (const absl::StatusOr<RunStore*> store = context.Store(); store.ok()) {
+    const absl::StatusOr<std::vector<RunRow>> members = (*store)->Members(row.run_id);
+    for (size_t i = 0; members.ok() && i < members->size(); ++i) {
+      const RunRow& member = (*members)[i];
+      page.Add("also on",
+               absl::StrCat(member.target.name, ": node ", member.rank, ", ", member.name));
+    }
+  }
   std::string gpus = GpusOf(record);
   if (const std::string driver = DriverOf(record); !driver.empty()) {
     absl::StrAppend(&gpus, ", driver ", driver);
@@ -101,10 +110,11 @@ void AddMachine(CommandContext& context, const RunRecord& record, Page& page) {
   if (record.launch.has_value()) page.Add("image", record.launch->spec.image);
   if (!record.lease.has_value()) return;
   const Lease& lease = *record.lease;
-  const std::string ended =
-      lease.open() ? "" : absl::StrCat("; the machine is gone: ", lease.how_ended);
-  page.Add("price", absl::StrCat(FormatUsdPerHour(lease.HighestUsdPerHour()), "/h",
-                                 lease.spot ? ", spot" : "",
+  const std::string ended = lease.open() ? ""
+                            : lease.provider == kClusterProvider
+                                ? "; the allocation is over"
+                                : absl::StrCat("; the machine is gone: ", lease.how_ended);
+  page.Add("price", absl::StrCat(DescribeHighestPrice(lease), lease.spot ? ", spot" : "",
                                  lease.region.empty() ? "" : absl::StrCat(", ", lease.region)));
   page.Add("spent",
            absl::StrCat(FormatSpend(SpentByRun(lease, row.run_id, context.NowMs())), ended));
@@ -301,6 +311,28 @@ Json SpecToJson(const RunRecord& record) {
   return spec;
 }
 
+// Returns the other machines of the run; null for a run on one.
+Json MembersToJson(CommandContext& context, const std::string& run_id) {
+  const absl::StatusOr<RunStore*> store = context.Store();
+  if (!store.ok()) return {};
+  const absl::StatusOr<std::vector<RunRow>> members = (*store)->Members(run_id);
+  if (!members.ok() || members->empty()) return {};
+  Json list = Json::array();
+  for (const RunRow& member : *members) {
+    list.push_back(
+        {{"rank", member.rank},
+         {"run_id", member.run_id},
+         {"name", member.name},
+         {"node", member.target.name},
+         {"node_id", member.node_id.empty() ? Json() : Json(member.node_id)},
+         {"job_id", member.job_id},
+         {"exit_code", member.end.has_value() ? Json(member.end->exit_code) : Json()},
+         {"reason", member.end.has_value() && !member.end->reason.empty() ? Json(member.end->reason)
+                                                                          : Json()}});
+  }
+  return list;
+}
+
 Json RecordToJson(CommandContext& context, const RunRecord& record) {
   const RunRow& row = record.row;
   Json run = RunToJson(row, record.status);
@@ -322,6 +354,7 @@ Json RecordToJson(CommandContext& context, const RunRecord& record) {
     run["limits"] = LimitsToJson(LimitsFor(*record.lease, row.run_id));
     run["machine_limits"] = LimitsToJson(record.lease->limits);
   }
+  run["members"] = MembersToJson(context, row.run_id);
   run["checkpoint_step"] = record.checkpoint_step < 0 ? Json() : Json(record.checkpoint_step);
   run["checkpoints"] = CheckpointsToJson(record);
   const MirrorPaths mirror(record.mirror);

@@ -37,6 +37,8 @@ StopCause StopCauseOf(absl::string_view reason);
 constexpr char kSetupPhase[] = "setup";
 // The reason of a `setup_ended` line whose environment was there already.
 constexpr char kReusedReason[] = "reused";
+// Begins the reason of an end that another member of the job's gang caused.
+constexpr char kGangPrefix[] = "gang:";
 // Begins the reason of a stop by a condition of the job's own (JobSpec.alerts).
 constexpr char kAlertPrefix[] = "alert:";
 // Returns the condition; "" for a reason that is none.

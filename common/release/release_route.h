@@ -46,6 +46,12 @@ inline constexpr char kAllocationEndsReason[] = "the allocation ends";
 // The variable of the batch script's environment with the seconds that jobs have between their
 // stop and their end when the allocation ends.
 inline constexpr char kHoldGraceVariable[] = "GPUCTL_HOLD_GRACE_S";
+// Variables of the batch script's environment: the directory, made on the login node, in which the
+// allocation's results are kept if the node sees it, too; and what its file kResultsTokenFile then
+// has. Unset where nothing is to be kept.
+inline constexpr char kResultsVariable[] = "GPUCTL_RESULTS";
+inline constexpr char kResultsTokenVariable[] = "GPUCTL_RESULTS_TOKEN";
+inline constexpr char kResultsTokenFile[] = "token";
 
 // Returns the market's row, kNo for a market without one. "test-exit" and "test-shutdown" are no
 // markets: tests use them, and the second one's command is a program that only tests have.

@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/release/release_route.h"
 #include "provisioning/market/gpu_models.h"
@@ -32,6 +34,8 @@ constexpr absl::Duration kShortestTime = absl::Minutes(1);
 // Slurm's warning may come a minute early, and what was saved is brought to disk after it.
 constexpr absl::Duration kAfterTheRun = absl::Minutes(2);
 constexpr int kWarningS = 90;
+// How much earlier than asked for Slurm may give its warning; and more, for a busy controller.
+constexpr int kEarlyS = 90;
 // How many offers are asked about: each question uses up a number of a job.
 constexpr size_t kMostAsked = 8;
 
@@ -123,7 +127,8 @@ class SlurmProvider : public Provider {
     ASSIGN_OR_RETURN(const int64_t minutes, MinutesFor(options.expires_at, *wanted, doing));
     const std::string command =
         absl::StrCat(kMake, "sbatch ", SbatchWords(*wanted, minutes, label));
-    ASSIGN_OR_RETURN(const CommandAnswer answer, login_->Run(command, ScriptOf(options)));
+    ASSIGN_OR_RETURN(const std::string keeps, MakeResultsDirectory(label));
+    ASSIGN_OR_RETURN(const CommandAnswer answer, login_->Run(command, ScriptOf(options, keeps)));
     if (answer.exit_code != 0) {
       return StatusOfFailure(doing, answer.exit_code, answer.err, /*making=*/true);
     }
@@ -143,7 +148,7 @@ class SlurmProvider : public Provider {
     for (const JobRow& row : rows) {
       if (row.id != id) continue;
       const JobMeaning meaning = MeaningOf(row.state, row.reason);
-      if (meaning.gone) return EndOf(meaning, doing);
+      if (meaning.gone) return EndOf(WithDetails(row, meaning), doing);
       return InstanceOf(row, meaning);
     }
     return EndByAccounting(id, doing);
@@ -304,9 +309,32 @@ class SlurmProvider : public Provider {
     return absl::StrJoin(line, " ");
   }
 
+  // Makes the directory of the lease's results, with a token. Returns the lines by which the batch
+  // script tells its holder of both; "" where nothing can be kept, which is no reason not to rent.
+  // UNKNOWN and others: the login node cannot be asked, so nothing was submitted.
+  absl::StatusOr<std::string> MakeResultsDirectory(absl::string_view label) {
+    if (options_.results.empty()) return std::string();
+    const std::string token = RandomHex(16);
+    const std::string line = absl::StrCat("umask 077; d=", ResultsWord(options_.results, label),
+                                          "; mkdir -p \"$d\" && cd \"$d\" && ", "echo ", token,
+                                          " >", kResultsTokenFile, " && sync && pwd -P");
+    absl::StatusOr<CommandAnswer> made =
+        login_->Run(absl::StrCat("timeout -k 2 20 sh -c ", QuoteForShell(line)), "");
+    if (!made.ok()) {
+      return absl::UnavailableError(
+          absl::StrCat("make the directory for results: ", made.status().message()));
+    }
+    const absl::string_view place = absl::StripTrailingAsciiWhitespace(made->out);
+    if (made->exit_code != 0 || !absl::StartsWith(place, "/") || absl::StrContains(place, '\n')) {
+      return std::string();
+    }
+    return absl::StrCat("export ", kResultsVariable, "=", QuoteForShell(std::string(place)), " ",
+                        kResultsTokenVariable, "=", token, "\n");
+  }
+
   // Returns the batch script, with the variables for it after its first line.
-  static std::string ScriptOf(const RentOptions& options) {
-    std::string exports;
+  static std::string ScriptOf(const RentOptions& options, const std::string& keeps) {
+    std::string exports = keeps;
     for (const auto& [name, value] : options.env) {
       absl::StrAppend(&exports, "export ", name, "=", QuoteForShell(value), "\n");
     }
@@ -356,18 +384,65 @@ class SlurmProvider : public Provider {
     return meaning.taken ? GoneError(doing, meaning.message) : OwnEndError(doing, meaning.message);
   }
 
-  // Returns what the accounting says about the end of a job that the controller has forgotten; no
-  // words where there is no accounting, or it does not know, or has not heard of the end yet.
-  absl::Status EndByAccounting(const InstanceId& id, absl::string_view doing) {
-    const absl::StatusOr<std::string> text =
-        Ask("ask the accounting", absl::StrCat("sacct -X -D -P -n -j ", id, " -o State,ExitCode"));
-    if (!text.ok()) return GoneError(doing, "");
+  // Adds to the state of a job that is over who cancelled it, and that it ended because its time
+  // was nearly over: our batch script ends when Slurm warns it, and then the state is COMPLETED.
+  JobMeaning WithDetails(const JobRow& row, JobMeaning meaning) {
+    if (absl::StartsWith(row.state, "CANCELLED")) {
+      meaning.message = WithName(AskAccounting(row.id).value_or(meaning).message);
+    } else if (row.left.has_value()) {
+      meaning.message = WordsAtLimit(std::move(meaning.message), *row.left);
+    }
+    return meaning;
+  }
+
+  static std::string WordsAtLimit(std::string message, absl::Duration left) {
+    const bool by_itself =
+        absl::StartsWith(message, "COMPLETED") || absl::StartsWith(message, "FAILED");
+    if (!by_itself || left > absl::Seconds(kWarningS + kEarlyS)) return message;
+    return absl::StrCat("TIMEOUT (it ended when Slurm warned it, with ",
+                        absl::FormatDuration(absl::Trunc(left, absl::Seconds(1))), " left)");
+  }
+
+  // Puts the user's name into "CANCELLED by 1000", if the login node knows it.
+  std::string WithName(const std::string& message) {
+    constexpr absl::string_view kBy = "CANCELLED by ";
+    absl::string_view who = message;
+    if (!absl::ConsumePrefix(&who, kBy) || !IsJobNumber(who)) return message;
+    const absl::StatusOr<std::string> name =
+        Ask("ask for a user's name", absl::StrCat("id -un ", who));
+    const absl::string_view word =
+        name.ok() ? absl::StripAsciiWhitespace(*name) : absl::string_view();
+    return word.empty() || !IsPlain(word) ? message : absl::StrCat(kBy, word);
+  }
+
+  // Returns what the accounting says about a job that is over; nothing where it does not know.
+  std::optional<JobMeaning> AskAccounting(const InstanceId& id) {
+    const absl::StatusOr<std::string> text = Ask(
+        "ask the accounting",
+        absl::StrCat("sacct -X -D -P -n -j ", id, " -o State,ExitCode,ElapsedRaw,TimelimitRaw"));
+    if (!text.ok()) return std::nullopt;
     // The last line is the last incarnation's.
     const std::vector<absl::string_view> lines =
         absl::StrSplit(absl::StripAsciiWhitespace(*text), '\n');
     const std::vector<absl::string_view> fields = absl::StrSplit(lines.back(), '|');
-    const JobMeaning meaning = MeaningOf(fields[0], "");
-    return meaning.gone ? EndOf(meaning, doing) : GoneError(doing, "");
+    JobMeaning meaning = MeaningOf(fields[0], "");
+    int64_t elapsed_s = 0;
+    int64_t limit_min = 0;
+    if (fields.size() >= 4 && absl::SimpleAtoi(fields[2], &elapsed_s) &&
+        absl::SimpleAtoi(fields[3], &limit_min)) {
+      meaning.message = WordsAtLimit(std::move(meaning.message),
+                                     absl::Minutes(limit_min) - absl::Seconds(elapsed_s));
+    }
+    return meaning.gone ? std::make_optional(meaning) : std::nullopt;
+  }
+
+  // Returns what the accounting says about the end of a job that the controller has forgotten; no
+  // words where there is no accounting, or it does not know, or has not heard of the end yet.
+  absl::Status EndByAccounting(const InstanceId& id, absl::string_view doing) {
+    std::optional<JobMeaning> meaning = AskAccounting(id);
+    if (!meaning.has_value()) return GoneError(doing, "");
+    meaning->message = WithName(meaning->message);
+    return EndOf(*meaning, doing);
   }
 
   const std::shared_ptr<LoginNode> login_;
@@ -376,6 +451,13 @@ class SlurmProvider : public Provider {
 };
 
 }  // namespace
+
+std::string ResultsWord(const std::string& results, absl::string_view label) {
+  if (results.empty()) return "";
+  absl::string_view rest = results;
+  const bool at_home = absl::ConsumePrefix(&rest, "~/");
+  return absl::StrCat(at_home ? "\"$HOME\"/" : "", QuoteForShell(absl::StrCat(rest, "/", label)));
+}
 
 std::unique_ptr<Provider> MakeSlurmProvider(std::shared_ptr<LoginNode> login, SlurmOptions options,
                                             Clock& clock) {

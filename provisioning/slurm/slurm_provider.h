@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "provisioning/market/provider.h"
@@ -30,7 +31,14 @@ struct SlurmOptions {
   std::vector<std::string> flags;
   // Our own words that this cluster refuses, by their names: "--signal", "--no-requeue", …
   std::set<std::string> without;
+  // The directory on the login node in which results are kept, if the nodes see it, too: absolute,
+  // or relative to the home directory with "~/" before it. Empty: nothing is kept.
+  std::string results = "~/.gpuctl-results";
 };
+
+// Returns the directory of a lease's results on the login node, as a word for its shell; "" where
+// nothing is kept. `label` is that of the lease.
+std::string ResultsWord(const std::string& results, absl::string_view label);
 
 // The name under which an allocation is a lease: "gpuctl-<owner>-<lease>" is its job's name, its
 // number the instance's id. An allocation costs nothing here, and always has a time limit.

@@ -25,6 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 constexpr char kLabel[] = "gpuctl-00ff12ab-0123456789ab";
 
@@ -174,8 +175,10 @@ class FakeLogin : public LoginNode {
 
 class SlurmTest : public ::testing::Test {
  protected:
-  SlurmTest() { Make({}); }
-  void Make(SlurmOptions options) {
+  SlurmTest() { Make({}, ""); }
+  // Most tests want no directory for results.
+  void Make(SlurmOptions options, const std::string& results = "") {
+    options.results = results;
     login_ = std::make_shared<FakeLogin>();
     provider_ = MakeSlurmProvider(login_, std::move(options), Clock::Real());
   }
@@ -267,6 +270,74 @@ TEST_F(SlurmTest, SubmitsOneJobWithALimit) {
   EXPECT_THAT(line, Not(HasSubstr("--signal")));
   EXPECT_THAT(line, HasSubstr("'--mem=0' 'it'\\''s'"));
   EXPECT_EQ(login_->inputs.back(), "#!/bin/sh\nexport WORD='it'\\''s'\necho begun\n");
+}
+
+TEST_F(SlurmTest, MakesADirectoryForResults) {
+  Make({}, "~/kept results");
+  Answer("mkdir", "/home/ada/kept results/x\n");
+  Answer("sbatch", "17\n");
+  Offer offer;
+  offer.provider = "slurm";
+  offer.ref = "main|h100|2|60";
+  ASSERT_OK(provider_->Rent(offer, {}, kLabel));
+  ASSERT_THAT(login_->asked, SizeIs(2));
+  EXPECT_THAT(login_->asked[0], HasSubstr("$HOME"));
+  const std::string& script = login_->inputs.back();
+  const size_t at = script.find("GPUCTL_RESULTS_TOKEN=");
+  ASSERT_NE(at, script.npos) << script;
+  const std::string token = script.substr(at + 21, 32);
+  EXPECT_THAT(login_->asked[0], HasSubstr(absl::StrCat("echo ", token, " >token")));
+  EXPECT_THAT(script, HasSubstr("export GPUCTL_RESULTS='/home/ada/kept results/x' "));
+  // A place that cannot be had is no reason not to rent.
+  Make({}, "/root/x");
+  Answer("mkdir", "", 1, "mkdir: cannot create directory");
+  Answer("sbatch", "18\n");
+  ASSERT_OK(provider_->Rent(offer, {}, kLabel));
+  EXPECT_THAT(login_->inputs.back(), Not(HasSubstr("GPUCTL_RESULTS")));
+  // Nothing is submitted when the login node cannot be asked.
+  Make({}, "/data/x");
+  Answer("sbatch", "19\n");
+  EXPECT_FALSE(provider_->Rent(offer, {}, kLabel).ok());
+  EXPECT_THAT(login_->asked, SizeIs(1));
+}
+
+TEST_F(SlurmTest, TellsWhoCancelledAJobAndThatItsTimeWasOver) {
+  Answer("squeue", Row("CANCELLED"));
+  Answer("sacct", "CANCELLED by 1234|0:0|60|60\n");
+  Answer("id -un 1234", "ada\n");
+  EXPECT_EQ(WordsOfGone(provider_->Describe("17").status()), "CANCELLED by ada");
+  // Without accounting.
+  login_->answers.clear();
+  Answer("squeue", Row("CANCELLED"));
+  Answer("sacct", "", 1, Recorded("sacct_without_accounting.err"));
+  EXPECT_EQ(WordsOfGone(provider_->Describe("17").status()), "CANCELLED");
+  // Our script ends when Slurm warns it, so the state is not TIMEOUT.
+  login_->answers.clear();
+  Answer("squeue", "", 1, Recorded("squeue_unknown.err"));
+  Answer("sacct", "COMPLETED|0:0|3520|60\n");
+  EXPECT_THAT(WordsOfGone(provider_->Describe("17").status()),
+              StartsWith("TIMEOUT (it ended when"));
+  login_->answers.clear();
+  Answer("squeue", "", 1, Recorded("squeue_unknown.err"));
+  Answer("sacct", "COMPLETED|0:0|1200|60\n");
+  EXPECT_EQ(WordsOfGone(provider_->Describe("17").status()), "COMPLETED");
+  login_->answers.clear();
+  std::string over = Row("COMPLETED");
+  over.replace(over.find("9:59"), 4, "1:21");
+  Answer("squeue", over);
+  EXPECT_EQ(WordsOfGone(provider_->Describe("17").status()),
+            "TIMEOUT (it ended when Slurm warned it, with 1m21s left)");
+}
+
+TEST_F(SlurmTest, OneQuestionListsAllJobs) {
+  std::string rows;
+  for (int i = 0; i < 50; ++i)
+    rows += Row("PENDING", "Priority").replace(0, 2, absl::StrCat(i + 10));
+  Answer("squeue", rows);
+  const auto listed = provider_->ListInstances();
+  ASSERT_OK(listed);
+  EXPECT_THAT(*listed, SizeIs(50));
+  EXPECT_THAT(login_->asked, SizeIs(1));
 }
 
 TEST_F(SlurmTest, ALostAnswerOfSbatchIsNoRefusal) {

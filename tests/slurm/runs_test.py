@@ -5,85 +5,15 @@
 
 CLOUDSIM_LIBRARIES has the stand-in for libcuda.so.1: the cluster's GPUs are devices without a driver.
 """
-import contextlib
+import glob
+import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "..", "end_to_end")]
-from cluster import HOME, SKIPPED, Cluster, requirements  # noqa: E402
-from runs import Laptop, wait_until  # noqa: E402
-
-# Counts until it is told to stop, and then says so in the home directory, which all nodes share.
-TRAPS = """trap 'echo saved > %s/saved-%s; exit 0' TERM
-echo begun; i=0; while :; do i=$((i+1)); echo $i; sleep 0.2; done"""
-
-
-class Agent:
-    """The user's own ssh-agent, with the cluster's key."""
-
-    def __init__(self, key):
-        self.process = subprocess.Popen(["ssh-agent", "-D", "-a", key + ".agent"],
-                                        stdout=subprocess.DEVNULL)
-        self.env = {"SSH_AUTH_SOCK": key + ".agent"}
-        wait_until(lambda: os.path.exists(key + ".agent"), "an ssh-agent")
-        subprocess.run(["ssh-add", "-q", key], env={**os.environ, **self.env}, check=True)
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait()
-
-
-@contextlib.contextmanager
-def place(gpuctl, fake_job, libraries, proctrack):
-    directory = tempfile.mkdtemp(prefix="gpuctl-slurm-test-")
-    laptop = Laptop(gpuctl, fake_job)
-    try:
-        with Cluster(directory, proctrack=proctrack) as c:
-            own = os.path.join(c.home, "lib")
-            os.mkdir(own)
-            shutil.copy(os.path.join(libraries, "libcuda.so.1"), own)
-            os.chmod(own, 0o755)
-            with open(c.path("slurm/sshd_config"), "a") as file:
-                file.write("SetEnv LD_LIBRARY_PATH=%s/lib GPUCTL_SIM_CUDA_DEVICES=1\n" % HOME)
-            agent = Agent(c.key)
-            try:
-                laptop.env.pop("GPUCTL_NODE_ROOT", None)
-                laptop.env.update(agent.env)
-                laptop.env["GPUCTL_SLURM_HOST"] = "%s@%s:%d" % (c.user, c.host, c.port)
-                yield laptop, c
-                laptop.run("down", "--all", "--yes", code=None)
-                wait_until(lambda: not left(c), lambda: "nothing of ours is left: %s" % left(c))
-            finally:
-                agent.stop()
-    finally:
-        shutil.rmtree(laptop.dir, ignore_errors=True)
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def left(c):
-    """Returns the user's processes on the nodes, and what the holder keeps there."""
-    found = []
-    for name in c.names:
-        found += ["%s: %s" % (name, process) for process in c.processes(name)]
-        files = c.machines[name].run(["find", "/tmp", "-path", "/tmp/gpuctl-*/*"], check=False)
-        found += ["%s: %s" % (name, file) for file in files.stdout.split()]
-    return found
-
-
-def launch(l, name, *command, options=()):
-    l.run("launch", "--yes", "-d", "--provider", "slurm", "--gpu", "H100", "--time", "10m", "--salvage",
-          "5m", "--no-workdir", "--name", name, *options, "--", *command)
-    run = run_of(l, name)
-    return run, run["node"].split("/")[-1]
-
-
-def run_of(l, name):
-    return next(run for run in l.json("ps", "-a")["runs"] if run["name"] == name)
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from places import HOME, TRAPS, launch, left, run_of, run_tests, wait_until  # noqa: E402
 
 
 def test_launch_attach_pull_down(l, c):
@@ -144,24 +74,34 @@ def test_a_controller_that_is_silent_ends_nothing(l, c):
                "the controller answers again")
 
 
-def main(argv):
-    reason = requirements()
-    if reason:
-        print("skipped: " + reason)
-        return SKIPPED
-    gpuctl, fake_job, libraries, *names = argv
-    tests = {name: test for name, test in globals().items() if name.startswith("test_")}
-    for proctrack in ("cgroup", "linuxproc"):
-        for name in names or tests:
-            print("%s, proctrack/%s" % (name, proctrack), flush=True)
-            with place(gpuctl, fake_job, libraries, proctrack) as (laptop, c):
-                try:
-                    tests[name](laptop, c)
-                except BaseException:
-                    print(c.logs()[-6000:])
-                    raise
-    return 0
+def sha256(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def test_content_both_ways(l, c):
+    big = os.path.join(l.work, "big.bin")
+    with open(big, "wb") as file:
+        for _ in range(int(os.environ.get("GPUCTL_SLURM_CONTENT_MB", "20"))):
+            file.write(os.urandom(1000000))
+    kept = os.path.join(c.home, ".gpuctl-results")
+    # By the file system that the nodes share with the login node, and through the scheduler's steps.
+    for name, way in (("store-1", {}), ("steps-1", {"GPUCTL_SLURM_RESULTS": "off"})):
+        shutil.rmtree(kept, ignore_errors=True)
+        l.run("launch", "--yes", "--provider", "slurm", "--gpu", "H100", "--time", "10m", "--salvage", "5m",
+              "--name", name, "--artifacts", "back.bin", "--", "cp", "big.bin", "back.bin", **way)
+        stores = glob.glob(os.path.join(kept, "*", "store", "blobs", "trees"))
+        assert len(stores) == (0 if way else 1), stores
+        left_there = [file for store in stores for file in os.listdir(store) if not file.startswith(".")]
+        assert not left_there, left_there
+        l.run("pull", name, **way)
+        assert sha256(os.path.join(l.work, name, "back.bin")) == sha256(big), name
+        l.run("down", "--yes", name, **way)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tests(sys.argv[1:], {name: test for name, test in globals().items()
+                                      if name.startswith("test_")}))

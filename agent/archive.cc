@@ -1,0 +1,184 @@
+#include "agent/archive.h"
+
+#include <fcntl.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "agent/bridge.h"
+#include "agent/bundle/bundle.h"
+#include "agent/hold/kept_layout.h"
+#include "agent/jobs/artifacts.h"
+#include "agent/jobs/job_table.h"
+#include "agent/jobs/shim_launcher.h"
+#include "agent/jobs/watch.h"
+#include "agent/service.h"
+#include "agent/trees/send.h"
+#include "common/base/api_level.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/process/process.h"
+
+namespace gpuctl {
+namespace {
+
+// Nothing is started here.
+class NoLauncher : public ShimLauncher {
+ public:
+  absl::Status Launch(const JobPaths&, int, const Secrets&) override {
+    return absl::FailedPreconditionError("the allocation is over");
+  }
+  void Reap() override {}
+  bool IsStarting(const JobPaths&) override { return false; }
+};
+
+grpc::Status IsOverStatus() {
+  return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                      "the allocation is over; what was kept of it can be read and removed");
+}
+
+// The calls that read, and the removal of a job.
+class ArchiveService final : public gpuctl::v1::Agent::Service {
+ public:
+  ArchiveService(const RootPaths& paths, std::string node_id, std::string version, Clock& clock)
+      : paths_(paths),
+        node_id_(std::move(node_id)),
+        version_(std::move(version)),
+        clock_(clock),
+        jobs_(paths, node_id_, launcher_, clock) {}
+
+  grpc::Status Hello(grpc::ServerContext*, const gpuctl::v1::HelloRequest*,
+                     gpuctl::v1::HelloReply* reply) override {
+    reply->set_api_level(kApiLevel);
+    reply->set_version(version_);
+    reply->set_node_id(node_id_);
+    reply->set_boot_id(BootId());
+    for (gpuctl::v1::Job& job : jobs_.ListWithin(kMostJobBytes)) *reply->add_jobs() = job;
+    reply->set_root(paths_.root);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListJobs(grpc::ServerContext*, const gpuctl::v1::ListJobsRequest* request,
+                        gpuctl::v1::ListJobsReply* reply) override {
+    for (gpuctl::v1::Job& job : jobs_.ListAfter(request->after_job_id(), kMostJobs)) {
+      *reply->add_jobs() = std::move(job);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Watch(grpc::ServerContext* context, const gpuctl::v1::WatchRequest* request,
+                     grpc::ServerWriter<gpuctl::v1::WatchReply>* writer) override {
+    WatchSession::Callbacks callbacks;
+    callbacks.send = [&](const gpuctl::v1::WatchReply& reply) { return writer->Write(reply); };
+    callbacks.is_over = [&] { return context->IsCancelled(); };
+    callbacks.is_accepting = [] { return false; };
+    return ToGrpcStatus(
+        WatchSession(paths_, node_id_, *request, std::move(callbacks), clock_).Run());
+  }
+
+  grpc::Status ListArtifacts(grpc::ServerContext*, const gpuctl::v1::ListArtifactsRequest* request,
+                             gpuctl::v1::ListArtifactsReply* reply) override {
+    absl::StatusOr<gpuctl::v1::ListArtifactsReply> listed =
+        gpuctl::ListArtifacts(paths_.Job(request->job_id()), *request, clock_);
+    if (listed.ok()) *reply = *std::move(listed);
+    return ToGrpcStatus(listed.status());
+  }
+
+  grpc::Status RemoveJob(grpc::ServerContext*, const gpuctl::v1::RemoveJobRequest* request,
+                         gpuctl::v1::RemoveJobReply* reply) override {
+    absl::StatusOr<gpuctl::v1::RemoveJobReply> removed = jobs_.Remove(*request);
+    if (removed.ok()) *reply = *std::move(removed);
+    return ToGrpcStatus(removed.status());
+  }
+
+  // No limit waits for that.
+  grpc::Status MarkHome(grpc::ServerContext*, const gpuctl::v1::MarkHomeRequest*,
+                        gpuctl::v1::NodeLimitsState*) override {
+    return grpc::Status::OK;
+  }
+  grpc::Status StartJob(grpc::ServerContext*, const gpuctl::v1::StartJobRequest*,
+                        gpuctl::v1::Job*) override {
+    return IsOverStatus();
+  }
+  grpc::Status StopJob(grpc::ServerContext*, const gpuctl::v1::StopJobRequest*,
+                       gpuctl::v1::Job*) override {
+    return IsOverStatus();
+  }
+  grpc::Status SetJobTime(grpc::ServerContext*, const gpuctl::v1::SetJobTimeRequest*,
+                          gpuctl::v1::Job*) override {
+    return IsOverStatus();
+  }
+  grpc::Status SetNodeLimits(grpc::ServerContext*, const gpuctl::v1::NodeLimits*,
+                             gpuctl::v1::NodeLimitsState*) override {
+    return IsOverStatus();
+  }
+
+ private:
+  static constexpr size_t kMostJobBytes = 3 << 20;
+  static constexpr size_t kMostJobs = 1000;
+
+  const RootPaths& paths_;
+  const std::string node_id_;
+  const std::string version_;
+  Clock& clock_;
+  NoLauncher launcher_;
+  JobTable jobs_;
+};
+
+absl::Status Serve(const RootPaths& paths, const std::string& bundle_dir) {
+  ASSIGN_OR_RETURN(const std::string stored, ReadFileToString(paths.node_id, 4096));
+  const std::string node_id(absl::StripAsciiWhitespace(stored));
+  const std::string version = absl::StrCat(BundleVersion(bundle_dir));
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return ErrnoStatus(errno, "socketpair");
+  const UniqueFd ours(pair[0]);
+  UniqueFd theirs(pair[1]);
+  for (const int fd : pair) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  fcntl(theirs.get(), F_SETFL, fcntl(theirs.get(), F_GETFL) | O_NONBLOCK);
+  ArchiveService service(paths, node_id, version, Clock::Real());
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&service);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) return absl::InternalError("no server could be started");
+  grpc::AddInsecureChannelFromFd(server.get(), theirs.release());
+  RETURN_IF_ERROR(
+      WriteAll(1, absl::StrCat("\nGPUCTL-BRIDGE 1 ", version, " ", node_id, " ", BootId(), "\n"),
+               "to the client"));
+  CopyStdio(ours.get());
+  server->Shutdown(std::chrono::system_clock::time_point());
+  return absl::OkStatus();
+}
+
+// Returns the exit code after telling why.
+int Refuse(const absl::Status& status) {
+  fprintf(stderr, "gpuctl-agent: archive: %s\n", std::string(status.message()).c_str());
+  return absl::IsNotFound(status) ? kExitNothingKept : 1;
+}
+
+}  // namespace
+
+int RunArchive(const std::string& directory, const std::string& bundle_dir) {
+  signal(SIGPIPE, SIG_IGN);
+  const absl::StatusOr<std::string> copy = NewestCopy(directory);
+  if (!copy.ok()) return Refuse(copy.status());
+  const RootPaths paths(*copy);
+  const absl::Status served = Serve(paths, bundle_dir);
+  return served.ok() ? 0 : Refuse(served);
+}
+
+int RunArchiveSend(const std::string& directory) {
+  const absl::StatusOr<std::string> copy = NewestCopy(directory);
+  return copy.ok() ? RunSend(*copy, 0, 1) : Refuse(copy.status());
+}
+
+}  // namespace gpuctl

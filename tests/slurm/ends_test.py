@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""Ends of allocations of a real Slurm under a live run: what the run's end is then, and what is there of it
+afterwards.
+
+  ends_test.py GPUCTL FAKE_JOB CLOUDSIM_LIBRARIES [PROCTRACK] [TEST...]
+"""
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from places import HOME, left, run_of, run_tests, wait_until  # noqa: E402
+
+# Works until it is told to stop, then saves, and prints what it has saved.
+SAVES = """trap 'head -c 100000 /dev/urandom > out.bin; sha256sum < out.bin; exit 0' TERM
+head -c 1000000 /dev/urandom | tee early.pt | sha256sum; echo begun
+i=0; while :; do i=$((i+1)); echo line $i; sleep 0.2; done"""
+# What a busy machine needs for the last second of an allocation is no measure of anything.
+PATIENT = {"config": ["KillWait=60"]}
+NEVER_SAID = ("the machine was lost", "machine is gone", "shim died", "its shim")
+
+
+def saving(l, name, options=(), **env):
+    """Launches a run that saves when it is told to stop. Returns its allocation's number."""
+    l.run("launch", "--yes", "-d", "--provider", "slurm", "--gpu", "H100", "--time", "10m", "--salvage", "5m",
+          "--no-workdir", "--name", name, "--artifacts", "out.bin", "--artifacts", "early.pt", *options, "--",
+          "bash", "-c", SAVES, **env)
+    wait_until(lambda: b"line 2" in l.run("logs", name, code=None).stdout, name + " works")
+    return run_of(l, name)["node"].split("/")[-1]
+
+
+def is_over(c, job):
+    return c.squeue(job) not in ("RUNNING", "COMPLETING", "PENDING")
+
+
+def told(l, name):
+    """Returns the end of a run, after gpuctl was asked for it."""
+    said = l.run("attach", name, code=None)
+    run = run_of(l, name)
+    text = said.stdout + said.stderr + l.run("show", name, code=None).stdout + l.run("ps", "-a").stdout
+    for words in NEVER_SAID:
+        assert words.encode() not in text, (words, text.decode())
+    assert run["reason"], (run, said)
+    return run
+
+
+def check_saved(l, name):
+    """Checks that all the run has printed is at home, and what it has saved at its end."""
+    lines = l.run("logs", name).stdout.decode().splitlines()
+    hashes = [line.split()[0] for line in lines if line.endswith("  -")]
+    numbers = [int(line.split()[1]) for line in lines if line.startswith("line ")]
+    assert len(hashes) == 2 and numbers == list(range(1, len(numbers) + 1)), lines[-5:]
+    l.run("pull", name)
+    for file, digest in zip(("early.pt", "out.bin"), hashes):
+        with open(os.path.join(l.work, name, file), "rb") as content:
+            assert hashlib.sha256(content.read()).hexdigest() == digest, (name, file)
+
+
+def check_clean(c):
+    wait_until(lambda: not left(c), lambda: "nothing is left: %s" % left(c))
+    wait_until(lambda: not [one for one in c.processes("login") if one["name"].startswith("gpuctl")],
+               "no agent is left on the login node")
+
+
+def in_parallel(*calls):
+    failed = []
+
+    def call(one):
+        try:
+            one()
+        except BaseException as error:  # told below
+            failed.append(error)
+    threads = [threading.Thread(target=call, args=(one,)) for one in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def test_every_end_is_slurms_word_and_nothing_is_lost(l, c):
+    jobs = {}
+
+    def start(name, **env):
+        jobs[name] = saving(l, name, **env)
+    in_parallel(lambda: start("limit-1"), lambda: start("ended-1"), lambda: start("root-1"),
+                lambda: start("soft-1"), lambda: start("taken-1", GPUCTL_SLURM_PARTITION="low"))
+    c.machines["login"].run(["scontrol", "update", "JobId=" + jobs["limit-1"], "TimeLimit=1"])
+    c.scancel(jobs["ended-1"])
+    c.machines["login"].run(["scancel", jobs["root-1"]])
+    c.scancel("-b", "-s", "TERM", jobs["soft-1"])
+    c.sbatch("sleep 600", "-w", c.squeue(jobs["taken-1"], "%N"), "--gres=gpu:4")
+    words = {"limit-1": ("Slurm: TIMEOUT", "limit"), "ended-1": ("Slurm: CANCELLED by " + c.user, "stopped"),
+             "root-1": ("Slurm: CANCELLED by root", "stopped"), "soft-1": ("Slurm: COMPLETED", "stopped"),
+             "taken-1": ("Slurm: PREEMPTED", "lost")}
+    for name in ("ended-1", "root-1", "soft-1", "taken-1", "limit-1"):
+        wait_until(lambda name=name: is_over(c, jobs[name]),
+                   lambda name=name: "%s is over, not %s" % (name, c.squeue(jobs[name])))
+        run = told(l, name)
+        reason, status = words[name]
+        assert run["reason"].startswith(reason) and run["status"] == status, run
+        assert run["job_exit_code"] == 0, run
+        check_saved(l, name)
+    c.scancel("-u", c.user)
+    check_clean(c)
+
+
+def test_a_node_that_is_cut_off(l, c):
+    job = saving(l, "cut-1")
+    node = c.squeue(job, "%N")
+    kept = os.path.join(c.home, ".gpuctl-results")
+    wait_until(lambda: any("early.pt" in files or "output" in folders
+                           for _, folders, files in os.walk(kept)), "the holder keeps the output")
+    seen = l.run("logs", "cut-1").stdout
+    c.cut(node)
+    try:
+        c.wait_sacct(job, "NODE_FAIL")
+        run = told(l, "cut-1")
+        assert run["reason"].startswith("Slurm: NODE_FAIL") and run["status"] == "lost", run
+        # What was seen is there, and what the node wrote after that.
+        lines = l.run("logs", "cut-1").stdout
+        assert lines.startswith(seen) and len(lines) > len(seen), (len(seen), len(lines))
+        pulled = l.run("pull", "cut-1", code=None)
+        assert b"before all results were on the shared file system" in pulled.stderr, pulled
+    finally:
+        c.heal(node)
+    wait_until(lambda: "idle" in (c.states() or [])[c.names.index(node)], "the node is back")
+    check_clean(c)
+
+
+def test_a_controller_that_dies_or_hangs_under_a_live_run(l, c):
+    job = saving(l, "headless-1")
+    attached = l.start("attach", "headless-1")
+    c.wait_saved()
+    for away, back in ((c.kill_controller, c.start_controller), (c.stop_controller, c.continue_controller)):
+        away()
+        try:
+            assert run_of(l, "headless-1")["status"] == "running"
+            seen = l.run("instances", "--json", code=None)
+            assert seen.returncode != 0 and json.loads(seen.stdout)["instances"] == [], seen
+        finally:
+            back()
+        wait_until(lambda: [i["instance_id"] for i in l.json("instances", code=None)["instances"]] == [job],
+                   "the controller answers again")
+    assert attached.poll() is None, "the link was not undisturbed"
+    l.run("stop", "headless-1")
+    attached.communicate()
+    assert run_of(l, "headless-1")["reason"] == "user"
+    check_saved(l, "headless-1")
+
+
+def test_a_laptop_that_is_gone(l, c):
+    holding, _ = c.fill(0)
+    pending = subprocess.Popen(
+        [l.gpuctl, "launch", "--yes", "--provider", "slurm", "--gpu", "H100", "--time", "10m", "--no-workdir",
+         "--name", "gone-1", "--", "true"], cwd=l.work, env=l.env, stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def waiting():
+        jobs = l.json("instances", code=None)["instances"]
+        return [one["instance_id"] for one in jobs if one["instance_id"]]
+    wait_until(waiting, "the job waits")
+    job, = waiting()
+    pending.send_signal(signal.SIGKILL)
+    pending.wait()
+    assert c.squeue(job) == "PENDING"
+    for number in holding:
+        c.scancel(number)
+    # It starts, and nobody comes.
+    l.run("down", "--all", "--yes")
+    c.wait_sacct(job, "CANCELLED")
+    assert l.json("instances")["instances"] == []
+    live = subprocess.Popen(
+        [l.gpuctl, "launch", "--yes", "--provider", "slurm", "--gpu", "H100", "--time", "10m", "--salvage", "5m",
+         "--no-workdir", "--name", "gone-2", "--artifacts", "*.pt", "--artifacts", "out.bin", "--", "bash", "-c",
+         SAVES], cwd=l.work, env=l.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL)
+    while b"line 2" not in live.stdout.readline():
+        pass
+    live.send_signal(signal.SIGKILL)
+    live.communicate()
+    job = run_of(l, "gone-2")["node"].split("/")[-1]
+    c.scancel("-b", "-s", "TERM", job)
+    wait_until(lambda: is_over(c, job), "the allocation is over")
+    assert told(l, "gone-2")["reason"] == "Slurm: COMPLETED"
+    check_saved(l, "gone-2")
+    check_clean(c)
+
+
+def test_without_a_shared_file_system(l, c):
+    job = saving(l, "alone-1")
+    c.scancel(job)
+    wait_until(lambda: is_over(c, job), "the allocation is over")
+    run = told(l, "alone-1")
+    assert run["reason"] == "Slurm: CANCELLED by " + c.user, run
+    # What had come home is there, and nothing else can come.
+    assert b"line 2" in l.run("logs", "alone-1").stdout
+    refused = l.run("pull", "alone-1", code=None)
+    assert refused.returncode != 0 and b"what was not brought home before is gone with it" in refused.stderr, refused
+    check_clean(c)
+
+
+test_without_a_shared_file_system.cluster = {"shared_home": False, **PATIENT}
+
+
+def test_a_holder_that_is_killed(l, c):
+    job = saving(l, "again-1")
+    node = c.squeue(job, "%N")
+    holders = [one["pid"] for one in c.processes(node) if one["argv"][1:2] == ["hold"]]
+    c.machines[node].run(["kill", "-9", *map(str, holders)])
+    seen = len(l.run("logs", "again-1", code=None).stdout)
+    wait_until(lambda: len(l.run("logs", "again-1", code=None).stdout) > seen, "the run goes on")
+    l.run("down", "--yes", "--force", "again-1")
+    c.wait_sacct(job, "CANCELLED")
+    # The user ended it first.
+    assert told(l, "again-1")["reason"] == "user"
+    check_saved(l, "again-1")
+    kept = os.path.join(c.home, ".gpuctl-results")
+    held = [file for _, _, files in os.walk(kept) for file in files]
+    assert "out.bin" in held and "end.json" in held, held
+    check_clean(c)
+
+
+def wrapped(c, name, text):
+    """Puts a script before a program of Slurm's; it has the program's arguments, and $real. Returns the file in
+    which each call is a line."""
+    folder = os.path.join(c.home, "bin")
+    os.makedirs(folder, 0o755, exist_ok=True)
+    path = os.path.join(folder, name)
+    with open(path, "w") as file:
+        file.write("#!/bin/sh\nreal=/usr/bin/%s\n%s" % (name, text))
+    os.chmod(path, 0o755)
+    return os.path.join(c.home, "asked")
+
+
+def lines_of(path):
+    if not os.path.exists(path):
+        return []
+    with open(path) as file:
+        return file.read().splitlines()
+
+
+def test_an_sbatch_that_is_killed_in_flight(l, c):
+    # The controller takes the job, and nobody hears of it.
+    log = wrapped(c, "sbatch", "case $* in *--test-only*) exec $real \"$@\" ;; esac\n"
+                  "echo sbatch >> ~/asked\n$real \"$@\" >/dev/null\nkill -9 $$\n")
+    l.run("launch", "--yes", "-d", "--provider", "slurm", "--gpu", "H100", "--time", "10m", "--no-workdir",
+          "--name", "flight-1", "--", "sleep", "600", code=None)
+    wait_until(lambda: l.run("reap", "--yes", code=None).returncode == 0, "the intent is settled")
+    assert lines_of(log) == ["sbatch"], lines_of(log)
+    l.run("down", "--all", "--yes", code=None)
+    wait_until(lambda: not c.run(["squeue", "-h", "--me"]).stdout, "nothing of ours is queued")
+    assert l.json("instances")["instances"] == []
+
+
+def test_fifty_jobs_are_one_question(l, c):
+    c.fill(0)
+    log = wrapped(c, "squeue", "echo squeue >> ~/asked\nexec $real \"$@\"\n")
+    script = "for i in $(seq 10 59); do sbatch -J gpuctl-0123abcd-0123456789$i -o /dev/null --gres=gpu:4 " \
+             "--wrap 'sleep 600' >/dev/null || exit; done"
+    c.run(["sh", "-c", script], timeout=120)
+    listed = l.json("instances", code=None)["instances"]
+    assert len(listed) == 50, len(listed)
+    assert lines_of(log) == ["squeue"], lines_of(log)
+    c.scancel("-u", c.user)
+
+
+for test in (test_an_sbatch_that_is_killed_in_flight, test_fifty_jobs_are_one_question):
+    test.cluster = {**PATIENT, "path": "PATH=%s/bin:/usr/local/bin:/usr/bin:/bin" % HOME}
+
+
+def main():
+    tests = {name: test for name, test in globals().items() if name.startswith("test_")}
+    for test in tests.values():
+        test.cluster = getattr(test, "cluster", PATIENT)
+    return run_tests(sys.argv[1:], tests)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
