@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "agent/archive.h"
 #include "agent/bridge.h"
+#include "agent/gang/keeper.h"
 #include "agent/guard.h"
 #include "agent/guard_control.h"
 #include "agent/hold/keep_results.h"
@@ -36,6 +37,7 @@ constexpr char kUsage[] =
     "  receive    takes a tree from stdin into the content store\n"
     "  send       gives a job's file or directory to stdout\n"
     "  guard      keeps the server alive and enforces limits\n"
+    "  gang       keeps a member of a run on several machines: --job ID, its ticket on stdin\n"
     "  hold       the guard of a Slurm allocation, run by its batch script; ends all jobs at "
     "SIGTERM\n"
     "  keep-results --to PLACE  copies what the allocation's jobs write to PLACE, until SIGTERM\n"
@@ -105,6 +107,7 @@ int Run(int argc, char** argv) {
   bool dry_run = false;
   bool wait = false;
   pid_t pid = 0;
+  std::string job;
   for (int i = 2; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--root" && i + 1 < argc) {
@@ -130,6 +133,8 @@ int Run(int argc, char** argv) {
       wait = true;
     } else if (flag == "--dry-run") {
       dry_run = true;
+    } else if (flag == "--job" && i + 1 < argc) {
+      job = argv[++i];
     } else if (flag == "--pid" && i + 1 < argc) {
       pid = atoi(argv[++i]);
     } else {
@@ -152,6 +157,7 @@ int Run(int argc, char** argv) {
     const gpuctl::Contact contact(gpuctl::RootPaths(root), gpuctl::Clock::Real());
     return command == "send" ? gpuctl::RunSend(root, 0, 1) : gpuctl::RunReceive(root, 0, 1);
   }
+  if (command == "gang") return gpuctl::RunKeeper(root, job);
   if (command == "contact") return gpuctl::RunContact(root, pid);
   if (command == "limits") return gpuctl::RunLimits(root);
   if (command == "release") {

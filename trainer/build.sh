@@ -45,6 +45,7 @@ if [ "${1:-}" = --compile ]; then
   case $source in
     cpu/kernels.cc | optimizer/adamw.cc | optimizer/block_code.cc)
       more="-O3 -fopenmp-simd -ffp-contract=fast" ;;
+    ranks/gloo.cc | ranks/store.cc) more=$TRAINER_GLOO ;;
   esac
   # shellcheck disable=SC2086  # flags are words
   $TRAINER_COMPILE $more $TRAINER_MORE -c "trainer/$source" \
@@ -281,7 +282,17 @@ build() {
   # The slowest first, so that none is left alone at the end.
   list=$(cd trainer && ls -S -- */*.cc)
   TRAINER_COUNT=$(echo "$list" | wc -l | tr -d ' ')
-  export TRAINER_COMPILE TRAINER_MORE TRAINER_OBJECTS TRAINER_TORCH TRAINER_COUNT
+  # Processes of a run need c10d. Its header includes Gloo's, which few packages bring; names are
+  # enough then.
+  TRAINER_GLOO=
+  if grep -q ProcessGroupGloo "$chosen_libraries/libtorch_cpu.so"; then
+    for header in algorithm context common/error rendezvous/store transport/device; do
+      mkdir -p "$(dirname "$building/names/gloo/$header")"
+      echo '#include "trainer/ranks/gloo_names.h"' > "$building/names/gloo/$header.h"
+    done
+    TRAINER_GLOO="-DTRAINER_HAS_GLOO -idirafter $building/names"
+  fi
+  export TRAINER_GLOO TRAINER_COMPILE TRAINER_MORE TRAINER_OBJECTS TRAINER_TORCH TRAINER_COUNT
   # A compiler needs up to 1 GiB.
   jobs=$(nproc 2>/dev/null || echo 2)
   most=$(($(memory_mib) / 1200))

@@ -10,9 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "agent/base/gang_note.h"
 #include "agent/base/held_root.h"
 #include "agent/base/platform.h"
 #include "common/files/files.h"
+#include "common/job/checkpoint.h"
 
 // POSIX lets the program declare it. glibc's headers declare it, those of macOS do not.
 extern char** environ;
@@ -55,6 +57,31 @@ void ShareCaches(const JobPaths& paths, Environment& environment) {
   // An installed conda has one beside its own packages.
   if (environment.contains("CONDA_EXE") || environment.contains("MAMBA_ROOT_PREFIX")) return;
   environment.emplace("CONDA_PKGS_DIRS", JoinPath(root.caches, "conda"));
+}
+
+// Adds what the members of a gang have agreed on for the attempt.
+void AddGangVariables(const gpuctl::v1::Gang& gang, int attempt, const JobPaths& paths,
+                      Environment& environment) {
+  environment["GPUCTL_NODES"] = absl::StrCat(gang.size());
+  environment["GPUCTL_NODE_RANK"] = absl::StrCat(gang.rank());
+  environment.emplace("RANK", absl::StrCat(gang.rank()));
+  environment.emplace("WORLD_SIZE", absl::StrCat(gang.size()));
+  environment.emplace("LOCAL_RANK", "0");
+  const absl::StatusOr<GangNote> note = ReadGangNote(paths);
+  if (!note.ok() || note->attempt != attempt) return;
+  environment["MASTER_ADDR"] = note->address;
+  environment["MASTER_PORT"] = absl::StrCat(note->port);
+  environment.emplace("GLOO_SOCKET_IFNAME", note->interface);
+  environment.emplace("NCCL_SOCKET_IFNAME", note->interface);
+  if (attempt == 1) return;
+  // All go on from the same step, or none does.
+  environment.erase("GPUCTL_RESUME_FROM");
+  if (note->resume_step < 0) return;
+  const absl::StatusOr<std::vector<CheckpointDir>> all = ListCheckpoints(paths.checkpoints);
+  if (!all.ok()) return;
+  for (const CheckpointDir& one : *all) {
+    if (one.manifest.step == note->resume_step) environment["GPUCTL_RESUME_FROM"] = one.path;
+  }
 }
 
 }  // namespace
@@ -111,6 +138,8 @@ Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, in
   environment["GPUCTL_ATTEMPT"] = absl::StrCat(attempt);
   environment["GPUCTL_CHECKPOINT_DIR"] = paths.checkpoints;
   environment["GPUCTL_METRICS"] = paths.metrics_fifo;
+  environment.emplace("GPUCTL_NODE_RANK", "0");
+  environment.emplace("GPUCTL_NODES", "1");
   if (gpus.has_value()) environment["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(*gpus, ",");
   // The checkpoint that a resumed run brought along is named relative to its work directory.
   const auto brought = environment.find("GPUCTL_RESUME_FROM");
@@ -119,6 +148,7 @@ Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, in
   } else if (brought != environment.end() && !absl::StartsWith(brought->second, "/")) {
     brought->second = JoinPath(paths.work, brought->second);
   }
+  if (spec.has_gang()) AddGangVariables(spec.gang(), attempt, paths, environment);
   const auto volume = environment.find("GPUCTL_VOLUME");
   if (const char* root = getenv("GPUCTL_MOUNT_ROOT");
       root != nullptr && volume != environment.end()) {

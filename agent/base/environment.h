@@ -38,9 +38,15 @@ bool IsProviderKey(absl::string_view name);
 //   GPUCTL_RUN_ID GPUCTL_JOB_ID GPUCTL_ATTEMPT
 //   GPUCTL_CHECKPOINT_DIR   where checkpoints are published
 //   GPUCTL_METRICS          a FIFO for lines of JSON
+//   GPUCTL_NODE_RANK GPUCTL_NODES   the machine's number among the job's machines, and how many
+//   these
+//                           are; the spec's own, else 0 and 1
 //   GPUCTL_RESUME_FROM      the newest verified checkpoint: `resume_from`, or, when that is empty,
 //                           what the spec's own names, relative to work/; else absent
 //   CUDA_VISIBLE_DEVICES    the GPUs `gpus`, when there is such a list
+//   GPUCTL_NODES GPUCTL_NODE_RANK MASTER_ADDR MASTER_PORT   of a member of a gang, as its members
+//                           agreed for this attempt. RANK, WORLD_SIZE, LOCAL_RANK for one process
+//                           on each machine, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME: unless set
 //   GPUCTL_VOLUME           where the volume that was asked for is mounted, below our own
 //                           $GPUCTL_MOUNT_ROOT (which stands for /); else absent
 Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, int attempt,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "agent/base/job_cgroup.h"
 
@@ -42,7 +43,43 @@ absl::Status Sweep(absl::string_view what, absl::Duration patience, Clock& clock
   }
 }
 
+// What makes others faster than it can be frozen is signalled as it is.
+constexpr int kFreezeRounds = 50;
+// What does not stand still after that many looks waits for a device, or for a child (vfork).
+constexpr int kIdleRounds = 10;
+
 }  // namespace
+
+std::vector<ProcessId> Freeze(const std::function<ProcessSearch()>& list) {
+  std::vector<ProcessId> frozen;
+  int idle = 0, quiet = 0;  // rounds without a new process; those in which none can come
+  for (int round = 0; round < kFreezeRounds && idle < kIdleRounds && quiet < 2; ++round) {
+    const size_t before = frozen.size();
+    // A fork that has begun ends before its process stands still.
+    const bool still = absl::c_all_of(frozen, StandsStill);
+    const ProcessSearch tree = list();
+    for (const ProcessId& process : tree.found) {
+      if (absl::c_linear_search(frozen, process)) continue;
+      SendSignal(process, SIGSTOP);
+      frozen.push_back(process);
+    }
+    idle = frozen.size() == before ? idle + 1 : 0;
+    // Twice, because a process may make a child and end behind the list's back.
+    quiet = idle > 0 && still && !tree.unsure ? quiet + 1 : 0;
+  }
+  return frozen;
+}
+
+std::vector<ProcessId> TerminateOnce(const std::function<ProcessSearch()>& list) {
+  // A child that is made between the list and the signal would never get it; a frozen process makes
+  // none.
+  std::vector<ProcessId> tree = Freeze(list);
+  for (const ProcessId& process : tree) SendSignal(process, SIGTERM);
+  // Children first: a shell with job control would take a child that is still stopped for one that
+  // its user has suspended.
+  for (auto it = tree.rbegin(); it != tree.rend(); ++it) SendSignal(*it, SIGCONT);
+  return tree;
+}
 
 std::vector<ProcessId> JobProcesses(absl::string_view job_id) {
   return SearchJobProcesses(job_id).found;

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -87,6 +88,14 @@ bool StandsStill(const ProcessId& process);
 
 // Sends `signal` if the process is still the same one. False when it is gone.
 bool SendSignal(const ProcessId& process, int signal);
+
+// Stops what `list` returns with SIGSTOP until nothing new appears. A process that makes others
+// faster than that is left as it is. Returns what was stopped, parents first.
+std::vector<ProcessId> Freeze(const std::function<ProcessSearch()>& list);
+
+// Sends SIGTERM once to each process that `list` returns, also to those that are made meanwhile:
+// many programs end at once after a second one. Returns what it was sent to.
+std::vector<ProcessId> TerminateOnce(const std::function<ProcessSearch()>& list);
 
 // Kills the processes that an earlier attempt of a job left, found by control group and by
 // JobProcesses, and waits until all are gone. DEADLINE_EXCEEDED when some are still there after

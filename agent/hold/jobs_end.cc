@@ -9,8 +9,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "agent/base/job_end.h"
 #include "agent/base/processes.h"
-#include "agent/jobs/job_end.h"
 #include "agent/jobs/job_table.h"
 #include "common/base/log.h"
 #include "common/files/file_lock.h"

@@ -194,6 +194,8 @@ void JobTable::TendQueue() {
     absl::Status status = WriteGpuGrant(job, {attempt, gpus});
     if (status.ok()) {
       queue_seen_.erase(job_id);
+      // Its keeper hears of it, and lets it begin with the others.
+      if (wishes_.at(job_id).in_gang) continue;
       const auto secrets = secrets_.find(job_id);
       status = LaunchAttempt(job, job_id, attempt,
                              secrets == secrets_.end() ? Secrets() : secrets->second);

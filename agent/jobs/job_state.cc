@@ -77,12 +77,20 @@ absl::StatusOr<Job> DeriveJob(const JobPaths& paths, const StoredSpec& stored) {
   // The lock is probed first. If the shim ends in between, its `exited` line makes the answer
   // "finishing", which the next look corrects. In the other order the job could look lost.
   ASSIGN_OR_RETURN(const bool locked, IsLocked(paths.lock));
+  // What a gang's keeper records comes before it ends. While it lives, the job may go on.
+  bool kept = false;
+  if (stored.spec.has_gang()) {
+    ASSIGN_OR_RETURN(kept, IsLocked(paths.gang_lock));
+  }
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(paths));
   const LifecycleEvent* last = LastStateEvent(lifecycle);
   Job job;
   job.set_job_id(stored.spec.job_id());
   job.set_spec_digest(stored.spec_digest);
   job.set_state(StateOf(locked, last));
+  if (kept && job.state() == gpuctl::v1::JOB_STATE_FINISHED) {
+    job.set_state(gpuctl::v1::JOB_STATE_FINISHING);
+  }
   AddGpus(lifecycle, stored.spec, job);
   if (last != nullptr) {
     job.set_attempt(last->attempt);

@@ -11,9 +11,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "agent/base/gang_note.h"
+#include "agent/base/job_end.h"
 #include "agent/base/processes.h"
+#include "agent/gang/keeper.h"
 #include "agent/jobs/job_accept.h"
-#include "agent/jobs/job_end.h"
 #include "agent/jobs/job_removal.h"
 #include "agent/store/given_data.h"
 #include "agent/trees/work_merge.h"
@@ -82,8 +84,14 @@ absl::StatusOr<Job> JobTable::Start(const StartJobRequest& request) {
   if (request.spec().argv().empty()) {
     return absl::InvalidArgumentError(absl::StrCat("start job ", job_id, ": no command"));
   }
-  const absl::Status accepted = Accept(request);
+  absl::Status accepted;
+  if (request.spec().has_gang()) accepted = CheckGang(request.spec().gang(), request.gang());
+  if (accepted.ok()) accepted = Accept(request);
   absl::StatusOr<Job> job = accepted.ok() ? Launch(request) : accepted;
+  if (job.ok() && request.spec().has_gang() && request.spec().gang().rank() == 0) {
+    const absl::Status listens = AddGangPlace(paths_.Job(job_id), *job);
+    if (!listens.ok()) job = listens;
+  }
   if (!job.ok()) return Annotate(job.status(), absl::StrCat("start job ", job_id));
   AddPlace(*job);
   return job;
@@ -151,6 +159,7 @@ absl::StatusOr<Job> JobTable::Launch(const StartJobRequest& request) {
   if (stored.spec_digest != request.spec_digest()) {
     return absl::AlreadyExistsError("the node has this job with another spec");
   }
+  if (stored.spec.has_gang()) RETURN_IF_ERROR(SeatMember(job, request));
   RETURN_IF_ERROR(LaunchIfDue(job, stored, ToSecrets(request)));
   return DeriveJob(job);
 }
@@ -180,6 +189,10 @@ absl::Status JobTable::LaunchIfDue(const JobPaths& job, const StoredSpec& stored
     if (!secrets.empty()) secrets_[job_id] = secrets;
     ASSIGN_OR_RETURN(const bool granted, GrantOrQueue(job_id));
     if (!granted) return absl::OkStatus();
+  }
+  if (stored.spec.has_gang() && !HasGangNote(job, attempt)) {
+    if (!secrets.empty()) secrets_[job_id] = secrets;
+    return absl::OkStatus();
   }
   ForgetSecrets(job_id);
   return LaunchAttempt(job, job_id, attempt, secrets);
@@ -333,6 +346,7 @@ absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request)
   retry_seen_.erase(job_id);
   sweep_again_.erase(job_id);
   wishes_.erase(job_id);
+  unkept_since_.erase(job_id);
   queue_seen_.erase(job_id);
   ForgetSecrets(job_id);
   Release(job_id);

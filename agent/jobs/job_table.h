@@ -115,6 +115,15 @@ class JobTable {
   absl::Status TendWaiting(const JobPaths& job, const StoredSpec& stored, int attempt);
   absl::Status WriteLost(const JobPaths& job, const StoredSpec& stored);
 
+  // job_gang.cc: the jobs that begin and end with those of other nodes.
+  // Gives a job that has not begun its keeper.
+  absl::Status SeatMember(const JobPaths& job, const gpuctl::v1::StartJobRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Waits until the keeper of rank 0 listens, and adds where.
+  absl::Status AddGangPlace(const JobPaths& job, gpuctl::v1::Job& answer);
+  // Ends a member whose keeper has died. Returns true when it had to.
+  absl::StatusOr<bool> EndUnkept(const JobPaths& job, const gpuctl::v1::Job& state);
+
   // job_queue.cc: the jobs that wait for GPUs.
   struct Survey;
   // Refuses a job that the node can never start. Waits for a driver that is slow to list its GPUs.
@@ -156,6 +165,8 @@ class JobTable {
   std::map<std::string, absl::Duration> sweep_again_ ABSL_GUARDED_BY(mutex_);
   // The time since boot at which a job's wait for its retry was first seen.
   std::map<std::string, absl::Duration> retry_seen_ ABSL_GUARDED_BY(mutex_);
+  // The time since boot at which a gang's member was first seen without its keeper.
+  std::map<std::string, absl::Duration> unkept_since_ ABSL_GUARDED_BY(mutex_);
   const ListGpus list_gpus_;
   // What the specs of jobs say about GPUs. Only a cache: specs never change.
   std::map<std::string, GpuWish> wishes_ ABSL_GUARDED_BY(mutex_);

@@ -5,9 +5,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "agent/base/gang_note.h"
+#include "agent/base/job_end.h"
 #include "agent/base/processes.h"
 #include "agent/jobs/job_accept.h"
-#include "agent/jobs/job_end.h"
 #include "agent/jobs/job_table.h"
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
@@ -84,6 +85,10 @@ absl::Status JobTable::TendJob(const std::string& job_id) {
   ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(job));
   ASSIGN_OR_RETURN(const Job state, DeriveJob(job, stored));
   if (state.job_id() != job_id) return absl::OkStatus();
+  if (stored.spec.has_gang()) {
+    ASSIGN_OR_RETURN(const bool ended, EndUnkept(job, state));
+    if (ended) return absl::OkStatus();
+  }
   switch (state.state()) {
     case gpuctl::v1::JOB_STATE_LOST:
       return WriteLost(job, stored);
@@ -112,6 +117,7 @@ absl::Status JobTable::TendWaiting(const JobPaths& job, const StoredSpec& stored
     somebody_waits_ = true;
     return absl::OkStatus();
   }
+  if (stored.spec.has_gang() && !HasGangNote(job, attempt)) return absl::OkStatus();
   MutexLock lock(mutex_);
   const auto found = launches_.find(stored.spec.job_id());
   if (found != launches_.end() && found->second.attempt == attempt) {
@@ -126,6 +132,10 @@ absl::Status JobTable::TendWaiting(const JobPaths& job, const StoredSpec& stored
     if (since < kRelaunchAfter) return absl::OkStatus();
   }
   if (!secret) return LaunchIfDue(job, stored, {});
+  if (const auto kept = secrets_.find(stored.spec.job_id());
+      stored.spec.has_gang() && kept != secrets_.end()) {
+    return LaunchIfDue(job, stored, Secrets(kept->second));
+  }
   return stored.spec.gpus() > 0 ? RequeueWithoutSecrets(job, attempt) : absl::OkStatus();
 }
 

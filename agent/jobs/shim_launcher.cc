@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -34,27 +35,38 @@ std::string EncodeSecrets(const Secrets& secrets) {
   return encoded;
 }
 
-absl::Status ProcessShimLauncher::Launch(const JobPaths& job, int attempt, const Secrets& secrets) {
-  ASSIGN_OR_RETURN(FdPair input, MakePipe("start shim"));
-  UniqueFd log(file_ops::Open(job.shim_stderr, O_WRONLY | O_CREAT | O_APPEND, 0600));
-
+absl::Status ProcessShimLauncher::Start(std::vector<std::string> argv,
+                                        const std::string& stderr_path, const std::string& name,
+                                        std::string input) {
+  ASSIGN_OR_RETURN(FdPair pipe, MakePipe("start a job's process"));
+  UniqueFd log(file_ops::Open(stderr_path, O_WRONLY | O_CREAT | O_APPEND, 0600));
   SpawnOptions options;
-  options.argv = {shim_path_, job.dir, absl::StrCat(attempt)};
-  options.stdin_fd = input.first.get();
+  options.argv = std::move(argv);
+  options.stdin_fd = pipe.first.get();
   options.stderr_fd = log.get();
   options.new_session = true;
   ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
   {
     MutexLock lock(mutex_);
-    children_.emplace_back(pid, job.dir);
+    children_.emplace_back(pid, name);
   }
-  input.first.reset();
-  // A shim that lost the race for its lock exits before it reads. Then the write fails, but the job
-  // has not failed.
-  std::string encoded = EncodeSecrets(secrets);
-  (void)WriteAll(input.second.get(), encoded, "secrets to shim");
-  std::fill(encoded.begin(), encoded.end(), '\0');
+  pipe.first.reset();
+  // A process that lost the race for its lock exits before it reads. Then the write fails, but the
+  // job has not failed.
+  (void)WriteAll(pipe.second.get(), input, "secrets to a job's process");
+  std::fill(input.begin(), input.end(), '\0');
   return absl::OkStatus();
+}
+
+absl::Status ProcessShimLauncher::Launch(const JobPaths& job, int attempt, const Secrets& secrets) {
+  return Start({shim_path_, job.dir, absl::StrCat(attempt)}, job.shim_stderr, job.dir,
+               EncodeSecrets(secrets));
+}
+
+absl::Status ProcessShimLauncher::LaunchKeeper(const JobPaths& job, const std::string& ticket) {
+  return Start({JoinPath(DirName(shim_path_), "gpuctl-agent"), "gang", "--root",
+                DirName(DirName(job.dir)), "--job", BaseName(job.dir)},
+               job.shim_stderr, job.gang_lock, ticket);
 }
 
 void ProcessShimLauncher::Reap() {
@@ -65,10 +77,13 @@ void ProcessShimLauncher::Reap() {
       children_.end());
 }
 
-bool ProcessShimLauncher::IsStarting(const JobPaths& job) {
+bool ProcessShimLauncher::Lives(const std::string& name) {
   MutexLock lock(mutex_);
   return std::any_of(children_.begin(), children_.end(),
-                     [&job](const auto& child) { return child.second == job.dir; });
+                     [&name](const auto& child) { return child.second == name; });
 }
+
+bool ProcessShimLauncher::IsStarting(const JobPaths& job) { return Lives(job.dir); }
+bool ProcessShimLauncher::IsKept(const JobPaths& job) { return Lives(job.gang_lock); }
 
 }  // namespace gpuctl

@@ -27,6 +27,16 @@ class ShimLauncher {
   // True when a shim that was launched for the job had not ended at the last Reap. On a busy node
   // it may need long until it holds its lock.
   virtual bool IsStarting(const JobPaths& job) = 0;
+  // Starts the keeper of a gang's member (agent/gang/keeper.h) and gives it its ticket.
+  virtual absl::Status LaunchKeeper(const JobPaths& job, const std::string& ticket) {
+    (void)job, (void)ticket;
+    return absl::UnimplementedError("no keeper here");
+  }
+  // True while a keeper that was launched for the job had not ended at the last Reap.
+  virtual bool IsKept(const JobPaths& job) {
+    (void)job;
+    return false;
+  }
 };
 
 // Spawns `shim_path` in a session of its own, with its stderr in the job's directory. Thread-safe.
@@ -36,12 +46,19 @@ class ProcessShimLauncher : public ShimLauncher {
   absl::Status Launch(const JobPaths& job, int attempt, const Secrets& secrets) override;
   void Reap() override;
   bool IsStarting(const JobPaths& job) override;
+  absl::Status LaunchKeeper(const JobPaths& job, const std::string& ticket) override;
+  bool IsKept(const JobPaths& job) override;
 
  private:
+  // Starts a program in a session of its own and notes it as `name`; `input` goes to its stdin.
+  absl::Status Start(std::vector<std::string> argv, const std::string& stderr_path,
+                     const std::string& name, std::string input);
+  bool Lives(const std::string& name);
+
   const std::string shim_path_;
   Mutex mutex_;
   std::vector<std::pair<pid_t, std::string>> children_
-      ABSL_GUARDED_BY(mutex_);  // and their jobs' directories
+      ABSL_GUARDED_BY(mutex_);  // a shim is noted by its job's directory, a keeper by its lock
 };
 
 // Returns the bytes that a shim reads from its stdin: length-prefixed names and values, an end mark

@@ -87,6 +87,7 @@ void JobAlerts::BeginAttempt(const LifecycleEvent& started) {
   watch_.emplace(WatchOf(spec_));
   steps_ = EpochSteps();
   printed_ = OutputMetrics();
+  printed_.SetRanks(spec_.processes() != 0);
   why_.reset();
 }
 
@@ -125,6 +126,7 @@ void JobAlerts::ReadOutput() {
   if (extent->size - output_offset_ > kMostBehind) {
     output_offset_ = extent->size - kMostAtOnce;
     printed_ = OutputMetrics();
+    printed_.SetRanks(spec_.processes() != 0);
   }
   for (int64_t read = 0; read < kMostAtOnce && !why_.has_value();) {
     const std::string bytes = ReadOn(output_, output_offset_);

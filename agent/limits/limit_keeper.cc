@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "agent/jobs/job_end.h"
+#include "agent/base/job_end.h"
 #include "agent/jobs/job_table.h"
 #include "agent/limits/contact.h"
 #include "agent/limits/node_limits_store.h"

@@ -1,22 +1,21 @@
 #include "agent/shim/attempt.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/base/fifo.h"
 #include "agent/base/gpu_grant.h"
 #include "agent/base/guard_start.h"
 #include "agent/base/held_root.h"
 #include "agent/base/job_cgroup.h"
+#include "agent/base/nvidia_smi.h"
 #include "agent/base/platform.h"
 #include "agent/base/processes.h"
 #include "agent/base/say.h"
 #include "agent/envs/env_store.h"
+#include "agent/ranks/launcher.h"
 #include "agent/shim/secret_block.h"
 #include "agent/shim/setup.h"
 #include "agent/shim/supervisor.h"
@@ -45,21 +44,6 @@ absl::StatusOr<UniqueFd> LockPatiently(const std::string& path, Clock& clock) {
     if (lock.ok() || !absl::IsUnavailable(lock.status()) || clock.SinceBoot() >= end) return lock;
     clock.SleepFor(kLockInterval);
   }
-}
-
-// Opens the FIFO for reading and writing, so that it never ends and nobody waits to open it for
-// writing.
-absl::StatusOr<UniqueFd> OpenFifo(const std::string& path) {
-  struct stat info {};
-  if (lstat(path.c_str(), &info) == 0 && !S_ISFIFO(info.st_mode)) {
-    return absl::FailedPreconditionError(absl::StrCat("open ", path, ": not a FIFO"));
-  }
-  if (mkfifo(path.c_str(), 0600) != 0 && errno != EEXIST) {
-    return ErrnoStatus(errno, absl::StrCat("make FIFO ", path));
-  }
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", path));
-  return fd;
 }
 
 absl::StatusOr<AttemptFiles> OpenFiles(const JobPaths& paths, const gpuctl::v1::JobSpec& spec,
@@ -118,6 +102,21 @@ absl::StatusOr<std::optional<std::vector<std::string>>> GpusOf(const JobPaths& p
   return std::move(grant.gpus);
 }
 
+// Returns what the job's child executes: the command, or the launcher of several processes.
+// `fd_at`: see ChildOptions::launcher_fd_at.
+std::vector<std::string> ProgramOf(const gpuctl::v1::JobSpec& spec, size_t& fd_at) {
+  std::vector<std::string> argv;
+  if (spec.processes() != 0) {
+    LauncherOptions launcher;
+    launcher.processes = spec.processes();
+    launcher.grace = GraceOf(spec);
+    launcher.nvidia_smi = FindNvidiaSmi();
+    argv = LauncherArguments(launcher, fd_at);
+  }
+  argv.insert(argv.end(), spec.argv().begin(), spec.argv().end());
+  return argv;
+}
+
 absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, int attempt,
                        AttemptFiles files, const UniqueFd& lock, SecretBlock& secrets,
                        const rlimit& core_limit, bool adopts_orphans, Clock& clock) {
@@ -125,7 +124,7 @@ absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, i
   HolderWatch holder(root, clock);
   bool told = false;
   ChildOptions options;
-  options.argv.assign(spec.argv().begin(), spec.argv().end());
+  options.argv = ProgramOf(spec, options.launcher_fd_at);
   options.environment =
       JobEnvironment(BaseEnvironment(root), spec, attempt, paths, ResumeFrom(paths), files.gpus);
   options.secrets = &secrets;
@@ -143,7 +142,7 @@ absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, i
     };
   }
   RETURN_IF_ERROR(Supervisor::CatchSignals());
-  ASSIGN_OR_RETURN(Child child, Child::Hold(options));
+  ASSIGN_OR_RETURN(Child child, Child::Hold(std::move(options)));
   secrets.Wipe();
   EnterJobCgroup(paths, spec.job_id(), child.pid());
   Supervisor supervisor(spec, attempt, std::move(files), std::move(child), adopts_orphans, clock);

@@ -11,7 +11,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "agent/base/last_word.h"
 #include "agent/base/platform.h"
+#include "agent/base/signals.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -21,7 +23,7 @@ constexpr int kOutputPipeBytes = 1 << 20;
 constexpr int kExitNotFound = 127;
 constexpr int kExitNotExecutable = 126;
 
-// The child's message to the shim when exec failed.
+// Where the child failed.
 struct ExecError {
   enum Step : int { kChangeDirectory, kExecute } step;
   int error;
@@ -149,29 +151,20 @@ std::string Describe(const ExecError& failure, absl::string_view program) {
       ResetSignals();
     }
     setrlimit(RLIMIT_CORE, &options.core_limit);
+    if (options.launcher_fd_at > 0) fcntl(error.write_end.get(), F_SETFD, 0);
     failure = {ExecError::kExecute, Execute(plan)};
   } else {
     failure.error = errno;
   }
-  const std::string message = absl::StrCat("gpuctl: ", Describe(failure, plan.argv[0]), "\n");
-  if (write(STDERR_FILENO, message.data(), message.size()) < 0 ||
-      write(error.write_end.get(), &failure, sizeof(failure)) < 0) {
-    _exit(kExitNotExecutable);
-  }
+  const std::string why = Describe(failure, plan.argv[0]);
+  const std::string message = absl::StrCat("gpuctl: ", why, "\n");
+  SayLastWord(error.write_end.get(), kExecErrorWord, why);
+  if (write(STDERR_FILENO, message.data(), message.size()) < 0) _exit(kExitNotExecutable);
   const bool missing = failure.step == ExecError::kExecute && failure.error == ENOENT;
   _exit(missing ? kExitNotFound : kExitNotExecutable);
 }
 
 }  // namespace
-
-void ResetSignals() {
-  for (int number = 1; number < NSIG; ++number) {
-    if (number != SIGKILL && number != SIGSTOP) signal(number, SIG_DFL);
-  }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-}
 
 int ExecuteProgram(const std::vector<std::string>& argv, const Environment& environment,
                    const SecretBlock* secrets) {
@@ -179,7 +172,7 @@ int ExecuteProgram(const std::vector<std::string>& argv, const Environment& envi
   return Execute(plan);
 }
 
-absl::StatusOr<Child> Child::Hold(const ChildOptions& options) {
+absl::StatusOr<Child> Child::Hold(ChildOptions options) {
   if (options.argv.empty())
     return absl::InvalidArgumentError("start the job: the command is empty");
   ASSIGN_OR_RETURN(Pipe hold, MakePipe());
@@ -196,6 +189,9 @@ absl::StatusOr<Child> Child::Hold(const ChildOptions& options) {
     if (fcntl(end->get(), F_SETFL, O_NONBLOCK) != 0) return ErrnoStatus(errno, "make a pipe");
   }
   GrowPipe(output.read_end.get(), kOutputPipeBytes);
+  if (options.launcher_fd_at > 0) {
+    options.argv[options.launcher_fd_at] = absl::StrCat(error.write_end.get());
+  }
   ExecPlan plan = MakeExecPlan(options.argv, options.environment, options.secrets);
   const pid_t parent = getpid();
   const pid_t pid = fork();
@@ -203,12 +199,11 @@ absl::StatusOr<Child> Child::Hold(const ChildOptions& options) {
   if (pid == 0) RunChild(options, plan, parent, hold, output, error, news);
   Child child;
   child.pid_ = pid;
-  child.program_ = options.argv[0];
   child.output_ = std::move(output.read_end);
   child.prepares_ = static_cast<bool>(options.prepare);
   child.news_ = std::move(news.read_end);
   child.hold_ = std::move(hold.write_end);
-  child.exec_error_ = std::move(error.read_end);
+  child.word_ = std::move(error.read_end);
   return child;
 }
 
@@ -230,11 +225,16 @@ void Child::Continue() {
   hold_.reset();
 }
 
-std::string Child::TakeExecError() {
-  ExecError failure{};
-  const ssize_t got = read(exec_error_.get(), &failure, sizeof(failure));
-  exec_error_.reset();
-  return got == sizeof(failure) ? Describe(failure, program_) : "";
+ChildWord Child::TakeLastWord() {
+  char buffer[kMostWordBytes];
+  const ssize_t got = read(word_.get(), buffer, sizeof(buffer));
+  word_.reset();
+  ChildWord word;
+  if (got <= 1) return word;
+  absl::string_view text(buffer + 1, static_cast<size_t>(got) - 1);
+  text = text.substr(0, text.find('\0'));
+  (buffer[0] == kExecErrorWord ? word.exec_error : word.detail) = std::string(text);
+  return word;
 }
 
 }  // namespace gpuctl

@@ -28,18 +28,25 @@ struct ChildOptions {
   // environment of the job, or ends the process. It writes lifecycle lines to `news`, and waits for
   // Continue at `go`, one byte.
   std::function<Environment(int news, int go)> prepare;
+  // argv begins with a launcher (agent/ranks/launcher.h), which gets a descriptor for its word, as
+  // a decimal number in place of argv[launcher_fd_at]. 0: it is no launcher.
+  size_t launcher_fd_at = 0;
 };
 
 // Executes argv[0] in this process, as the job's child does. Returns errno when it cannot.
 int ExecuteProgram(const std::vector<std::string>& argv, const Environment& environment,
                    const SecretBlock* secrets);
-// Restores the default dispositions of all signals, and blocks none.
-void ResetSignals();
+
+// What the child told before its end.
+struct ChildWord {
+  std::string exec_error;  // "exec NAME: cause" when the program could not be executed
+  std::string detail;      // of the launcher of several processes: which one ended first, and how
+};
 
 class Child {
  public:
   // Forks. The child waits until Release. It dies if the parent dies, also after Release.
-  static absl::StatusOr<Child> Hold(const ChildOptions& options);
+  static absl::StatusOr<Child> Hold(ChildOptions options);
 
   pid_t pid() const { return pid_; }
   // Returns the non-blocking read end of its stdout and stderr.
@@ -53,19 +60,17 @@ class Child {
   void Continue();
   // Lets the child exit without executing anything. The caller reaps it.
   void Abandon() { hold_.reset(); }
-  // Returns "exec NAME: cause" when the program could not be executed, else "". Call it once, after
-  // the child's end.
-  std::string TakeExecError();
+  // Call it once, after the child's end.
+  ChildWord TakeLastWord();
 
  private:
   Child() = default;
   pid_t pid_ = -1;
-  std::string program_;
   bool prepares_ = false;
   UniqueFd output_;
   UniqueFd news_;
   UniqueFd hold_;
-  UniqueFd exec_error_;
+  UniqueFd word_;
 };
 
 }  // namespace gpuctl

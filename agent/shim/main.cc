@@ -1,3 +1,5 @@
+// gpuctl-shim --ranks … runs a job's command several times, see agent/ranks/launcher.h.
+//
 // gpuctl-shim JOB_DIR ATTEMPT: owns one attempt of one job. Secrets come on stdin (secret_block.h),
 // exit codes are in attempt.h, everything else is in the job's directory.
 #include <fcntl.h>
@@ -12,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "agent/base/platform.h"
 #include "agent/base/say.h"
+#include "agent/ranks/launcher.h"
 #include "agent/shim/attempt.h"
 #include "common/base/clock.h"
 #include "common/base/program_version.h"
@@ -45,6 +48,9 @@ int Main(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == "--version") {
     printf("%s\n", gpuctl::ProgramVersion("gpuctl-shim").c_str());
     return 0;
+  }
+  if (argc > 1 && std::string(argv[1]) == gpuctl::kLauncherWord) {
+    return gpuctl::RunLauncher({argv + 2, argv + argc});
   }
   int attempt = 0;
   if (argc != 3 || !absl::SimpleAtoi(argv[2], &attempt) || attempt < 1) {

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/base/platform.h"
 #include "agent/base/processes.h"
+#include "agent/base/signals.h"
 #include "agent/envs/env_key.h"
 #include "agent/envs/env_store.h"
 #include "agent/envs/packages.h"

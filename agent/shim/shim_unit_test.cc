@@ -174,7 +174,9 @@ TEST(EnvironmentTest, BaseLessKeysPlusSpecPlusOurs) {
                               {"GPUCTL_JOB_ID", "j-1"},
                               {"GPUCTL_ATTEMPT", "2"},
                               {"GPUCTL_CHECKPOINT_DIR", "/jobs/j-1/ckpt"},
-                              {"GPUCTL_METRICS", "/jobs/j-1/metrics"}}));
+                              {"GPUCTL_METRICS", "/jobs/j-1/metrics"},
+                              {"GPUCTL_NODE_RANK", "0"},
+                              {"GPUCTL_NODES", "1"}}));
 }
 
 TEST(EnvironmentTest, CachesThatAreThereStayInUse) {

@@ -29,10 +29,8 @@ namespace {
 constexpr absl::Duration kTerminateTime = absl::Seconds(5);
 constexpr absl::Duration kGuardInterval = absl::Seconds(5);
 constexpr absl::Duration kKillInterval = absl::Milliseconds(100);
-// A job that forks faster than it can be frozen is signalled as it is.
-constexpr int kFreezeRounds = 50;
-// What does not stand still after that many looks waits for a device, or for a child (vfork).
-constexpr int kIdleRounds = 10;
+// The time that the launcher of several processes has after they were killed.
+constexpr absl::Duration kLauncherTime = absl::Seconds(2);
 constexpr absl::Duration kWriteRetry = absl::Milliseconds(500);
 // The time after which a job's Python has loaded what it needs.
 constexpr absl::Duration kListPackagesAfter = absl::Seconds(60);
@@ -107,6 +105,7 @@ absl::Status Supervisor::Start() {
   started.start_time_ticks = IdentityOf(child_.pid()).start_time_ticks;
   started.boot_id = BootId();
   started.gpus = gpus_;
+  started.processes = spec_.processes();
   // Together, so that no reader takes the job itself for begun.
   const absl::Status status =
       setting_up_ ? journal_.AppendTogether(started, NewEvent(LifecycleEvent::Type::kSetupStarted))
@@ -311,6 +310,12 @@ void Supervisor::Do(Action action) {
       SignalTree(SIGTERM);
       return SetDeadline(kTerminateTime);
     case Action::kKill:
+      if (launcher_until_ == absl::ZeroDuration() && spec_.processes() != 0 && !setting_up_ &&
+          !child_reaped_) {
+        launcher_until_ = clock_.SinceBoot() + kLauncherTime;
+        // So that it knows who ends the others.
+        SendSignal(IdentityOf(child_.pid()), SIGTERM);
+      }
       SignalTree(SIGKILL);
       return SetDeadline(kKillInterval);
     case Action::kRecord:
@@ -327,36 +332,17 @@ ProcessSearch Supervisor::Tree() const {
   return tree;
 }
 
-std::vector<ProcessId> Supervisor::FreezeTree() const {
-  std::vector<ProcessId> frozen;
-  int idle = 0, quiet = 0;  // rounds without a new process; those in which none can come
-  for (int round = 0; round < kFreezeRounds && idle < kIdleRounds && quiet < 2; ++round) {
-    const size_t before = frozen.size();
-    // A fork that has begun ends before its process stands still.
-    const bool still = absl::c_all_of(frozen, StandsStill);
-    const ProcessSearch tree = Tree();
-    for (const ProcessId& process : tree.found) {
-      if (absl::c_linear_search(frozen, process)) continue;
-      SendSignal(process, SIGSTOP);
-      frozen.push_back(process);
-    }
-    idle = frozen.size() == before ? idle + 1 : 0;
-    // Twice, because a process may make a child and end behind the list's back.
-    quiet = idle > 0 && still && !tree.unsure ? quiet + 1 : 0;
-  }
-  return frozen;
-}
-
 void Supervisor::SignalTree(int signal) {
-  // Each process gets SIGTERM once, because many programs stop at once after a second one. So a
-  // child that is made between the list and the signal would never get it; a frozen process makes
-  // none.
-  const std::vector<ProcessId> tree = signal == SIGTERM ? FreezeTree() : Tree().found;
-  for (const ProcessId& process : tree) SendSignal(process, signal);
+  std::vector<ProcessId> tree;
   if (signal == SIGTERM) {
-    // Children first: a shell with job control would take a child that is still stopped for one
-    // that its user has suspended.
-    for (auto it = tree.rbegin(); it != tree.rend(); ++it) SendSignal(*it, SIGCONT);
+    tree = TerminateOnce([this] { return Tree(); });
+  } else {
+    tree = Tree().found;
+    // The launcher of several processes first tells what it has of their output.
+    const bool spared = signal == SIGKILL && clock_.SinceBoot() < launcher_until_;
+    for (const ProcessId& process : tree) {
+      if (!spared || process.pid != child_.pid()) SendSignal(process, signal);
+    }
   }
   // Where processes cannot be listed, the group is used.
   if (tree.empty() && !child_reaped_) kill(-child_.pid(), signal);
@@ -466,7 +452,9 @@ void Supervisor::RecordEnd() {
     } else {
       exited.exit_code = WEXITSTATUS(wait_status_);
     }
-    exited.error = start_error_.empty() ? child_.TakeExecError() : start_error_;
+    const ChildWord word = child_.TakeLastWord();
+    exited.error = start_error_.empty() ? word.exec_error : start_error_;
+    exited.detail = word.detail;
     if (setting_up_) exited.phase = kSetupPhase;
     if (setting_up_ && exited.error.empty()) exited.error = setup_error_;
     exited.reason = stop_reason_;

@@ -81,8 +81,6 @@ class Supervisor {
   void Do(Action action);
   // Returns the living processes of the job.
   ProcessSearch Tree() const;
-  // Stops them with SIGSTOP until no new one appears, and returns them.
-  std::vector<ProcessId> FreezeTree() const;
   void SignalTree(int signal);
   void SetDeadline(absl::Duration from_now);
 
@@ -122,6 +120,8 @@ class Supervisor {
   absl::Duration next_cut_ = absl::ZeroDuration();      // earliest next cut, after a failed one
   absl::Duration list_packages_at_ = absl::InfiniteDuration();
   absl::Duration look_again_ = absl::InfiniteDuration();  // for processes that nobody adopted
+  // The launcher of several processes is not killed before that time; zero: nothing was killed yet.
+  absl::Duration launcher_until_ = absl::ZeroDuration();
   bool child_reaped_ = false;
   int wait_status_ = 0;
   int pending_signal_ = 0;

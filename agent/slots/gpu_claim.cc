@@ -69,6 +69,7 @@ GpuWish WishOf(const gpuctl::v1::JobSpec& spec) {
   GpuWish wish;
   if (spec.has_gpus()) wish.gpus = spec.gpus();
   wish.has_secrets = spec.secret_names_size() > 0;
+  wish.in_gang = spec.has_gang();
   return wish;
 }
 

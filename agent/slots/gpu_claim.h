@@ -19,6 +19,7 @@ namespace gpuctl {
 struct GpuWish {
   std::optional<int> gpus;  // absent: all, without waiting
   bool has_secrets = false;
+  bool in_gang = false;  // its keeper lets it begin
 };
 GpuWish WishOf(const gpuctl::v1::JobSpec& spec);
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "agent/base/nvidia_smi.h"
 #include "common/base/log.h"
 #include "common/process/pipe.h"
 #include "common/process/process.h"
@@ -169,23 +169,6 @@ void NvidiaSmiProbe::ReadLines() {
       partial_line_.clear();
     }
   }
-}
-
-std::string FindNvidiaSmi() {
-  const char* chosen = getenv("GPUCTL_NVIDIA_SMI");
-  if (chosen != nullptr) return chosen;
-  const char* path = getenv("PATH");
-  for (const absl::string_view dir : absl::StrSplit(path == nullptr ? "" : path, ':')) {
-    const std::string candidate = absl::StrCat(dir, "/nvidia-smi");
-    if (absl::StartsWith(dir, "/") && access(candidate.c_str(), X_OK) == 0) return candidate;
-  }
-  // An ssh session's PATH may lack these places.
-  for (const char* usual :
-       {"/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi",
-        "/opt/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi"}) {
-    if (access(usual, X_OK) == 0) return usual;
-  }
-  return "";
 }
 
 }  // namespace gpuctl

@@ -89,10 +89,6 @@ class NvidiaSmiProbe : public GpuProbe {
   absl::Duration pause_ = absl::Seconds(1);
 };
 
-// Returns the path of nvidia-smi, or "". Looks at $GPUCTL_NVIDIA_SMI, then at the places where
-// drivers and images put it.
-std::string FindNvidiaSmi();
-
 }  // namespace gpuctl
 
 #endif  // GPUCTL_AGENT_TELEMETRY_GPU_PROBE_H_

@@ -7,7 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/spec/result_patterns.h"
+#include "client/words/result_patterns.h"
 #include "common/base/status_macros.h"
 #include "common/files/sha256.h"
 

@@ -155,6 +155,34 @@ TEST_F(LaunchPlanTest, AMachineThatIsNamedIsTheUsersOwnAndNoMarketIsAsked) {
   EXPECT_EQ(PriceOf(*plan), 0);
 }
 
+TEST_F(LaunchPlanTest, SeveralMachinesAreTheUsersOwn) {
+  flags_.target.host = "ada@gpu1.invalid,local,ada@gpu2.invalid:2222";
+  const LaunchPlan plan = Plan().value();
+  EXPECT_FALSE(plan.rents);
+  EXPECT_EQ(opened_, 0);
+  EXPECT_EQ(plan.spec.nodes, 3);
+  EXPECT_EQ(plan.own_machine.host, "gpu1.invalid");
+  ASSERT_EQ(plan.other_machines.size(), 2u);
+  EXPECT_EQ(plan.other_machines[0].provider, "local");
+  EXPECT_EQ(plan.other_machines[1].port, 2222);
+  spec_.nodes = 2;
+  EXPECT_THAT(std::string(Plan().status().message()),
+              testing::HasSubstr("nodes: 2 machines, and --host names 3"));
+  spec_.nodes = 0;
+  flags_.target.host = "gpu1.invalid,,gpu2.invalid";
+  EXPECT_THAT(std::string(Plan().status().message()), testing::HasSubstr("is empty"));
+}
+
+TEST_F(LaunchPlanTest, SeveralMachinesAreNotRented) {
+  keys_ = {"vast"};
+  spec_.nodes = 2;
+  EXPECT_THAT(std::string(Plan().status().message()),
+              testing::HasSubstr("a run on 2 machines does not rent them yet"));
+  keys_.clear();
+  EXPECT_THAT(std::string(Plan().status().message()),
+              testing::HasSubstr("nodes: 2 machines, and --host names 0"));
+}
+
 TEST_F(LaunchPlanTest, WithoutAKeyTheRunGoesToThisMachine) {
   // A GPU may be here: that machine is asked before anything is sent.
   for (const bool wants_gpu : {false, true}) {

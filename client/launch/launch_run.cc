@@ -18,6 +18,7 @@
 #include "client/follow/run_outcome.h"
 #include "client/launch/after_run.h"
 #include "client/launch/find_machine.h"
+#include "client/launch/gang_launch.h"
 #include "client/launch/launch.h"
 #include "client/launch/push_plan.h"
 #include "client/market/secret_values.h"
@@ -157,6 +158,11 @@ absl::Status Launcher::SettleWishes(const RunRow& row) {
 
 absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& target,
                                     GiveBack* give_back, UniqueFd& resuming) {
+  if (!plan.other_machines.empty()) {
+    ASSIGN_OR_RETURN(const int several, LaunchGang(context_, store_, flags_, plan));
+    if (flags_.detach) RETURN_IF_ERROR(PrintLaunched(plan.row.run_id));
+    return several;
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
   ASSIGN_OR_RETURN(const std::optional<ChosenTrainer> trainer,
                    CheckMachine(context_, *links, plan, target));

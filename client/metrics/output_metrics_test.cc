@@ -362,6 +362,22 @@ TEST(OutputMetricsTest, AnyPiecesGiveTheSameNumbers) {
   }
 }
 
+TEST(OutputMetricsTest, OfSeveralProcessesOnlyRankZeroCounts) {
+  const std::string output =
+      "step 1 loss 4\n1| step 1 loss 9\ngpuctl| step 1 loss 8\n0| step 2 loss 3\n2>+ step 7 loss "
+      "7\n"
+      "step 3 loss 2\n";
+  for (const bool ranks : {true, false}) {
+    TrainingProgress progress;
+    OutputMetrics metrics;
+    const auto take = [&progress](const MetricSample& sample) { progress.Add(sample); };
+    metrics.BeginAttempt(1, take, ranks);
+    metrics.Read(output, take);
+    metrics.Look(take);
+    EXPECT_EQ(PointsOf(progress.losses()) == (Points{{1, 4}, {2, 3}, {3, 2}}), ranks);
+  }
+}
+
 TEST(OutputMetricsTest, AVeryLongLineIsSkipped) {
   const TrainingProgress progress =
       Read("step 1 loss 3\nloss=2 " + std::string(200'000, 'x') + " loss=9\nstep 2 loss 1\n");

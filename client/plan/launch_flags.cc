@@ -9,8 +9,8 @@
 #include "client/base/quantity.h"
 #include "client/config/read_run_file.h"
 #include "client/results/pull_files.h"
-#include "client/spec/result_patterns.h"
 #include "client/terminal/shown_name.h"
+#include "client/words/result_patterns.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 
@@ -35,6 +35,7 @@ absl::Status Override(const LaunchFlags& flags, const char* flag, const std::str
 absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
   if (!flags.name.empty()) spec.name = flags.name;
   if (!flags.setup.empty()) spec.setup = flags.setup;
+  RETURN_IF_ERROR(Override(flags, "--processes", flags.processes, ParseProcesses, spec.processes));
   if (!flags.workdir.empty()) spec.workdir = flags.workdir;
   if (!flags.checkpoints.empty()) spec.checkpoints = flags.checkpoints;
   if (!flags.artifacts.empty()) spec.artifacts = flags.artifacts;
@@ -106,7 +107,7 @@ void AddHowAndWhere(FlagSet& set, LaunchFlags& flags) {
   set.Switch("-y,--yes", flags.yes, "Do not ask; also send large work directories");
   set.Option("--host", flags.target.host,
              "Machine to use: an ssh alias or USER@HOST[:PORT], or\n"
-             "local for this computer")
+             "local for this computer; several for one run: A,B,C")
       .Group("Machine");
   set.Option("-p,--port", flags.target.port, "Its ssh port").Range(1, 65535).Group("Machine");
   set.Option("-i,--identity", flags.target.identity, "Private key for it").Group("Machine");
@@ -150,6 +151,9 @@ void AddJobFlags(FlagSet& set, LaunchFlags& flags) {
   set.Option("--run", flags.run, "Bash script to run, instead of -- CMD").Group("Job");
   set.Option("--setup", flags.setup,
              "Bash script that makes the environment, once for each machine and its inputs")
+      .Group("Job");
+  set.Option("--processes", flags.processes,
+             "Start the command so often, each with a RANK: a number, or gpus for one a GPU")
       .Group("Job");
   set.Option("--trainer", flags.trainer, "Setting of the built-in trainer, section.key=value")
       .Group("Job");

@@ -38,6 +38,7 @@ struct LaunchFlags {
   std::string pull_dir;  // with detach: where gpuctl keep brings results home, absolute; "" nowhere
   std::string from;      // resume with this checkpoint here, as typed
   bool anew = false;     // resume without a checkpoint at home: begin anew
+  std::string processes;
   bool detach = false, dry_run = false, yes = false, no_workdir = false;
   bool fresh = false;  // rent, although an idle machine of ours would do
   bool keep = false;   // hold the machine until the lease is over

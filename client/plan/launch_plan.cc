@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
@@ -192,6 +193,55 @@ absl::Status PlanTrainer(LaunchPlan& plan) {
   return CheckKitUsesGpus(plan, "the GPUs asked for");
 }
 
+constexpr char kSeveralHint[] = "--host A,B,C names machines of yours, one for each node";
+
+// Refuses what a run on several machines cannot have yet, and says what it can.
+absl::Status CheckSeveral(const NodeTarget* machine, const LaunchPlan& plan) {
+  const std::string what = absl::StrCat("a run on ", plan.spec.nodes, " machines");
+  if (plan.rents) {
+    return UsageError(absl::StrCat("nodes: ", what,
+                                   " does not rent them yet, because the machines "
+                                   "must reach each other, and no market promises that"),
+                      kSeveralHint);
+  }
+  if (machine != nullptr) {
+    return UsageError(absl::StrCat("nodes: ", what,
+                                   " is not resumed, and takes no machine of "
+                                   "another run"),
+                      "gpuctl launch with the same --host A,B,C begins a new one");
+  }
+  if (!plan.spec.trainer_json.empty()) {
+    return UsageError("nodes: the built-in trainer uses one machine",
+                      "take run: with a script of your own for several");
+  }
+  return absl::OkStatus();
+}
+
+// Returns the machines that --host names, the first one first.
+absl::StatusOr<std::vector<NodeTarget>> ResolveHosts(const TargetFlags& target, int nodes) {
+  std::vector<std::string> hosts = absl::StrSplit(target.host, ',');
+  for (const std::string& host : hosts) {
+    if (hosts.size() > 1 && host.empty()) {
+      return UsageError("--host: a name between the commas is empty", kSeveralHint);
+    }
+  }
+  if (nodes > 1 && static_cast<size_t>(nodes) != hosts.size()) {
+    return UsageError(absl::StrCat("nodes: ", nodes, " machines, and --host names ",
+                                   target.host.empty() ? 0 : hosts.size()),
+                      kSeveralHint);
+  }
+  if (hosts.size() > static_cast<size_t>(kMostNodes)) {
+    return UsageError(absl::StrCat("--host: at most ", kMostNodes, " machines"), kSeveralHint);
+  }
+  std::vector<NodeTarget> targets;
+  for (const std::string& host : hosts) {
+    TargetFlags one = target;
+    one.host = host;
+    ASSIGN_OR_RETURN(targets.emplace_back(), ResolveTarget(one));
+  }
+  return targets;
+}
+
 // Finds out where the run goes: to `machine`, to one of the user's own, or to one that is rented.
 absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
                           const LaunchFlags& flags, const NodeTarget* machine, LaunchPlan& plan) {
@@ -202,6 +252,7 @@ absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
     return UsageError("retry.on: preempted goes with rented machines; yours is not taken away",
                       "lost covers a node that restarted");
   }
+  if (plan.spec.nodes > 1) RETURN_IF_ERROR(CheckSeveral(machine, plan));
   if (machine != nullptr) {
     plan.own_machine = *machine;
     if (plan.spec.registry.empty()) return absl::OkStatus();
@@ -216,8 +267,12 @@ absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
   if (!providers.empty() && (target.host.empty() || providers.front() == "ssh")) {
     target.provider = providers.front();
   }
-  ASSIGN_OR_RETURN(plan.own_machine, ResolveTarget(target));
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(std::vector<NodeTarget> targets, ResolveHosts(target, plan.spec.nodes));
+  plan.own_machine = std::move(targets.front());
+  plan.other_machines.assign(targets.begin() + 1, targets.end());
+  if (plan.other_machines.empty()) return absl::OkStatus();
+  plan.spec.nodes = static_cast<int>(targets.size());
+  return CheckSeveral(nullptr, plan);
 }
 
 // Returns the platforms that the launch needs programs for, as far as they are known before offers

@@ -81,6 +81,8 @@ struct LaunchPlan {
   // The price per hour whose cost the user has agreed to before, for a run of a batch; 0: the user
   // agrees to that of the machine that is tried first.
   double agreed_usd_per_hour = 0;
+  // The other machines of a run on several, which are the user's own; `own_machine` is the first.
+  std::vector<NodeTarget> other_machines;
 };
 
 // Reads and checks everything. Asks the markets when the run rents a machine. A run rents when the

@@ -183,6 +183,13 @@ std::string SetupLine(const RunSpec& spec) {
                       " (once for each machine and content of what it reads)");
 }
 
+// Returns how often the command is started, for people; "" for once, without ranks.
+std::string ProcessesLine(const RunSpec& spec) {
+  if (spec.processes == 0) return "";
+  if (spec.processes == kOneForEachGpu) return "one for each GPU, each with its RANK";
+  return absl::StrCat(spec.processes, ", each with its RANK");
+}
+
 std::vector<std::string> NamesIn(const std::map<std::string, std::string>& env) {
   std::vector<std::string> names;
   for (const auto& [name, value] : env) names.push_back(name);
@@ -249,6 +256,9 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns, PlanOf of
   if (of == PlanOf::kRun) add("run       ", plan.row.name);
   add("command   ", plan.row.command);
   if (const std::string setup = SetupLine(spec); !setup.empty()) add("setup     ", setup);
+  if (const std::string processes = ProcessesLine(spec); !processes.empty()) {
+    add("processes ", processes);
+  }
   if (plan.rents) {
     AddMachine(plan, lines);
   } else {
@@ -329,6 +339,9 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan, PlanOf of) {
   json["command"] = plan.row.command;
   json["setup"] =
       plan.spec.setup.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(plan.spec.setup);
+  json["processes"] = plan.spec.processes == 0 ? nlohmann::ordered_json()
+                                               : nlohmann::ordered_json(plan.spec.processes);
+  if (plan.spec.processes == kOneForEachGpu) json["processes"] = "gpus";
   json["workdir"] = plan.row.workdir.empty() ? nlohmann::ordered_json()
                                              : nlohmann::ordered_json(plan.row.workdir);
   json["files"] = plan.workdir.has_value() ? plan.workdir->files : 0;

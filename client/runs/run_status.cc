@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 
@@ -60,6 +61,8 @@ RunPhase PhaseOf(const RunEnd& end) {
   if (end.state == gpuctl::v1::JOB_STATE_LOST) return RunPhase::kLost;
   if (end.cause == EndCause::kLimit) return RunPhase::kLimit;
   if (end.cause == EndCause::kUser || end.cause == EndCause::kAlert) return RunPhase::kStopped;
+  // Another member failed, or was lost, whatever this one made of its SIGTERM.
+  if (absl::StartsWith(end.reason, kGangPrefix)) return RunPhase::kFailed;
   const bool ran = end.state != gpuctl::v1::JOB_STATE_UNSPECIFIED;
   return ran && end.exit_code == 0 ? RunPhase::kSucceeded : RunPhase::kFailed;
 }
@@ -138,6 +141,8 @@ RunEnd EndOf(const LifecycleEvent& event) {
     end.cause = EndCause::kSetup;
     end.reason = kSetupPhase;
   }
+  // Of several processes, the one that ended first.
+  if (end.reason.empty()) end.reason = event.detail;
   if (end.cause == EndCause::kLimit) {
     end.exit_code = kExitLimit;
     end.source = EndSource::kGpuctl;
@@ -236,6 +241,9 @@ std::string DescribeEnd(const RunEnd& end) {
   if (end.cause == EndCause::kSetup) return absl::StrCat("its setup failed: ", how);
   if (end.cause == EndCause::kLimit) {
     return absl::StrCat("reached its ", LimitOf(end.reason), " limit; ", how);
+  }
+  if (absl::StartsWith(end.reason, kGangPrefix)) {
+    return absl::StrCat(absl::StripPrefix(end.reason, kGangPrefix), "; ", how);
   }
   if (end.cause == EndCause::kUser) return absl::StrCat("stopped by you; ", how);
   if (end.cause == EndCause::kAlert) {

@@ -40,7 +40,8 @@ CREATE TABLE runs (
   end_state TEXT, exit_code INTEGER, job_code INTEGER, end_source TEXT, end_reason TEXT,
   ended_ms INTEGER, end_cause TEXT,
   step INTEGER NOT NULL DEFAULT -1, total_steps INTEGER NOT NULL DEFAULT -1, loss REAL,
-  tags TEXT NOT NULL DEFAULT ''
+  tags TEXT NOT NULL DEFAULT '',
+  leader TEXT NOT NULL DEFAULT '', member_rank INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 -- Apart, because lists never need them and they are larger than all the rest.
 CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT NOT NULL,
@@ -50,6 +51,7 @@ CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT N
 ) WITHOUT ROWID;
 CREATE INDEX runs_created ON runs (created_ms);
 CREATE INDEX runs_target ON runs (target_name, created_ms);
+CREATE INDEX runs_leader ON runs (leader) WHERE leader <> '';
 CREATE INDEX runs_live ON runs (created_ms) WHERE end_state IS NULL;
 CREATE INDEX specs_resumed ON specs (resumed_from) WHERE resumed_from <> '';
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -77,9 +79,12 @@ constexpr char kAddLiveIndex[] =
     "CREATE INDEX IF NOT EXISTS runs_live ON runs (created_ms) WHERE end_state IS NULL";
 constexpr char kAddResumedIndex[] =
     "CREATE INDEX IF NOT EXISTS specs_resumed ON specs (resumed_from) WHERE resumed_from <> ''";
-// Query for that index, the newest addition; where it is, the others are.
-constexpr char kHasResumedIndex[] =
-    "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = 'specs_resumed'";
+constexpr char kHasLeader[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'leader'";
+// Query for all additions without their own versions that are looked for one by one below.
+constexpr char kIsCurrent[] =
+    "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'leader' AND EXISTS "
+    "(SELECT 1 FROM sqlite_master WHERE name = 'specs_resumed') AND EXISTS "
+    "(SELECT 1 FROM pragma_table_info('specs') WHERE name = 'packages')";
 // A tag has a space before and behind it, so that one search finds it and no part of another.
 constexpr char kAddTags[] = R"sql(
 ALTER TABLE runs ADD COLUMN tags TEXT NOT NULL DEFAULT '';
@@ -88,6 +93,11 @@ ALTER TABLE specs ADD COLUMN source TEXT NOT NULL DEFAULT '';
 ALTER TABLE specs ADD COLUMN diff TEXT NOT NULL DEFAULT '';
 )sql";
 constexpr char kAddPackages[] = "ALTER TABLE specs ADD COLUMN packages TEXT NOT NULL DEFAULT ''";
+constexpr char kAddLeader[] = R"sql(
+ALTER TABLE runs ADD COLUMN leader TEXT NOT NULL DEFAULT '';
+ALTER TABLE runs ADD COLUMN member_rank INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX IF NOT EXISTS runs_leader ON runs (leader) WHERE leader <> '';
+)sql";
 constexpr size_t kMostTags = 32;
 constexpr size_t kLongestTag = 64;
 constexpr size_t kLongestNote = 4096;
@@ -96,8 +106,8 @@ constexpr size_t kLongestNote = 4096;
 #define GPUCTL_RUN_COLUMNS                                                                      \
   "run_id, name, target, job_id, node_id, command, workdir, output_segment_bytes, created_ms, " \
   "accepted_ms, heard_ms, end_state, exit_code, job_code, end_source, end_reason, ended_ms, "   \
-  "end_cause, step, total_steps, loss, tags"
-constexpr int kRunColumns = 22;
+  "end_cause, step, total_steps, loss, tags, leader, member_rank"
+constexpr int kRunColumns = 24;
 
 RunEnd ReadEnd(SqliteStatement& statement, int column) {
   RunEnd end;
@@ -228,6 +238,8 @@ RunRow ReadRow(SqliteStatement& statement, TargetCache& cache) {
   row.total_steps = statement.Int(column++);
   if (!statement.IsNull(column)) row.loss = statement.Double(column);
   row.tags = SplitTags(statement.Text(++column));
+  row.leader = statement.Text(++column);
+  row.rank = static_cast<int>(statement.Int(++column));
   return row;
 }
 
@@ -278,7 +290,7 @@ RunStore::~RunStore() { sqlite3_close(database_); }
 
 absl::Status RunStore::Migrate() {
   ASSIGN_OR_RETURN(int64_t found, EnsureSchema(database_, kSchema));
-  ASSIGN_OR_RETURN(const bool has_additions, Finds(kHasResumedIndex));
+  ASSIGN_OR_RETURN(const bool has_additions, Finds(kIsCurrent));
   if (found == 1 || (found == kSchemaVersion && !has_additions)) {
     RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock"));
     const absl::Status status = Upgrade();
@@ -308,7 +320,9 @@ absl::Status RunStore::Upgrade() {
   if (!has_tags) RETURN_IF_ERROR(SqliteExecute(database_, kAddTags, kDoing));
   ASSIGN_OR_RETURN(const bool has_packages, Finds(kHasPackages));
   if (!has_packages) RETURN_IF_ERROR(SqliteExecute(database_, kAddPackages, kDoing));
-  return SqliteExecute(database_, kAddResumedIndex, kDoing);
+  RETURN_IF_ERROR(SqliteExecute(database_, kAddResumedIndex, kDoing));
+  ASSIGN_OR_RETURN(const bool has_leader, Finds(kHasLeader));
+  return has_leader ? absl::OkStatus() : SqliteExecute(database_, kAddLeader, kDoing);
 }
 
 absl::StatusOr<std::string> RunStore::ClientId() {
@@ -360,7 +374,7 @@ absl::Status RunStore::Insert(RunRow& row) {
                       .Bind(row.source_json)
                       .Bind(row.source_diff)
                       .Run());
-  const bool numbered = SplitName(wanted).has_value();
+  const bool numbered = !row.leader.empty() || SplitName(wanted).has_value();
   for (bool first = true;; first = false) {
     ASSIGN_OR_RETURN(const int64_t next, NextNumber(wanted));
     // A name that ends in a number is the first of its runs.
@@ -369,14 +383,16 @@ absl::Status RunStore::Insert(RunRow& row) {
     SqliteStatement insert(
         database_,
         "INSERT INTO runs (run_id, name, target, job_id, node_id, command, "
-        "workdir, output_segment_bytes, created_ms, accepted_ms, heard_ms, target_name, tags) "
-        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13 "
+        "workdir, output_segment_bytes, created_ms, accepted_ms, heard_ms, target_name, tags, "
+        "leader, member_rank) "
+        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15 "
         "WHERE NOT EXISTS (SELECT 1 FROM runs WHERE name = ?2)",
         absl::StrCat("record run ", row.name));
     insert.Bind(row.run_id).Bind(row.name).Bind(TargetToJson(row.target)).Bind(row.job_id);
     insert.Bind(row.node_id).Bind(row.command).Bind(row.workdir).Bind(row.output_segment_bytes);
     insert.Bind(row.created_ms).Bind(row.accepted_ms).Bind(row.heard_ms);
-    insert.Bind(row.target.name).Bind(JoinTags(row.tags));
+    insert.Bind(row.target.name).Bind(JoinTags(row.tags)).Bind(row.leader);
+    insert.Bind(static_cast<int64_t>(row.rank));
     RETURN_IF_ERROR(insert.Run());
     // Another process may have taken the number.
     if (sqlite3_changes(database_) == 1) return absl::OkStatus();
@@ -552,13 +568,15 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(bool live_only, int limit) {
 absl::StatusOr<std::vector<RunRow>> RunStore::List(const RunFilter& filter) {
   const bool by_name = !filter.prefix.empty() && !filter.live_only;
   // `end_state IS NULL` stands in the text, so that SQLite takes its index of live runs.
-  const std::string query = absl::StrCat(
-      "SELECT " GPUCTL_RUN_COLUMNS " FROM runs WHERE created_ms >= ? AND instr(tags, ?) > 0",
-      filter.live_only ? " AND end_state IS NULL" : "",
-      by_name ? " AND name >= ? AND name < ?" : "",
-      filter.target_name.empty() ? "" : " AND target_name = ?",
-      filter.ended_since_ms > 0 ? " AND (end_state IS NULL OR ended_ms >= ?)" : "",
-      " ORDER BY created_ms DESC, run_id LIMIT ?");
+  const std::string query =
+      absl::StrCat("SELECT " GPUCTL_RUN_COLUMNS
+                   " FROM runs WHERE leader = '' AND created_ms >= ? AND "
+                   "instr(tags, ?) > 0",
+                   filter.live_only ? " AND end_state IS NULL" : "",
+                   by_name ? " AND name >= ? AND name < ?" : "",
+                   filter.target_name.empty() ? "" : " AND target_name = ?",
+                   filter.ended_since_ms > 0 ? " AND (end_state IS NULL OR ended_ms >= ?)" : "",
+                   " ORDER BY created_ms DESC, run_id LIMIT ?");
   SqliteStatement select(database_, query.c_str(), "list the runs");
   // Every text contains the empty one, at 1.
   select.Bind(filter.since_ms > 0 ? filter.since_ms : std::numeric_limits<int64_t>::min())
@@ -580,6 +598,25 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(const RunFilter& filter) {
   }
 }
 
+absl::StatusOr<std::vector<RunRow>> RunStore::Members(absl::string_view run_id) {
+  SqliteStatement select(database_,
+                         "SELECT run_id FROM runs WHERE leader = ? AND leader <> '' "
+                         "ORDER BY member_rank",
+                         "look up the run's members");
+  select.Bind(run_id);
+  std::vector<std::string> ids;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) break;
+    ids.push_back(select.Text(0));
+  }
+  std::vector<RunRow> members;
+  for (const std::string& id : ids) {
+    ASSIGN_OR_RETURN(members.emplace_back(), Get(id));
+  }
+  return members;
+}
+
 absl::StatusOr<std::map<std::string, RunRow>> RunStore::Find(const std::set<std::string>& run_ids) {
   std::map<std::string, RunRow> rows;
   TargetCache cache;
@@ -593,7 +630,8 @@ absl::StatusOr<std::map<std::string, RunRow>> RunStore::Find(const std::set<std:
 }
 
 absl::StatusOr<int64_t> RunStore::Count() {
-  SqliteStatement select(database_, "SELECT COUNT(*) FROM runs", "count the runs");
+  SqliteStatement select(database_, "SELECT COUNT(*) FROM runs WHERE leader = ''",
+                         "count the runs");
   ASSIGN_OR_RETURN(const bool found, select.Step());
   return found ? select.Int(0) : 0;
 }
@@ -636,7 +674,7 @@ absl::StatusOr<std::string> RunStore::SourceDiff(absl::string_view run_id) {
 absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
   SqliteStatement exact(database_,
                         reference == kNewestRun
-                            ? "SELECT run_id FROM runs WHERE ?1 <> '' "
+                            ? "SELECT run_id FROM runs WHERE ?1 <> '' AND leader = '' "
                               "ORDER BY created_ms DESC, run_id LIMIT 1"
                             : "SELECT run_id FROM runs WHERE run_id = ?1 "
                               "UNION ALL SELECT run_id FROM runs WHERE job_id = ?1 LIMIT 1",
@@ -646,7 +684,7 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
   if (reference.empty() || reference == kNewestRun) return UnknownName(reference);
   // No name and no id has the last byte, so these are those that begin so.
   SqliteStatement select(database_,
-                         "SELECT run_id, name FROM runs WHERE run_id IN ("
+                         "SELECT run_id, name, leader FROM runs WHERE run_id IN ("
                          "SELECT run_id FROM runs WHERE name >= ?1 AND name < ?2 UNION "
                          "SELECT run_id FROM runs WHERE run_id >= ?1 AND run_id < ?2) "
                          "ORDER BY created_ms DESC, run_id",
@@ -657,6 +695,10 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) break;
     const std::string run_id = select.Text(0), name = select.Text(1);
+    if (const bool member = !select.Text(2).empty(); member) {
+      if (reference == name) return run_id;
+      continue;
+    }
     if (reference == name || reference == BaseOf(name)) return run_id;  // the newest of this name
     ids.push_back(run_id);
     names.push_back(name);

@@ -51,6 +51,10 @@ struct RunRow {
   int64_t step = -1;
   int64_t total_steps = -1;
   std::optional<double> loss;
+  // Of a member of a run on several machines: the id of that run, which is rank 0's, and the
+  // member's own rank. "" and 0 for the run itself, as for every other run.
+  std::string leader;
+  int rank = 0;
 };
 
 // Which runs are listed. A field that is not set excludes none.
@@ -89,6 +93,7 @@ class RunStore {
   // Inserts the run; durable before it returns. Adds a number to row.name, one more than the last
   // run of that name has ("train-1", "train-2" …), but not to a new name that ends in a number. So
   // a name that was told stays the same run's.
+  // A member of another run keeps the name that it has.
   absl::Status Insert(RunRow& row);
   // Records the node that gpuctl will ask to start the job. Call it before asking.
   // FAILED_PRECONDITION when the run was removed meanwhile: nothing may start then.
@@ -117,6 +122,9 @@ class RunStore {
   absl::Status SetPackages(absl::string_view run_id, absl::string_view packages);
   absl::Status Delete(absl::string_view run_id);
 
+  // Returns the other members of a run on several machines, by rank; none for every other run. They
+  // are in no list, and Get finds them only by a whole name or id.
+  absl::StatusOr<std::vector<RunRow>> Members(absl::string_view run_id);
   // Lists runs, newest first; `live_only` without those that ended. A `limit` of 0 means none.
   absl::StatusOr<std::vector<RunRow>> List(bool live_only = false, int limit = 0);
   absl::StatusOr<std::vector<RunRow>> List(const RunFilter& filter);

@@ -62,6 +62,41 @@ TEST_F(RunStoreTest, KeepsLossesThatAreNotFinite) {
   }
 }
 
+TEST_F(RunStoreTest, MembersAreInNoListAndHaveTheNamesThatTheyAreGiven) {
+  RunRow run = Row("train");
+  ASSERT_TRUE(store_->Insert(run).ok());
+  for (const int rank : {2, 1}) {
+    RunRow member = Row(absl::StrCat(run.name, ".node", rank));
+    member.leader = run.run_id;
+    member.rank = rank;
+    ASSERT_TRUE(store_->Insert(member).ok());
+    EXPECT_EQ(member.name, absl::StrCat("train-1.node", rank));
+  }
+  store_ = *RunStore::Open(path_);
+  const auto members = store_->Members(run.run_id);
+  ASSERT_TRUE(members.ok());
+  ASSERT_EQ(members->size(), 2u);
+  EXPECT_EQ(members->front().name, "train-1.node1");
+  EXPECT_EQ(members->front().rank, 1);
+  EXPECT_EQ(members->front().leader, run.run_id);
+  EXPECT_EQ(store_->Members(members->front().run_id)->size(), 0u);
+  for (const bool live : {false, true}) {
+    ASSERT_EQ(store_->List(live)->size(), 1u);
+    EXPECT_EQ(store_->List(live)->front().run_id, run.run_id);
+  }
+  RunFilter filter;
+  filter.prefix = "train";
+  EXPECT_EQ(store_->List(filter)->size(), 1u);
+  for (const char* reference : {"train", "train-1", "@last", "tra"}) {
+    EXPECT_EQ(store_->Get(reference)->run_id, run.run_id) << reference;
+  }
+  EXPECT_EQ(store_->Get("train-1.node2")->rank, 2);
+  EXPECT_FALSE(store_->Get("train-1.node").ok());
+  RunRow next = Row("train");
+  ASSERT_TRUE(store_->Insert(next).ok());
+  EXPECT_EQ(next.name, "train-2");
+}
+
 TEST_F(RunStoreTest, KeepsWhatItIsGiven) {
   RunRow row = Row("amber-fox-3");
   ASSERT_TRUE(store_->Insert(row).ok());

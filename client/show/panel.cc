@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "client/base/gpu_memory.h"
 #include "client/base/quantity.h"
+#include "client/metrics/gpu_summary.h"
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/safe_text.h"
 #include "client/terminal/word_wrap.h"
@@ -209,13 +210,9 @@ std::string TelemetryLine(const TelemetrySample& telemetry, int width, const Pai
         MemoryText(telemetry.memory_used_bytes, telemetry.memory_total_bytes);
     if (!memory.empty()) absl::StrAppend(&cpu, paint.dot(), memory);
   }
-  if (!telemetry.gpus.empty()) parts.push_back(GpuText(telemetry.gpus[0], width, paint));
+  if (telemetry.gpus.size() == 1) parts.push_back(GpuText(telemetry.gpus[0], width, paint));
   if (telemetry.gpus.size() > 1) {
-    double sum = 0;
-    for (const TelemetrySample::Gpu& gpu : telemetry.gpus)
-      sum += gpu.utilization_percent.value_or(0);
-    parts.push_back(absl::StrFormat("(first of %d; mean %.0f%%)", telemetry.gpus.size(),
-                                    sum / static_cast<double>(telemetry.gpus.size())));
+    parts.push_back(JoinFitting(GpuSummary(telemetry.gpus, paint.ascii()), paint.dot(), width));
   }
   if (cpu.empty()) return JoinFitting(parts, kSeparator, width);
   // The processor comes first, and gives way to the GPUs where there is no room for all.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
@@ -59,12 +60,13 @@ constexpr absl::Duration kTellAfter = absl::Seconds(1);
 constexpr int kBytesPerRow = 160;
 
 // Returns the hint for a command that could not be executed; null when there is none.
-const char* CannotRunHint(int exit_code) {
+const char* CannotRunHint(int exit_code, absl::string_view reason) {
   if (exit_code == kExitNotFound) {
     return "is it installed there and in PATH? A file of the work directory begins with ./, a "
            "shell line goes to --run";
   }
-  if (exit_code == kExitCannotRun) return "is it a program, and executable (chmod +x)?";
+  const bool executed = absl::StartsWith(reason, "exec ");
+  if (exit_code == kExitCannotRun && executed) return "is it a program, and executable (chmod +x)?";
   return nullptr;
 }
 
@@ -568,7 +570,8 @@ void Show::PrintEnd() {
                     HumanDuration(absl::Milliseconds(row_.end->ended_ms - status.started_ms)));
   }
   context_.Say(line);
-  if (const char* hint = CannotRunHint(row_.end->exit_code); !ran && !in_setup && hint != nullptr) {
+  if (const char* hint = CannotRunHint(row_.end->exit_code, row_.end->reason);
+      !ran && !in_setup && hint != nullptr) {
     context_.Hint(hint);
   }
   if (const std::string hint = HintOfOutput(*mirror_); row_.end->exit_code != 0 && !hint.empty()) {

@@ -23,24 +23,28 @@ constexpr size_t kMaxTrainerConfigBytes = 100'000;
 constexpr int64_t kSmallestSegmentBytes = 64 << 10;
 // The configuration is part of the spec, so each attempt, also a retry, begins with the same one.
 // The script writes it to a file in work/, because the trainer reads its configuration from a file.
+// Each of several processes has a file of its own: none may read what another one is writing.
 constexpr char kTrainerScript[] =
-    "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
-    "exec \"$0\" train --config .gpuctl/trainer.json";
+    "c=.gpuctl/trainer${LOCAL_RANK:+-$LOCAL_RANK}.json && mkdir -p .gpuctl && "
+    "printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > \"$c\" && "
+    "exec \"$0\" train --config \"$c\"";
 // The same, by trainer/build.sh, which compiles the trainer first.
 constexpr char kTrainerSourcesScript[] =
-    "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
-    "exec /bin/sh \"$0/build.sh\" train --config .gpuctl/trainer.json";
+    "c=.gpuctl/trainer${LOCAL_RANK:+-$LOCAL_RANK}.json && mkdir -p .gpuctl && "
+    "printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > \"$c\" && "
+    "exec /bin/sh \"$0/build.sh\" train --config \"$c\"";
 // Uses only the NVIDIA driver from the node. The loader searches for it after the kit's own
 // libraries, in its usual places and where containers put it. LD_PRELOAD is unset: libraries that
 // the node loads into every program were made for other libraries than the kit's.
 constexpr char kTrainerKitScript[] =
-    "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
+    "c=.gpuctl/trainer${LOCAL_RANK:+-$LOCAL_RANK}.json && mkdir -p .gpuctl && "
+    "printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > \"$c\" && "
     "kit=$PWD/$1 && unset LD_PRELOAD && export OPENSSL_CONF=/dev/null && "
     "exec \"$kit/$0\" --library-path \"$kit/lib:"
     "/usr/local/nvidia/lib64:/usr/lib64:/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:/usr/"
     "lib/wsl/lib"
     "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\" "
-    "\"$kit/gpuctl-trainer\" train --config .gpuctl/trainer.json";
+    "\"$kit/gpuctl-trainer\" train --config \"$c\"";
 
 absl::Status SetTrainerCommand(const RunSpec& spec, const TrainerStart& trainer,
                                gpuctl::v1::JobSpec& job) {
@@ -145,6 +149,8 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
   // 0 means the default.
   job.set_grace_ms(std::max<int64_t>(1, absl::ToInt64Milliseconds(spec.grace)));
   if (spec.gpus.has_value()) job.set_gpus(*spec.gpus);
+  const bool known = spec.processes == kOneForEachGpu && spec.gpus.has_value();
+  job.set_processes(known ? *spec.gpus : spec.processes);
   job.set_output_limit_bytes(spec.output_limit_bytes);
   if (spec.output_limit_bytes > 0) {
     // Output is dropped by whole segments; small segments can keep a small limit.

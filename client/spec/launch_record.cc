@@ -16,6 +16,7 @@ template <typename Spec, typename Visitor>
 void VisitSpec(Spec& spec, Visitor& visit) {
   visit("name", spec.name);
   visit("gpus", spec.gpus);
+  visit("nodes", spec.nodes);
   visit("providers", spec.providers);
   visit("max_price_usd_per_hour", spec.max_price_usd_per_hour);
   visit("on_price_rise", spec.on_price_rise);
@@ -153,6 +154,7 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
                         {"password", registry.password}};
   }
   if (!record.spec.setup.empty()) spec["setup"] = record.spec.setup;
+  if (record.spec.processes != 0) spec["processes"] = record.spec.processes;
   if (!record.spec.stop_if.empty()) spec["stop_if"] = record.spec.stop_if;
   for (const Plateau& plateau : record.spec.plateaus) {
     spec["plateau"].push_back(
@@ -196,6 +198,7 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
   }
   bool parts_good = true;
   if (whole["spec"].contains("setup")) reader("setup", record.spec.setup);
+  if (whole["spec"].contains("processes")) reader("processes", record.spec.processes);
   if (whole["spec"].contains("stop_if")) reader("stop_if", record.spec.stop_if);
   if (const Json& plateaus = whole["spec"]["plateau"]; plateaus.is_array()) {
     for (const Json& one : plateaus) {

@@ -85,25 +85,6 @@ absl::Status CheckSecretName(const std::string& secret) {
       absl::StrCat("secrets: \"", secret, "\" cannot name a variable; give names, never values"));
 }
 
-// The machine must have the GPUs that the run gets, and only one says which these are.
-absl::Status CheckGpus(const RunSpec& spec) {
-  if (!spec.gpus.has_value()) return absl::OkStatus();
-  constexpr char kVariable[] = "CUDA_VISIBLE_DEVICES";
-  if (spec.env.count(kVariable) > 0 ||
-      std::count(spec.secrets.begin(), spec.secrets.end(), kVariable) > 0) {
-    return absl::InvalidArgumentError(
-        "resources.gpus sets CUDA_VISIBLE_DEVICES; take the variable out of env, or leave out "
-        "gpus");
-  }
-  for (const GpuRequirement& gpu : spec.gpu) {
-    if (gpu.count >= *spec.gpus) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("resources.gpus: ", *spec.gpus, " GPUs of a machine with ", gpu.count,
-                     " (gpu: ", gpu.text, "); ask for a larger machine or fewer GPUs"));
-  }
-  return absl::OkStatus();
-}
-
 std::vector<std::string> ProviderNames() {
   std::vector<std::string> names = {"local", "ssh"};
   for (const std::string& rental : RentalNames()) names.push_back(rental);
@@ -292,6 +273,22 @@ YamlType Gpus(std::optional<int>* out) {
           {{"type", "integer"}, {"minimum", 0}, {"maximum", kMostGpus}}};
 }
 
+YamlType Processes(int* out) {
+  return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+            ASSIGN_OR_RETURN(const std::string text, YamlString(place, node));
+            const absl::StatusOr<int> value = ParseProcesses(text);
+            if (!value.ok()) {
+              return YamlError(place, node,
+                               absl::StrCat(place.field, ": ", value.status().message()));
+            }
+            *out = *value;
+            return absl::OkStatus();
+          },
+          {{"anyOf",
+            {{{"enum", {"gpus"}}},
+             {{"type", "integer"}, {"minimum", 1}, {"maximum", kMostProcesses}}}}}};
+}
+
 YamlType Int64(int64_t* out) {
   return {[out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
             ASSIGN_OR_RETURN(*out, YamlInt(place, node, 1, int64_t{1} << 53));
@@ -383,6 +380,8 @@ YamlType Resources(RunSpec* spec) {
        {"gpus", Gpus(&spec->gpus),
         "how many of the machine's GPUs the run gets for itself; it waits there until they are "
         "free"},
+       {"nodes", Int(&spec->nodes, 1, kMostNodes),
+        "machines that the run has at once, a part of it on each: docs/several-machines.md"},
        {"provider", Providers(spec), "where to look for a machine; default: all with a key"},
        {"disk", Size(&spec->disk_bytes), "free space that the machine must have"},
        {"max_price", Price(&spec->max_price_usd_per_hour), "USD per hour of the whole machine"},
@@ -591,6 +590,8 @@ std::vector<YamlField> RunFields(RunSpec* spec) {
        "machine "
        "and content of what it reads"},
       {"run", String(&spec->run), "the job: a script for bash -eo pipefail"},
+      {"processes", Processes(&spec->processes),
+       "starts the command so often, each time with a rank: a number, or gpus for one a GPU"},
       {"trainer", Trainer(spec), "instead of run: settings of the built-in trainer"},
       {"checkpoints", Strings(&spec->checkpoints), "patterns of a script's checkpoints"},
       {"artifacts", Strings(&spec->artifacts), "patterns of files that come home"},
@@ -715,6 +716,7 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
     }
   }
   RETURN_IF_ERROR(CheckGpus(spec));
+  RETURN_IF_ERROR(CheckProcesses(spec));
   RETURN_IF_ERROR(CheckRegistryFits(spec.registry, spec.image));
   if (spec.time_limit < absl::Seconds(1)) {
     return absl::InvalidArgumentError("limits.time must be at least 1s");
@@ -749,14 +751,6 @@ absl::Status CheckProviders(const std::vector<std::string>& providers) {
     }
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckShareOfRented(const RunSpec& spec) {
-  if (spec.gpus.value_or(0) == 0 || !spec.gpu.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("gpus: ", *spec.gpus,
-                   " says how much of a machine the run gets, and nothing "
-                   "says which machine is rented"));
 }
 
 absl::StatusOr<VolumeRequest> ParseVolumeRequest(absl::string_view text) {

@@ -28,6 +28,16 @@ constexpr char kOnPreempted[] = "preempted";
 
 // Most GPUs that one run can ask for.
 constexpr int kMostGpus = 1024;
+constexpr int kMostNodes = 64;
+
+// RunSpec::processes: one for each GPU that the job sees.
+constexpr int kOneForEachGpu = -1;
+// Most processes of one run on one machine.
+constexpr int kMostProcesses = 512;
+// Parses "gpus" or a number from 1 to kMostProcesses; INVALID_ARGUMENT for another word.
+absl::StatusOr<int> ParseProcesses(absl::string_view word);
+// Returns the word; "" for 0.
+std::string ProcessesWord(int processes);
 
 // Answers to a price rise while nobody watches: say it only; accept it up to max_price; refuse it,
 // which keeps the old price until the contract ends; stop the job.
@@ -54,6 +64,8 @@ struct RunSpec {
   // GPUs that the run gets for itself out of its machine's; it waits there until they are free.
   // Absent: it sees all and waits for none.
   std::optional<int> gpus;
+  // Machines that the run has at once, each with a part of it; 0 and 1: one.
+  int nodes = 0;
   // "local" or "ssh" alone, or rental markets. Empty: ssh when a host is named, else local.
   std::vector<std::string> providers;
   // Price limit of the whole instance. This field and the next six concern rented machines.
@@ -103,6 +115,9 @@ struct RunSpec {
   // The fields that the run file has, like "limits.time" and "notify", and those that flags have:
   // no default counts for them. They are not part of what is launched.
   std::set<std::string> given, flagged;
+  // How often the command is started, as processes with ranks; kOneForEachGpu. 0: once, without
+  // ranks.
+  int processes = 0;
 };
 
 // Reads a run file. INVALID_ARGUMENT names `file`, line, column, the cause and, for a misspelled
@@ -137,6 +152,12 @@ absl::Status CheckNothingRented(const RunSpec& spec);
 // Returns INVALID_ARGUMENT when `spec` says how many GPUs of a rented machine the run gets, and not
 // which machine that is: too small a one would be found out after it was rented.
 absl::Status CheckShareOfRented(const RunSpec& spec);
+
+// Returns INVALID_ARGUMENT when the run gets more GPUs than its machine has, or when somebody else
+// says which these are.
+absl::Status CheckGpus(const RunSpec& spec);
+// Returns INVALID_ARGUMENT for one process a GPU, and no GPU.
+absl::Status CheckProcesses(const RunSpec& spec);
 
 // True when the run continues on another machine after the market takes its machine away.
 bool ResumesWhenPreempted(const RunSpec& spec);

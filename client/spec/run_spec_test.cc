@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
-#include "client/spec/foreign_words.h"
+#include "client/words/foreign_words.h"
 
 namespace gpuctl {
 namespace {
@@ -68,6 +68,21 @@ retry: { max: 3, on: [lost, "exit:75"], backoff: 5s }
   EXPECT_THAT(spec->retry_on, ElementsAre("lost", "exit:75"));
   EXPECT_EQ(spec->retry_backoff, absl::Seconds(5));
   EXPECT_TRUE(CheckRunSpec(*spec).ok()) << CheckRunSpec(*spec);
+}
+
+TEST(ParseRunSpecTest, ReadsTheNumberOfProcesses) {
+  EXPECT_EQ(ParseRunSpec("run: x", "run.yaml")->processes, 0);
+  EXPECT_EQ(ParseRunSpec("run: x\nprocesses: 8", "run.yaml")->processes, 8);
+  EXPECT_EQ(ParseRunSpec("run: x\nprocesses: gpus", "run.yaml")->processes, kOneForEachGpu);
+  for (const char* wrong : {"0", "-1", "513", "all", "8x", "[1]"}) {
+    EXPECT_THAT(ErrorOf(absl::StrCat("run: x\nprocesses: ", wrong)), HasSubstr("processes"))
+        << wrong;
+  }
+  auto none = ParseRunSpec("run: x\nprocesses: gpus\nresources: {gpus: 0}", "run.yaml");
+  ASSERT_TRUE(none.ok());
+  EXPECT_THAT(CheckRunSpec(*none).message(), HasSubstr("processes: gpus"));
+  none->processes = 2;
+  EXPECT_TRUE(CheckRunSpec(*none).ok());
 }
 
 TEST(ParseRunSpecTest, RefusesWhatIsNoPort) {

@@ -13,7 +13,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/suggest.h"
-#include "client/spec/foreign_words.h"
+#include "client/words/foreign_words.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {

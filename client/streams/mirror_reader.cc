@@ -179,7 +179,7 @@ absl::Status MirrorReader::RefreshOutputMetrics(int64_t at_most) {
     bool setup = false;
     for (const OutputPart& part : OutputPartsOf(lifecycle_)) {
       if (part.begin <= offset) {
-        output_metrics_.BeginAttempt(part.attempt, take);
+        output_metrics_.BeginAttempt(part.attempt, take, part.ranks);
         setup = part.setup;
       } else if (part.begin < offset + static_cast<int64_t>(bytes.size())) {
         bytes.resize(static_cast<size_t>(part.begin - offset));
@@ -204,7 +204,7 @@ absl::Status MirrorReader::ReadNewest(int64_t size) {
   bool setup = false;
   for (const OutputPart& part : OutputPartsOf(lifecycle_)) {
     if (part.begin > size) continue;
-    metrics.BeginAttempt(part.attempt, take);
+    metrics.BeginAttempt(part.attempt, take, part.ranks);
     setup = part.setup;
     if (part.begin < offset) continue;
     offset = part.begin;

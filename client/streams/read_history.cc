@@ -127,7 +127,7 @@ absl::StatusOr<bool> HistoryReader::ReadPrinted(int64_t heard_ms, int64_t at_mos
       int64_t size = std::min(kPieceBytes, static_cast<int64_t>(all.size() - at));
       const int64_t from = output_offset_ + static_cast<int64_t>(at);
       for (; next < parts.size() && parts[next].begin <= from; ++next) {
-        output_metrics_.BeginAttempt(parts[next].attempt, take);
+        output_metrics_.BeginAttempt(parts[next].attempt, take, parts[next].ranks);
         setup = parts[next].setup;
       }
       if (next < parts.size()) size = std::min(size, parts[next].begin - from);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "client/base/gpu_memory.h"
 #include "client/base/quantity.h"
+#include "client/metrics/gpu_summary.h"
 #include "client/metrics/plot.h"
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/safe_text.h"
@@ -49,17 +50,10 @@ std::string StepText(const TrainingProgress& progress) {
   return absl::StrFormat("%d/%d", progress.step(), progress.total_steps());
 }
 
-// GPUs of one machine are busy together; what they have of memory is told of the fullest.
+// One that waits for the others is told by the range; what GPUs have of memory, by the fullest one.
 std::string GpuText(const TelemetrySample& telemetry) {
-  double sum = 0;
-  int known = 0;
-  for (const TelemetrySample::Gpu& gpu : telemetry.gpus) {
-    if (!gpu.utilization_percent.has_value()) continue;
-    sum += *gpu.utilization_percent;
-    ++known;
-  }
-  if (known == 0) return "-";
-  const std::string text = absl::StrFormat("%.0f%%", sum / known);
+  const std::string text = UtilizationText(telemetry.gpus, "-");
+  if (text.empty()) return "-";
   return telemetry.gpus.size() == 1 ? text : absl::StrCat(telemetry.gpus.size(), "x ", text);
 }
 

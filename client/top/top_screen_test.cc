@@ -70,7 +70,7 @@ TEST(TopScreenTest, ShowsEachRunInALineAndTheirLossesBelow) {
   EXPECT_EQ(lines[0], screen.title);
   EXPECT_THAT(lines[1], StartsWith("NAME"));
   EXPECT_THAT(lines[2], AllOf(HasSubstr("amber-fox-1"), HasSubstr("50/100"), HasSubstr("0.08"),
-                              HasSubstr("2x 94%"), HasSubstr("$1.20"), HasSubstr("1234"),
+                              HasSubstr("2x 91-97%"), HasSubstr("$1.20"), HasSubstr("1234"),
                               HasSubstr("50s"), HasSubstr("ada@gpu.example")));
   EXPECT_THAT(lines[3], AllOf(HasSubstr("blue-owl-1"), HasSubstr("20/100"), HasSubstr("-")));
   EXPECT_THAT(lines.back(), HasSubstr("1 amber-fox-1  2 blue-owl-1"));

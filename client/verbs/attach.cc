@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/follow/catch_up.h"
+#include "client/follow/members.h"
 #include "client/keep/keep_status.h"
 #include "client/launch/after_run.h"
 #include "client/market/holdings.h"
@@ -167,6 +168,7 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   SettleTermsOf(context, holdings, row.run_id);
   const absl::StatusOr<RunRow> shown = store->Get(row.run_id);
   if (!shown.ok()) return code;
+  BringMembers(context, *store, *shown);
   const absl::Status settled = wishes.Settle(holdings, *store, *shown, all_came);
   if (!settled.ok() && code == kExitOk) return settled;
   if (!settled.ok()) context.Say(settled.message());

@@ -10,17 +10,20 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
+#include "client/follow/members.h"
 #include "client/node/make_links.h"
 #include "client/runs/context.h"
 #include "client/runs/find_run.h"
 #include "client/runs/output_loss.h"
 #include "client/show/show_run.h"
+#include "client/spec/run_spec.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
 #include "client/verbs/batch_text.h"
 #include "client/verbs/line_pattern.h"
 #include "client/verbs/log_lines.h"
 #include "client/verbs/log_offsets.h"
+#include "client/verbs/rank_lines.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/bounded_json.h"
@@ -109,37 +112,77 @@ absl::Status PrintChosen(const Console& console, MirrorReader& mirror, int64_t o
   }
 }
 
+// Prints what the process `rank` printed from `begin` on, chosen by `options`.
+absl::Status PrintRank(const Console& console, MirrorReader& mirror, int rank, int64_t begin,
+                       LogLines::Options options) {
+  LogLines lines(std::move(options), [&console](absl::string_view text) -> absl::StatusOr<bool> {
+    const absl::StatusOr<size_t> written = console.PrintJobBytes(text);
+    if (absl::IsUnavailable(written.status())) return false;  // `| head` has enough
+    RETURN_IF_ERROR(written.status());
+    return true;
+  });
+  RankLines of_rank(rank, OutputPartsOf(mirror.lifecycle()), begin, lines);
+  // Only from its beginning the output can be taken apart.
+  ASSIGN_OR_RETURN(const Extent extent, mirror.OutputExtent());
+  for (int64_t offset = extent.first_offset;;) {
+    ASSIGN_OR_RETURN(const std::string bytes, mirror.ReadOutput(offset));
+    if (bytes.empty()) return of_rank.Finish();
+    ASSIGN_OR_RETURN(const bool more, of_rank.Add(offset, bytes));
+    if (!more) return absl::OkStatus();
+    offset += static_cast<int64_t>(bytes.size());
+  }
+}
+
 // What logs prints, as typed.
 struct LogFlags {
   std::string since, grep;
   bool follow = false, timestamps = false;
   int tail_lines = -1;
+  int rank = -1;
 
-  bool by_line() const { return !grep.empty() || timestamps; }
+  bool by_line() const { return !grep.empty() || timestamps || rank >= 0; }
 };
 
 absl::Status PrintLog(CommandContext& context, MirrorReader& mirror, const LogFlags& flags) {
   // Of lines that a pattern chooses, the last ones are only known at the end.
-  const int tail_lines = flags.grep.empty() ? flags.tail_lines : -1;
+  const int tail_lines = flags.grep.empty() && flags.rank < 0 ? flags.tail_lines : -1;
   ASSIGN_OR_RETURN(const int64_t begin, BeginOffset(context, mirror, tail_lines, flags.since));
   if (!flags.by_line()) return PrintFrom(context, mirror, begin);
   LogLines::Options options;
   if (!flags.grep.empty()) {
     ASSIGN_OR_RETURN(options.pattern, LinePattern::Compile(flags.grep));
-    options.last = flags.tail_lines;
   }
+  if (tail_lines != flags.tail_lines) options.last = flags.tail_lines;
   if (flags.timestamps) {
     RETURN_IF_ERROR(mirror.Refresh());
     ASSIGN_OR_RETURN(options.stamps, ReadStamps(mirror));
   }
+  if (flags.rank >= 0) {
+    return PrintRank(context, mirror, flags.rank, begin, std::move(options));
+  }
   return PrintChosen(context, mirror, begin, std::move(options));
+}
+
+// Returns an error for --rank and a run that has no ranks.
+absl::Status CheckHasRanks(const RunRow& row, MirrorReader& mirror) {
+  RETURN_IF_ERROR(mirror.Refresh());
+  const std::vector<OutputPart> parts = OutputPartsOf(mirror.lifecycle());
+  const bool begun =
+      std::any_of(parts.begin(), parts.end(), [](const OutputPart& part) { return !part.setup; });
+  if (!begun ||
+      std::any_of(parts.begin(), parts.end(), [](const OutputPart& part) { return part.ranks; })) {
+    return absl::OkStatus();
+  }
+  return UsageError(absl::StrCat(row.name, " has no ranks: its run file has no processes"),
+                    absl::StrCat("gpuctl logs ", row.name));
 }
 
 // Returns usage errors.
 absl::Status CheckLogFlags(const LogFlags& flags) {
   if (flags.follow && flags.by_line()) {
-    return UsageError("--grep and --timestamps print what is there, -f what comes",
-                      "gpuctl logs -f RUN | grep REGEX");
+    return UsageError("--grep, --rank and --timestamps print what is there, -f what comes",
+                      flags.rank > 0 ? absl::StrCat("gpuctl logs -f RUN | grep '^", flags.rank, "'")
+                                     : "gpuctl logs -f RUN | grep REGEX");
   }
   if (flags.grep.empty()) return absl::OkStatus();
   const absl::Status pattern = LinePattern::Compile(flags.grep).status();
@@ -154,6 +197,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   std::string reference;
   LogFlags flags;
   bool offline = false;
+  int node = 0;
   VerbParser parser(context, "logs [RUN] [FLAGS]",
                     "Prints a run's output: its stdout and stderr as they came, byte for byte.",
                     "What is not on this laptop yet is fetched first.\n\n"
@@ -168,6 +212,10 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
       parser.Option("--grep", flags.grep, "Only lines that this regular expression matches");
   parser.Switch("--timestamps", flags.timestamps,
                 "Before each line, the last known time before it (as exact as --since)");
+  parser.Option("--rank", flags.rank, "Only what the process with this rank printed, without marks")
+      .ShownRange(0, kHighestRank);
+  parser.Option("--node", node, "Of a run on several machines: that of this one, from 0")
+      .Range(0, kMostNodes - 1);
   parser.Switch("--offline", offline, "Only what is on this laptop already");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
@@ -182,6 +230,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
     RETURN_IF_ERROR(CheckStarted(context, {reference}));
   }
   ASSIGN_OR_RETURN(RunRow row, FindRun(context, *store, run, reference));
+  ASSIGN_OR_RETURN(row, MemberOf(*store, std::move(row), node));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   Caught caught = Caught::kUp;
   absl::Status error;
@@ -206,6 +255,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
     (void)code;
     return kExitOk;
   }
+  if (flags.rank >= 0) RETURN_IF_ERROR(CheckHasRanks(row, mirror));
   RETURN_IF_ERROR(PrintLog(context, mirror, flags));
   RETURN_IF_ERROR(mirror.Refresh());
   if (const OutputLoss loss = LossOf(mirror.lifecycle()); loss.any()) {

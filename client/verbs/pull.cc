@@ -26,7 +26,6 @@
 #include "client/runs/context.h"
 #include "client/runs/find_run.h"
 #include "client/runs/pulled_record.h"
-#include "client/spec/result_patterns.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
@@ -37,6 +36,7 @@
 #include "client/verbs/queue_results.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
+#include "client/words/result_patterns.h"
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -201,6 +201,29 @@ absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row, Pull
                                               ", and what has come so far stays in ", request.to),
                                  absl::StrCat(again, " goes on with the rest")));
   return WithPlaces(context, row, BringResults(context, *links, row, request, pulled));
+}
+
+// Brings what the other members of a run on several machines have, into directories of their own:
+// ./RUN.node1 beside ./RUN.
+absl::Status PullMembers(CommandContext& context, RunStore& store, const RunRow& row,
+                         const PullFlags& flags, const std::string& again) {
+  ASSIGN_OR_RETURN(std::vector<RunRow> members, store.Members(row.run_id));
+  for (RunRow& member : members) {
+    PullRequest request = flags.request;
+    request.to = JoinPath(DirName(request.to), member.name);
+    request.own_directory = true;
+    PullResults pulled;
+    const absl::Status status =
+        PullOne(context, store, member, request, flags.result, again, pulled);
+    if (CauseOf(status) == kNothingToBring) continue;  // often only rank 0 writes results
+    if (absl::IsNotFound(status)) {
+      context.Say(status.message());
+      continue;
+    }
+    RETURN_IF_ERROR(Annotate(
+        status, absl::StrCat("the results of ", row.name, " are here, not all of ", member.name)));
+  }
+  return absl::OkStatus();
 }
 
 // Brings what `flags` say of each run into a directory of its own. An error with one run does not
@@ -491,6 +514,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
     RETURN_IF_ERROR(WatchPull(context, *store, row, flags, keep, pulled));
   } else {
     RETURN_IF_ERROR(PullOne(context, *store, row, flags.request, flags.result, again, pulled));
+    RETURN_IF_ERROR(PullMembers(context, *store, row, flags, again));
   }
   if (context.json()) context.PrintJson(ToJson(row, flags.request, pulled));
   return kExitOk;

@@ -137,7 +137,11 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   std::vector<RunRow> rows;
   for (const std::string& reference : references) {
-    ASSIGN_OR_RETURN(rows.emplace_back(), store->Get(reference));
+    ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
+    // The run itself comes last: without it nobody would find its members.
+    ASSIGN_OR_RETURN(const std::vector<RunRow> members, store->Members(row.run_id));
+    rows.insert(rows.end(), members.begin(), members.end());
+    rows.push_back(std::move(row));
   }
   Holdings holdings(context);
   std::vector<RunRemoval> removals;

@@ -89,6 +89,14 @@ void AddMachine(CommandContext& context, const RunRecord& record, Page& page) {
   const RunRow& row = record.row;
   page.Add("machine", absl::StrCat(row.target.name.empty() ? "none" : row.target.name, " (",
                                    row.target.provider, ")"));
+  if (const absl::StatusOr<RunStore*> store = context.Store(); store.ok()) {
+    const absl::StatusOr<std::vector<RunRow>> members = (*store)->Members(row.run_id);
+    for (size_t i = 0; members.ok() && i < members->size(); ++i) {
+      const RunRow& member = (*members)[i];
+      page.Add("also on",
+               absl::StrCat(member.target.name, ": node ", member.rank, ", ", member.name));
+    }
+  }
   std::string gpus = GpusOf(record);
   if (const std::string driver = DriverOf(record); !driver.empty()) {
     absl::StrAppend(&gpus, ", driver ", driver);
@@ -222,6 +230,10 @@ void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record
   if (record.status.setup.has_value()) {
     page.Add("setup", DescribeSetup(*record.status.setup, context.NowMs()));
   }
+  if (record.launch.has_value() && record.launch->spec.processes != 0) {
+    const std::string word = ProcessesWord(record.launch->spec.processes);
+    page.Add("processes", word == "gpus" ? "one for each GPU" : word);
+  }
   AddSource(record, page);
   AddMachine(context, record, page);
   AddLimits(record, page);
@@ -269,6 +281,13 @@ Json GpusToJson(const RunRecord& record) {
     if (gpu.memory_total_bytes.has_value() && *gpu.memory_total_bytes < 9e15) {
       one["memory_bytes"] = static_cast<int64_t>(*gpu.memory_total_bytes);
     }
+    one["utilization_percent"] = NumberToJson(gpu.utilization_percent);
+    one["memory_used_bytes"] = nullptr;
+    if (gpu.memory_used_bytes.has_value() && std::abs(*gpu.memory_used_bytes) < 9e15) {
+      one["memory_used_bytes"] = static_cast<int64_t>(*gpu.memory_used_bytes);
+    }
+    one["power_w"] = NumberToJson(gpu.power_w);
+    one["temperature_c"] = NumberToJson(gpu.temperature_c);
     list.push_back(std::move(one));
   }
   return list;
@@ -292,6 +311,28 @@ Json SpecToJson(const RunRecord& record) {
   return spec;
 }
 
+// Returns the other machines of the run; null for a run on one.
+Json MembersToJson(CommandContext& context, const std::string& run_id) {
+  const absl::StatusOr<RunStore*> store = context.Store();
+  if (!store.ok()) return {};
+  const absl::StatusOr<std::vector<RunRow>> members = (*store)->Members(run_id);
+  if (!members.ok() || members->empty()) return {};
+  Json list = Json::array();
+  for (const RunRow& member : *members) {
+    list.push_back(
+        {{"rank", member.rank},
+         {"run_id", member.run_id},
+         {"name", member.name},
+         {"node", member.target.name},
+         {"node_id", member.node_id.empty() ? Json() : Json(member.node_id)},
+         {"job_id", member.job_id},
+         {"exit_code", member.end.has_value() ? Json(member.end->exit_code) : Json()},
+         {"reason", member.end.has_value() && !member.end->reason.empty() ? Json(member.end->reason)
+                                                                          : Json()}});
+  }
+  return list;
+}
+
 Json RecordToJson(CommandContext& context, const RunRecord& record) {
   const RunRow& row = record.row;
   Json run = RunToJson(row, record.status);
@@ -313,6 +354,7 @@ Json RecordToJson(CommandContext& context, const RunRecord& record) {
     run["limits"] = LimitsToJson(LimitsFor(*record.lease, row.run_id));
     run["machine_limits"] = LimitsToJson(record.lease->limits);
   }
+  run["members"] = MembersToJson(context, row.run_id);
   run["checkpoint_step"] = record.checkpoint_step < 0 ? Json() : Json(record.checkpoint_step);
   run["checkpoints"] = CheckpointsToJson(record);
   const MirrorPaths mirror(record.mirror);

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/follow/members.h"
 #include "client/follow/run_outcome.h"
-#include "client/follow/stop_run.h"
 #include "client/launch/after_run.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
@@ -92,7 +92,7 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
   std::set<std::string> stopped;  // run ids
   for (RunRow& row : rows) {
     stopped.insert(row.run_id);
-    RETURN_IF_ERROR(StopRun(context, *store, row, !no_wait));
+    RETURN_IF_ERROR(StopWithMembers(context, *store, row, !no_wait));
     RETURN_IF_ERROR(GiveUpIfTakenAway(paths.MirrorDir(row.run_id), row));
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
     if (context.json()) {

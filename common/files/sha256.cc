@@ -42,6 +42,31 @@ std::string Sha256Of(absl::string_view data) {
   return hash.Finish();
 }
 
+std::string HmacSha256(absl::string_view key, absl::string_view data) {
+  constexpr size_t kBlock = 64;
+  std::string block = key.size() > kBlock ? Sha256Of(key) : std::string(key);
+  block.resize(kBlock, '\0');
+  std::string inner = block, outer = block;
+  for (char& byte : inner) byte = static_cast<char>(byte ^ 0x36);
+  for (char& byte : outer) byte = static_cast<char>(byte ^ 0x5c);
+  Sha256 hash;
+  hash.Update(inner);
+  hash.Update(data);
+  const std::string digest = hash.Finish();
+  hash.Update(outer);
+  hash.Update(digest);
+  return hash.Finish();
+}
+
+bool SameSecret(absl::string_view a, absl::string_view b) {
+  if (a.size() != b.size()) return false;
+  volatile unsigned char differs = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    differs = static_cast<unsigned char>(differs | (a[i] ^ b[i]));
+  }
+  return differs == 0;
+}
+
 std::string Sha256HexOf(absl::string_view data) { return absl::BytesToHexString(Sha256Of(data)); }
 
 absl::StatusOr<std::string> Sha256HexOfFile(const std::string& path) {

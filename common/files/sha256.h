@@ -29,6 +29,10 @@ class Sha256 {
 
 // Returns 32 raw bytes.
 std::string Sha256Of(absl::string_view data);
+// Returns the HMAC-SHA-256 (RFC 2104) of `data` with `key`: 32 raw bytes.
+std::string HmacSha256(absl::string_view key, absl::string_view data);
+// True when both have the same bytes. Takes the same time wherever they differ.
+bool SameSecret(absl::string_view a, absl::string_view b);
 // Returns 64 lower-case hex digits.
 std::string Sha256HexOf(absl::string_view data);
 // Returns the same digits for a file's content.

@@ -40,6 +40,8 @@ JobPaths::JobPaths(std::string job_dir)
       environment(JoinPath(dir, "env.json")),
       stop(JoinPath(dir, "stop")),
       time_limit(JoinPath(dir, "time_limit")),
+      gang(JoinPath(dir, "gang.json")),
+      gang_lock(JoinPath(dir, "gang.lock")),
       kept(JoinPath(dir, "kept.json")) {}
 
 RootPaths::RootPaths(std::string root_dir)

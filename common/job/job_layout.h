@@ -37,6 +37,8 @@ struct JobPaths {
   std::string environment;  // env.json: the environment that the job's setup made or found
   std::string stop;         // why the job must end; no attempt begins once it is there
   std::string time_limit;   // the running time of SetJobTime in seconds; none before that
+  std::string gang;         // gang.json: what a member of a gang has agreed with the others
+  std::string gang_lock;    // held by the member's keeper while it lives
   // kept.json: this is the copy of a job on a cluster's shared file system (agent/hold). Nothing
   // runs here, and what lies in it is whole.
   std::string kept;

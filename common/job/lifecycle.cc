@@ -53,14 +53,15 @@ const char* NameOf(Type type) {
 bool HasField(Type type, absl::string_view field) {
   switch (type) {
     case Type::kStarted:
-      return field == "pid" || field == "start_time_ticks" || field == "boot_id" || field == "gpus";
+      return field == "pid" || field == "start_time_ticks" || field == "boot_id" ||
+             field == "gpus" || field == "processes";
     case Type::kQueued:
       return field == "ticket" || field == "reason";
     case Type::kStopping:
       return field == "reason";
     case Type::kExited:
       return field == "exit_code" || field == "signal" || field == "reason" || field == "error" ||
-             field == "phase";
+             field == "phase" || field == "detail";
     case Type::kSetupStarted:
       return false;
     case Type::kSetupEnded:
@@ -89,10 +90,12 @@ void VisitFields(Event& event, Visitor&& visit) {
   visit("start_time_ticks", event.start_time_ticks);
   visit("boot_id", event.boot_id);
   visit("gpus", event.gpus);
+  visit("processes", event.processes);
   visit("exit_code", event.exit_code);
   visit("signal", event.signal);
   visit("reason", event.reason);
   visit("error", event.error);
+  visit("detail", event.detail);
   visit("phase", event.phase);
   visit("environment", event.environment);
   visit("packages", event.packages);
@@ -160,6 +163,7 @@ std::string FormatLifecycleEvent(const LifecycleEvent& event) {
       if (absl::string_view(name) == "exit_code" && event.exit_code < 0) return;
       if (absl::string_view(name) == "signal" && event.signal == 0) return;
       if (absl::string_view(name) == "dropped_metric_lines" && value == 0) return;
+      if (absl::string_view(name) == "processes" && value == 0) return;
       line[name] = value;
     }
   });
@@ -272,11 +276,13 @@ std::optional<SetupState> SetupOf(const Lifecycle& lifecycle) {
 
 std::vector<OutputPart> OutputPartsOf(const Lifecycle& lifecycle) {
   std::vector<OutputPart> parts;
+  bool ranks = false;
   for (const LifecycleEvent& event : lifecycle.events) {
+    if (event.type == Type::kStarted) ranks = event.processes != 0;
     const bool setup = event.type == Type::kSetupStarted;
     const bool job =
         event.type == Type::kStarted || (event.type == Type::kSetupEnded && event.exit_code == 0);
-    if (setup || job) parts.push_back({event.output_size, event.attempt, setup});
+    if (setup || job) parts.push_back({event.output_size, event.attempt, setup, ranks && !setup});
   }
   return parts;
 }

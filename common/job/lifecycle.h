@@ -37,6 +37,8 @@ StopCause StopCauseOf(absl::string_view reason);
 constexpr char kSetupPhase[] = "setup";
 // The reason of a `setup_ended` line whose environment was there already.
 constexpr char kReusedReason[] = "reused";
+// Begins the reason of an end that another member of the job's gang caused.
+constexpr char kGangPrefix[] = "gang:";
 // Begins the reason of a stop by a condition of the job's own (JobSpec.alerts).
 constexpr char kAlertPrefix[] = "alert:";
 // Returns the condition; "" for a reason that is none.
@@ -49,9 +51,10 @@ absl::string_view LimitOf(absl::string_view reason);
 struct LifecycleEvent {
   enum class Type {
     kQueued,    // attempt, ticket, reason: the node's queue has it; no state event
-    kStarted,   // attempt, pid, start_time_ticks, boot_id, gpus
+    kStarted,   // attempt, pid, start_time_ticks, boot_id, gpus, processes
     kStopping,  // attempt, reason: SIGTERM was sent
-    kExited,    // attempt, exit_code | signal, reason, error; the attempt's last line but `retry`
+    kExited,    // attempt, exit_code | signal, reason, error, detail; the attempt's last line but
+                // `retry`
     kLost,      // attempt, boot_id, reason: the shim is gone and nobody saw the end
     kRetry,     // attempt (the next one), not_before_ms
     kCut,       // first_offset: output before it was removed or soon will be
@@ -88,6 +91,10 @@ struct LifecycleEvent {
   int64_t output_size = 0;
   int64_t metrics_size = 0;
   int64_t time_ms = 0;  // wall time, for people
+  // JobSpec.processes. When it is not 0, the attempt's lines have marks (common/base/rank_mark.h).
+  int processes = 0;
+  std::string
+      detail;  // of several processes, the one whose end is the attempt's, and its last line
 };
 
 // Returns one line of JSON with its newline. Field names are those above; `event` holds the type in
@@ -138,6 +145,7 @@ struct OutputPart {
   int64_t begin = 0;
   int attempt = 0;
   bool setup = false;  // printed by a setup; its numbers say nothing of the job
+  bool ranks = false;  // printed by several processes, with marks
 };
 // Returns the parts in their order. Two that begin at one place are both there.
 std::vector<OutputPart> OutputPartsOf(const Lifecycle& lifecycle);

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/rank_mark.h"
 #include "common/metrics/metric_words.h"
 
 namespace gpuctl {
@@ -138,12 +139,16 @@ void OutputMetrics::Look(const Sink& sink) const {
   }
 }
 
-void OutputMetrics::BeginAttempt(int attempt, const Sink& sink) {
-  if (attempt <= attempt_) return;
+void OutputMetrics::BeginAttempt(int attempt, const Sink& sink, bool ranks) {
+  if (attempt <= attempt_) {
+    ranks_ = ranks;
+    return;
+  }
   if (!partial_.empty()) OnPiece(std::exchange(partial_, std::string()), sink);
   Flush(sink);
   *this = OutputMetrics();
   attempt_ = attempt;
+  ranks_ = ranks;
 }
 
 std::optional<MetricSample> OutputMetrics::Add(absl::string_view line) {
@@ -169,6 +174,10 @@ void OutputMetrics::Flush(const Sink& sink) {
 }
 
 void OutputMetrics::OnPiece(absl::string_view piece, const Sink& sink) {
+  if (const std::optional<RankMark> mark = ranks_ ? ParseRankMark(piece) : std::nullopt) {
+    if (mark->rank != 0) return;
+    piece.remove_prefix(mark->size);
+  }
   if (piece.empty()) return;
   if (!MayHaveNumbers(piece) && columns_.empty() && !in_summary_) {
     cleared_ = piece.size() > 8 && IsBlank(piece);

@@ -27,7 +27,11 @@ class OutputMetrics {
   // in the line that has no end yet. The reading goes on as if this had not been called.
   void Look(const Sink& sink) const;
   // Tells that the next bytes are those of this attempt. Earlier attempts do not come again.
-  void BeginAttempt(int attempt, const Sink& sink);
+  // `ranks`: its lines have the marks of several processes (common/base/rank_mark.h); only rank 0's
+  // numbers count.
+  void BeginAttempt(int attempt, const Sink& sink, bool ranks = false);
+  // Sets that alone.
+  void SetRanks(bool ranks) { ranks_ = ranks; }
   // Returns the number of bytes at the end of what was read that have to be read again by an object
   // with a copy of this one's fields.
   int64_t unread_bytes() const { return static_cast<int64_t>(partial_.size()); }
@@ -108,7 +112,8 @@ class OutputMetrics {
   bool keras_done_ = false;
   std::vector<std::string> columns_;  // of the newest table's head
   EpochSteps epochs_;
-  LabelFacts facts_;  // of the newest bar; not stored
+  LabelFacts facts_;    // of the newest bar; not stored
+  bool ranks_ = false;  // not stored: the caller tells it again
 };
 
 template <typename Visitor>

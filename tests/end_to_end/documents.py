@@ -36,6 +36,8 @@ ELSEWHERE = {
     r"tar xf gpuctl-.*-macos-arm64\.tar\.gz": ("tests/package/mac_client_test.py", "tarfile"),
     r"export PATH=\$PWD/gpuctl-.*/bin:\$PATH": ("tests/package/release_test.py", "bin/gpuctl"),
     r"\./quickstart( --cloudsim)?": (".ci/run", "./quickstart"),
+    r"gpuctl (launch run\.yaml --host gpu1,gpu2|(logs|stop) train( --node 1)?)": (
+        "tests/gang/runs_test.py", '"--host", self.them.hosts'),
     r"\./test": (".ci/run", "./test"),
     r"gpuctl keep --install": ("tests/integration/keep_install_test.py", "--install"),
     r"gpuctl node fetch linux-aarch64( --from FILE)?": ("tests/end_to_end/platforms.py", "fetch"),
@@ -311,10 +313,18 @@ def test_the_run_file_of_the_page_is_read(w):
 
 def test_the_run_files_with_a_setup_are_read(w):
     _, *texts, _ = run_files()
-    for text in texts:
+    for text in filter(lambda text: "setup:" in text, texts):
         write(w.work + "/run.yaml", text)
         plan = w.json("launch", "run.yaml", "--dry-run", "--provider", "local")["plan"]
         assert plan["setup"], plan
+
+
+def test_the_run_file_with_processes_is_read(w):
+    text, = filter(lambda text: text.startswith("resources: {gpu: H100:8}\nprocesses: gpus"), run_files())
+    # This machine has no such GPUs.
+    write(w.work + "/run.yaml", text.split("\n", 1)[1])
+    plan = w.json("launch", "run.yaml", "--dry-run", "--provider", "local")["plan"]
+    assert plan["processes"] == "gpus", plan
 
 
 def test_the_run_file_for_fine_tuning_is_read(w):

@@ -39,10 +39,10 @@ def give_gpus(l, count, pause="0", **env):
     start_agent(l, {**l.env, "GPUCTL_NVIDIA_SMI": path if count >= 0 else "", **env})
 
 
-def start_agent(l, env):
+def start_agent(l, env, root=None):
     """Starts a guard with this environment, which an agent that comes by ssh would not have."""
     agent = os.path.join(os.path.dirname(l.gpuctl), "gpuctl-agent")
-    subprocess.run([agent, "guard", "--root", l.root, "--detach"], env=env, check=True, timeout=60)
+    subprocess.run([agent, "guard", "--root", root or l.root, "--detach"], env=env, check=True, timeout=60)
 
 
 def held(l, name, *more):

@@ -17,6 +17,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "end_to_end"))
 from runs import DEADLINE_S, Patience, Terminal, open_gate, run_tests, wait_until  # noqa: E402
+from slots import start_agent  # noqa: E402
 
 EXPECTED = os.path.join(HERE, "screens")
 SIZES = ((80, 24), (200, 50), (40, 10))
@@ -234,6 +235,45 @@ def test_lists(l):
 
 def without_end(screen):
     return re.sub(END + r" \d+\n*$", "", screen)
+
+
+SMI = """#!/bin/sh
+# Stands in for nvidia-smi: eight GPUs, one of which waits for the others.
+while sleep 1; do
+  echo "index, name, utilization.gpu [%], memory.used [MiB], memory.total [MiB], temperature.gpu, power.draw [W]"
+  for i in 0 1 2 3 4 5 6 7; do
+    if [ $i = 2 ]; then
+      echo "$i, NVIDIA H100 80GB HBM3, 3, 20480, 81920, 41, 90.0"
+    else
+      echo "$i, NVIDIA H100 80GB HBM3, 97, 71680, 81920, $((60 + i)), 400.0"
+    fi
+  done
+done
+"""
+
+
+def test_several_gpus(l):
+    smi = os.path.join(l.dir, "nvidia-smi")
+    with open(smi, "w") as file:
+        file.write(SMI)
+    os.chmod(smi, 0o700)
+    before = dict(l.env)
+    l.env.update(GPUCTL_NVIDIA_SMI=smi, GPUCTL_NODE_ROOT=l.root + "-gpus")
+    # An agent that gpuctl starts would look for the machine's own nvidia-smi.
+    start_agent(l, l.env, l.root + "-gpus")
+    try:
+        with live_run(l, "gpus-1") as name:
+            for columns, rows in SIZES:
+                with Tmux(l, columns, rows, "attach", name) as t:
+                    screen = t.settled("step 30/100", "8 GPUs")
+                    compare("attach_gpus", columns, rows, newest(screen, rows))
+                with Tmux(l, columns, rows, "top") as t:
+                    wanted = ("gpus-1", "8x 3-97%") if columns >= 80 else ("gpus-1",)
+                    compare("top_gpus", columns, rows, t.settled(*wanted))
+                    t.type("q")
+    finally:
+        l.env.clear()
+        l.env.update(before)
 
 
 def test_colours_and_none(l):

@@ -63,6 +63,11 @@ FolderContent DescribeFolder(const std::string& path) {
   if (checkpoint) {
     content.files = VerifyCheckpoint(path);
     content.step = StepOf(path);
+    const nlohmann::json state = ReadJsonObject(path + "/state.json");
+    const auto processes = state.find("processes");
+    if (processes != state.end() && processes->is_number_unsigned()) {
+      content.processes = processes->get<int64_t>();
+    }
   }
   content.kind = TextOf(ReadJsonObject(config), content.adapter ? "peft_type" : "model_type");
   content.tensors = TensorsOf(path, content.adapter);
@@ -80,8 +85,11 @@ std::string FolderText(const FolderContent& content) {
                    static_cast<unsigned long long>(entry.size), entry.sha256.c_str());
   }
   if (content.step.has_value()) {
-    text += Format("step %lld, every file matches the manifest\n",
-                   static_cast<long long>(*content.step));
+    text += Format(
+        "step %lld%s, every file matches the manifest\n", static_cast<long long>(*content.step),
+        content.processes > 1
+            ? Format(" of %lld processes", static_cast<long long>(content.processes)).c_str()
+            : "");
   }
   for (const StoredTensor& tensor : content.tensors) {
     text += Format("  %-56s %-9s [%s]\n", Printable(tensor.name).c_str(), tensor.dtype.c_str(),

@@ -20,7 +20,8 @@ struct FolderContent {
   std::vector<ManifestEntry> files;   // of a checkpoint: each has been compared with its digest
   std::vector<StoredTensor> tensors;  // sorted by name
   uint64_t elements = 0;
-  uint64_t bytes = 0;  // of the tensors
+  uint64_t bytes = 0;     // of the tensors
+  int64_t processes = 1;  // that made the checkpoint
 };
 
 // Reads a checkpoint, a model folder or a folder with an adapter. Verifies a checkpoint, and reads

@@ -16,6 +16,7 @@
 #include "trainer/linear/matmul.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
+#include "trainer/ranks/group.h"
 #include "trainer/step/device.h"
 #include "trainer/step/memory.h"
 #include "trainer/step/stepper.h"
@@ -86,6 +87,9 @@ int RunBench(const std::vector<std::string>& words) {
   const auto steps = static_cast<int64_t>(args.Number("steps", 10, 1, 1e6));
   const auto warmup = static_cast<int64_t>(args.Number("warmup", 2, 0, 1e6));
   ChooseMatMul(config.train.matmul);
+  const Ranks ranks = ReadRanks(Environment);
+  std::unique_ptr<Group> group;
+  if (ranks.size > 1) group = JoinRun(ranks, &config);
   const double peak_before = MeasureSgemm();
   ModelSource source;
   if (!config.model.init.empty()) {
@@ -94,7 +98,7 @@ int RunBench(const std::vector<std::string>& words) {
   }
   const MemoryPlan plan = PlanRun(config);
   const Placement placement = plan.placement;
-  Stepper stepper(config, placement, StartWeights(config, source, placement));
+  Stepper stepper(config, placement, StartWeights(config, source, placement), group.get());
   stepper.SetMicroBatch(plan.micro_batch);
   std::vector<double> seconds;
   GradientResult result;
@@ -109,26 +113,32 @@ int RunBench(const std::vector<std::string>& words) {
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
   const auto tokens = static_cast<double>(config.train.batch * config.model.context);
-  const nlohmann::ordered_json line = {
-      {"type", "bench"},
-      {"tokens_per_s", tokens / median},
-      {"median_step_s", median},
-      {"fastest_step_s", seconds.front()},
-      {"steps", steps},
-      {"loss", result.loss},
-      {"gflops", tokens / median * TrainingFlopsPerToken(config) * 1e-9},
-      {"sgemm_gflops_per_core", {peak_before, MeasureSgemm()}},
-      {"matmul", MatMulLibrary()},
-      {"blas_kernels", BlasKernels()},
-      {"workers", placement.workers},
-      {"threads", placement.workers * placement.threads},
-      {"micro_batch", stepper.micro_batch()},
-      {"device", Describe(placement)},
-      {"parameters", CountParameters(config.model)},
-      {"memory_bytes", UsedMemory(placement)},
-      {"peak_bytes", PeakResidentBytes()},
-      {"estimated_bytes", plan.estimate.total}};
-  std::printf("%s\n", line.dump().c_str());
+  nlohmann::ordered_json line = {{"type", "bench"},
+                                 {"tokens_per_s", tokens / median},
+                                 {"median_step_s", median},
+                                 {"fastest_step_s", seconds.front()},
+                                 {"steps", steps},
+                                 {"loss", result.loss},
+                                 {"gflops", tokens / median * TrainingFlopsPerToken(config) * 1e-9},
+                                 {"sgemm_gflops_per_core", {peak_before, MeasureSgemm()}},
+                                 {"matmul", MatMulLibrary()},
+                                 {"blas_kernels", BlasKernels()},
+                                 {"processes", ranks.size},
+                                 {"workers", placement.workers},
+                                 {"threads", placement.workers * placement.threads},
+                                 {"micro_batch", stepper.micro_batch()},
+                                 {"device", Describe(placement)},
+                                 {"parameters", CountParameters(config.model)},
+                                 {"memory_bytes", UsedMemory(placement)},
+                                 {"peak_bytes", PeakResidentBytes()},
+                                 {"estimated_bytes", plan.estimate.total}};
+  if (stepper.buckets() != nullptr) {
+    // How many sums were on their way while the backward passes worked on the rest.
+    line["buckets"] = stepper.buckets()->count();
+    line["buckets_sent_early"] = stepper.buckets()->sent_early();
+  }
+  if (ranks.rank == 0) std::printf("%s\n", line.dump().c_str());
+  if (group) group->Leave();
   return 0;
 }
 

@@ -1,7 +1,10 @@
 #include "trainer/cli/commands.h"
 
+#include <c10/util/Exception.h>
+
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
@@ -10,18 +13,59 @@
 #include "trainer/cli/run_config.h"
 #include "trainer/config/config.h"
 #include "trainer/linear/matmul.h"
+#include "trainer/ranks/group.h"
 #include "trainer/train/signals.h"
 #include "trainer/train/trainer.h"
 
 namespace gpuctl::trainer {
 namespace {
 
+// One of several processes. What is about the whole run is rank 0's.
+int TrainTogether(RunOptions options, const Ranks& ranks) {
+  if (ranks.rank > 0) {
+    options.config.checkpoint.dir.clear();
+    options.resume.clear();
+    options.metrics_path.clear();
+  }
+  std::unique_ptr<Group> group = JoinRun(ranks, &options.config);
+  options.group = group.get();
+  try {
+    const int signal = Trainer(std::move(options)).Train();
+    group->Leave();
+    return signal == 0 ? 0 : 128 + signal;
+  } catch (const c10::Error& error) {
+    group->Fail(error.what_without_backtrace());
+    (void)group.release();  // operations of it may wait for ever
+    throw;
+  } catch (const std::exception& error) {
+    group->Fail(error.what());
+    (void)group.release();
+    throw;
+  }
+}
+
+}  // namespace
+
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
-}  // namespace
+std::unique_ptr<Group> JoinRun(const Ranks& ranks, Config* config) {
+  TrainConfig& train = config->train;
+  train.processes = ranks.size;
+  train.rank = ranks.rank;
+  train.local_processes = ranks.local_size;
+  train.local_rank = ranks.local_rank;
+  CheckProcesses(*config);
+  return Group::Join(
+      ranks, static_cast<double>(train.peer_timeout),
+      [](const std::string& line) {
+        std::fputs((line + "\n").c_str(), stdout);
+        std::fflush(stdout);
+      },
+      [] { return StopSignal() != 0; });
+}
 
 int RunTrain(const std::vector<std::string>& words) {
   const Args args(words, {"config", "set", "data", "init", "checkpoint-dir", "resume"},
@@ -37,6 +81,8 @@ int RunTrain(const std::vector<std::string>& words) {
   options.stop_signal = StopSignal;
   WatchSignals();
   ChooseMatMul(options.config.train.matmul);
+  const Ranks ranks = ReadRanks(Environment);
+  if (ranks.size > 1) return TrainTogether(std::move(options), ranks);
   const int signal = Trainer(std::move(options)).Train();
   return signal == 0 ? 0 : 128 + signal;
 }
@@ -96,7 +142,7 @@ std::string HelpText() {
                        [--mask assistant|last|all] [--template FILE] [--held-out SHARE|FILE]
                        [--bad-rows refuse|skip] [--show N] [--threads N]
   gpuctl-trainer preflight --config FILE [--data PATH]… [--set section.key=value]… [--init DIR]
-                       [--gpu NAME[,NAME…]] [--as text|json]
+                       [--gpu NAME[,NAME…]] [--processes N] [--as text|json]
   gpuctl-trainer generate --checkpoint DIR|--model DIR [--adapter DIR]
                        --prompt TEXT|--chat MESSAGE [--system TEXT]|--prompt-ids 1,2,…
                        [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S]
@@ -120,6 +166,9 @@ train
   --resume DIR|auto      a checkpoint, or the newest whole one; default $GPUCTL_RESUME_FROM
   $GPUCTL_METRICS        a FIFO or file that gets one JSON object a line
 
+  With WORLD_SIZE above 1, RANK, MASTER_ADDR and MASTER_PORT in the environment, as torchrun sets
+  them, this is one of several processes, which share each batch (docs/commands.md).
+
   SIGTERM and SIGINT finish the micro-batch at hand, save a checkpoint, and leave with 143 or 130.
 
 prepare
@@ -140,6 +189,7 @@ preflight                takes the flags of train, and tries the run on a small 
                          loads, batches are valid, the loss falls, a checkpoint saves and loads, tokens
                          are generated. Tells memory and time here and on a GPU.
   --gpu NAME[,NAME…]     plans for the first of these that fits; default: the smallest that fits
+  --processes N          plans for so many processes, each on a GPU of its own
   --as json              prints one JSON object
 
 generate

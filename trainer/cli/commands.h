@@ -4,8 +4,13 @@
 #ifndef TRAINER_CLI_COMMANDS_H_
 #define TRAINER_CLI_COMMANDS_H_
 
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "trainer/config/config.h"
+#include "trainer/ranks/group.h"
+#include "trainer/ranks/ranks.h"
 
 namespace gpuctl::trainer {
 
@@ -25,6 +30,12 @@ struct Stopped {
 };
 // Throws Stopped when SIGTERM or SIGINT arrived. WatchSignals() must have been called.
 void ThrowIfStopped();
+
+// Returns the value of a variable of the environment, or "".
+std::string Environment(const char* name);
+// Joins the other processes of a run, and notes in `config` which one this is. Throws as
+// Group::Join and CheckProcesses do. WatchSignals() should have been called.
+std::unique_ptr<Group> JoinRun(const Ranks& ranks, Config* config);
 
 std::string HelpText();
 

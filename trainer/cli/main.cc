@@ -8,6 +8,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/cli/commands.h"
+#include "trainer/ranks/group.h"
 #include "trainer/step/device.h"
 #include "trainer/step/out_of_memory.h"
 
@@ -16,11 +17,17 @@ namespace {
 using gpuctl::trainer::Error;
 using gpuctl::trainer::ExitCode;
 
+// Of several processes one that fails cannot wait for the others' operations to end.
+int Ended(int code) {
+  if (gpuctl::trainer::MustEndAtOnce()) gpuctl::trainer::EndAtOnce(code);
+  return code;
+}
+
 int Fail(ExitCode code, const std::string& message, const std::string& hint) {
   std::fflush(stdout);
   std::fprintf(stderr, "gpuctl-trainer: %s\n", message.c_str());
   if (!hint.empty()) std::fprintf(stderr, "HINT: %s\n", hint.c_str());
-  return static_cast<int>(code);
+  return Ended(static_cast<int>(code));
 }
 
 // Returns the exit code of a command that came to its end. What these print is their result.

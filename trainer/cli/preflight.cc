@@ -59,9 +59,11 @@ std::vector<Gpu> GpusOf(const std::string& names) {
 }  // namespace
 
 int RunPreflight(const std::vector<std::string>& words) {
-  const Args args(words, {"config", "set", "data", "init", "gpu", "as"}, {"set", "data"}, 0);
+  const Args args(words, {"config", "set", "data", "init", "gpu", "processes", "as"},
+                  {"set", "data"}, 0);
   PreflightRequest request;
   request.config = ConfigOfRun(args);
+  request.processes = static_cast<int64_t>(args.Number("processes", 1, 1, 4096));
   request.gpus = GpusOf(args.Get("gpu"));
   const std::string as = args.Get("as", "text");
   if (as != "text" && as != "json") throw ConfigError("preflight: --as is text or json");

@@ -66,6 +66,7 @@ std::vector<Field> OptimizerFields(OptimizerConfig& c) {
       {"weight_decay", &c.weight_decay, 0, 10, {}, "decoupled; norms are left out"},
       {"grad_clip", &c.grad_clip, 0, 1e9, {}, "largest global norm; 0 = no clipping"},
       {"state", &c.state, 0, 0, {"fp32", "int8"}, "of AdamW; int8: 2 bytes a weight, not 8"},
+      {"zero", &c.zero, 0, 1, {}, "1: each of several processes holds a part of AdamW's state"},
   };
 }
 
@@ -93,6 +94,8 @@ std::vector<Field> TrainFields(TrainConfig& c) {
       {"recompute", &c.recompute, 0, 0, {}, "keep no activations of blocks: slower"},
       {"deterministic", &c.deterministic, 0, 0, {}, "the same bits in each run, on CUDA too"},
       {"freeze", &c.freeze, 0, 0, {}, "weights that stay as they are; * stands for any text"},
+      {"heterogeneous", &c.heterogeneous, 0, 0, {}, "fast processes take more of each batch"},
+      {"peer_timeout", &c.peer_timeout, 2, 3600, {}, "seconds until a silent process is gone"},
   };
 }
 
@@ -361,6 +364,22 @@ void CheckConfig(const Config& config) {
   }
   if (config.sample.tokens > 0 && config.sample.AllPrompts().empty()) {
     throw ConfigError("check sample: sample.prompt is empty but sample.tokens is not 0");
+  }
+}
+
+void CheckProcesses(const Config& config) {
+  const TrainConfig& train = config.train;
+  if (train.processes == 1) return;
+  if (train.batch < train.processes) {
+    throw ConfigError(
+        Format("check train: train.batch %lld is less than the %lld processes, and "
+               "each takes a part of it",
+               static_cast<long long>(train.batch), static_cast<long long>(train.processes)),
+        "raise train.batch, or start fewer processes");
+  }
+  if (train.device == "mps") {
+    throw ConfigError("check train: train.device mps trains in one process alone",
+                      "set train.device to cpu, or unset WORLD_SIZE");
   }
 }
 

@@ -84,6 +84,7 @@ struct OptimizerConfig {
   double weight_decay = 0.1;
   double grad_clip = 1.0;
   std::string state = "fp32";
+  int64_t zero = 0;
 
   bool HasSmallState() const { return state == "int8"; }
 };
@@ -108,7 +109,16 @@ struct TrainConfig {
   std::vector<std::string> freeze = {};
   // No key, the data decides: whether `batch` and `micro_batch` count pairs of windows.
   bool pairs = false;
+  bool heterogeneous = false;
+  int64_t peer_timeout = 10;
+  // No keys, the environment decides: which of the processes of the run this is (ranks/ranks.h).
+  int64_t processes = 1;
+  int64_t rank = 0;
+  int64_t local_processes = 1;  // on this machine
+  int64_t local_rank = 0;
 
+  // Windows (or pairs) of the largest equal share of a process.
+  int64_t share() const { return (batch + processes - 1) / processes; }
   int64_t windows_per_example() const { return pairs ? 2 : 1; }
 };
 
@@ -206,7 +216,9 @@ Config OverrideConfig(nlohmann::json json, const std::vector<std::string>& overr
 Config LoadConfig(const std::string& path, const std::vector<std::string>& overrides);
 // Checks conditions on several keys: heads divide d_model, and so on. Throws Error(kBadConfig).
 void CheckConfig(const Config& config);
-// The parts of it that are about the model and about adapters.
+// Checks that the run can be shared by train.processes. Throws Error(kBadConfig).
+void CheckProcesses(const Config& config);
+// The parts of CheckConfig that are about the model and about adapters.
 void CheckModel(const ModelConfig& model);
 void CheckLora(const Config& config);
 

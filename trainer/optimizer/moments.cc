@@ -62,24 +62,36 @@ int64_t MomentBytes(const ParameterSpec& spec, bool in_8_bits) {
 }
 
 Moments::Moments(const std::vector<ParameterSpec>& specs, const std::vector<bool>& frozen,
-                 bool in_8_bits, c10::Device device)
+                 bool in_8_bits, c10::Device device, std::vector<ElementRange> held)
     : specs_(specs),
+      held_(std::move(held)),
       kinds_{Kind{CodeKind::kMean, "exp_avg", {}, {}},
              Kind{CodeKind::kSquare, "exp_avg_sq", {}, {}}} {
   const auto on = [&](at::ScalarType type) { return at::TensorOptions(type).device(device); };
+  if (held_.empty()) {
+    for (const ParameterSpec& spec : specs) held_.push_back({0, CountOf(spec)});
+  }
   for (size_t i = 0; i < specs.size(); ++i) {
+    const std::vector<int64_t> shape =
+        whole(i) ? specs[i].shape : std::vector<int64_t>{held_[i].end - held_[i].begin};
     for (size_t k = 0; k < kinds_.size(); ++k) {
       at::Tensor numbers, largest;
       if (!frozen[i] && in_8_bits && !IsSmall(specs[i])) {
-        numbers = at::full(specs[i].shape, kZeroCodes[k], on(at::kByte));
+        numbers = at::full(shape, kZeroCodes[k], on(at::kByte));
+        // Few, so that all are here.
         largest = at::zeros({BlocksOf(specs[i])}, on(at::kFloat));
       } else if (!frozen[i]) {
-        numbers = at::zeros(specs[i].shape, on(at::kFloat));
+        numbers = at::zeros(shape, on(at::kFloat));
       }
       kinds_[k].numbers.push_back(numbers);
       kinds_[k].largest.push_back(largest);
     }
   }
+}
+
+bool Moments::whole(size_t parameter) const {
+  const ElementRange& held = held_[parameter];
+  return held.begin == 0 && held.end == CountOf(specs_[parameter]);
 }
 
 Moments::Range Moments::RangeOf(size_t parameter, const RowSlice& slice) const {
@@ -92,25 +104,55 @@ Moments::Range Moments::RangeOf(size_t parameter, const RowSlice& slice) const {
   return {slice.first_row * row, (slice.first_row + slice.rows) * row, first_block};
 }
 
-int64_t Moments::NextCut(size_t parameter, int64_t element) const {
-  if (!in_8_bits(parameter)) return element;
+// Returns the block that begins at a cut, or the number of all blocks behind the last element.
+int64_t Moments::BlockAt(size_t parameter, int64_t element) const {
   for (const RowSlice& slice : specs_[parameter].slices) {
     const Range range = RangeOf(parameter, slice);
-    if (element > range.end) continue;
-    const int64_t within = std::max<int64_t>(0, element - range.begin);
-    return std::min(range.end, range.begin + CodeBlocks(within) * kCodeBlock);
+    if (element < range.begin || element >= range.end) continue;
+    return range.first_block + (element - range.begin) / kCodeBlock;
+  }
+  return BlocksOf(specs_[parameter]);
+}
+
+int64_t NextMomentCut(const ParameterSpec& spec, bool in_8_bits, int64_t element) {
+  if (!in_8_bits || IsSmall(spec)) return element;
+  const int64_t row = RowElements(spec);
+  for (const RowSlice& slice : spec.slices) {
+    const int64_t begin = slice.first_row * row, end = begin + slice.rows * row;
+    if (element > end) continue;
+    return std::min(end, begin + CodeBlocks(std::max<int64_t>(0, element - begin)) * kCodeBlock);
   }
   return element;
+}
+
+int64_t Moments::NextCut(size_t parameter, int64_t element) const {
+  return NextMomentCut(specs_[parameter], in_8_bits(parameter), element);
+}
+
+std::vector<at::Tensor> Moments::Pieces(size_t parameter, int64_t begin, int64_t end) const {
+  std::vector<at::Tensor> pieces;
+  for (const Kind& kind : kinds_) {
+    pieces.push_back(
+        kind.numbers[parameter].view({-1}).narrow(0, begin - held_[parameter].begin, end - begin));
+  }
+  if (!in_8_bits(parameter)) return pieces;
+  const int64_t first = BlockAt(parameter, begin), last = BlockAt(parameter, end);
+  for (const Kind& kind : kinds_) {
+    pieces.push_back(kind.largest[parameter].narrow(0, first, last - first));
+  }
+  return pieces;
 }
 
 void Moments::UpdateCpu(size_t parameter, const AdamwScalars& step, int64_t begin, int64_t end,
                         float clip, const float* gradient, float* master) const {
   const at::Tensor &means = kinds_[0].numbers[parameter], &squares = kinds_[1].numbers[parameter];
   if (!in_8_bits(parameter)) {
+    const int64_t at = begin - held_[parameter].begin;
     return AdamwUpdateCpu(step, end - begin, clip, gradient + begin, master + begin,
-                          means.data_ptr<float>() + begin, squares.data_ptr<float>() + begin);
+                          means.data_ptr<float>() + at, squares.data_ptr<float>() + at);
   }
   auto *mean_codes = means.data_ptr<uint8_t>(), *square_codes = squares.data_ptr<uint8_t>();
+  const int64_t first = held_[parameter].begin;
   auto* largest_means = kinds_[0].largest[parameter].data_ptr<float>();
   auto* largest_squares = kinds_[1].largest[parameter].data_ptr<float>();
   for (const RowSlice& slice : specs_[parameter].slices) {
@@ -120,19 +162,30 @@ void Moments::UpdateCpu(size_t parameter, const AdamwScalars& step, int64_t begi
       const int64_t count = std::min(kCodeBlock, range.end - at);
       const int64_t block = range.first_block + (at - range.begin) / kCodeBlock;
       float mean[kCodeBlock], square[kCodeBlock];
-      DecodeBlock(CodeKind::kMean, count, mean_codes + at, largest_means[block], mean);
-      DecodeBlock(CodeKind::kSquare, count, square_codes + at, largest_squares[block], square);
+      DecodeBlock(CodeKind::kMean, count, mean_codes + at - first, largest_means[block], mean);
+      DecodeBlock(CodeKind::kSquare, count, square_codes + at - first, largest_squares[block],
+                  square);
       AdamwUpdateCpu(step, count, clip, gradient + at, master + at, mean, square);
-      EncodeBlock(CodeKind::kMean, count, mean, mean_codes + at, largest_means + block);
-      EncodeBlock(CodeKind::kSquare, count, square, square_codes + at, largest_squares + block);
+      EncodeBlock(CodeKind::kMean, count, mean, mean_codes + at - first, largest_means + block);
+      EncodeBlock(CodeKind::kSquare, count, square, square_codes + at - first,
+                  largest_squares + block);
     }
   }
 }
 
 void Moments::Update(size_t parameter, const AdamwStep& step, const at::Tensor& master,
                      const at::Tensor& gradient, const at::Tensor& clip) const {
-  if (!in_8_bits(parameter)) {
+  const ElementRange& part = held_[parameter];
+  if (part.begin == part.end) return;
+  if (!in_8_bits(parameter) && whole(parameter)) {
     return AdamwUpdate(step, master, gradient, exp_avg(parameter), exp_avg_sq(parameter), clip);
+  }
+  if (!in_8_bits(parameter)) {
+    const auto of_part = [&](const at::Tensor& all) {
+      return all.view({-1}).narrow(0, part.begin, part.end - part.begin);
+    };
+    return AdamwUpdate(step, of_part(master), of_part(gradient), exp_avg(parameter),
+                       exp_avg_sq(parameter), clip);
   }
   const at::Tensor masters = master.view({-1}), gradients = gradient.reshape({-1});
   std::array<at::Tensor, 2> numbers;
@@ -141,12 +194,14 @@ void Moments::Update(size_t parameter, const AdamwStep& step, const at::Tensor& 
   }
   for (const RowSlice& slice : specs_[parameter].slices) {
     const Range range = RangeOf(parameter, slice);
-    for (int64_t at = range.begin; at < range.end; at += kPiece) {
-      const int64_t count = std::min(kPiece, range.end - at);
+    const int64_t end = std::min(range.end, part.end);
+    for (int64_t at = std::max(range.begin, part.begin); at < end; at += kPiece) {
+      const int64_t count = std::min(kPiece, end - at);
       const int64_t block = range.first_block + (at - range.begin) / kCodeBlock;
       const auto each = [&](const auto& convert) {
         for (size_t k = 0; k < kinds_.size(); ++k) {
-          convert(kinds_[k].code, kinds_[k].numbers[parameter].view({-1}).narrow(0, at, count),
+          convert(kinds_[k].code,
+                  kinds_[k].numbers[parameter].view({-1}).narrow(0, at - part.begin, count),
                   kinds_[k].largest[parameter].narrow(0, block, CodeBlocks(count)),
                   numbers[k].narrow(0, 0, count));
         }
@@ -191,10 +246,11 @@ void Moments::LoadSlice(const Kind& kind, size_t parameter, const RowSlice& slic
                         const std::string& what) const {
   const Range range = RangeOf(parameter, slice);
   const int64_t count = range.end - range.begin;
-  const at::Tensor target = kind.numbers[parameter].narrow(0, slice.first_row, slice.rows);
   const std::string name = kind.name + "." + slice.name;
   const at::Tensor& found = Find(stored, name, what);
-  CheckShape(found, target.sizes(), "load " + what + ": " + name);
+  std::vector<int64_t> shape = specs_[parameter].shape;
+  shape[0] = slice.rows;
+  CheckShape(found, shape, "load " + what + ": " + name);
   const bool coded = found.scalar_type() == at::kByte;
   at::Tensor largest;
   if (coded) {
@@ -202,23 +258,31 @@ void Moments::LoadSlice(const Kind& kind, size_t parameter, const RowSlice& slic
     largest = Find(stored, blocks, what);
     CheckShape(largest, {CodeBlocks(count)}, "load " + what + ": " + blocks);
     CheckNumbers(largest, /*negative_too=*/false, "load " + what + ": " + blocks);
-    largest = largest.to(target.device(), at::kFloat);
+    largest = largest.to(kind.numbers[parameter].device(), at::kFloat);
   } else if (!found.is_floating_point()) {
     throw DataError("load " + what + ": " + name + " has another dtype");
   } else {
     CheckNumbers(found, kind.code == CodeKind::kMean, "load " + what + ": " + name);
   }
+  // The part of the slice that is held.
+  const int64_t begin = std::max(range.begin, held_[parameter].begin);
+  const int64_t held = std::min(range.end, held_[parameter].end) - begin;
+  if (held <= 0) return;
+  const int64_t block = (begin - range.begin) / kCodeBlock;
+  const at::Tensor target =
+      kind.numbers[parameter].view({-1}).narrow(0, begin - held_[parameter].begin, held);
+  const at::Tensor source = found.contiguous().view({-1}).narrow(0, begin - range.begin, held);
+  if (coded) largest = largest.narrow(0, block, CodeBlocks(held));
+  const auto largest_here = [&] {
+    return kind.largest[parameter].narrow(0, range.first_block + block, CodeBlocks(held));
+  };
   if (coded != in_8_bits(parameter)) {
     // The other form.
-    const at::Tensor flat = target.view({-1});
-    if (coded) return Decode(kind.code, found.to(target.device()).view({-1}), largest, flat);
-    return Encode(kind.code, found.to(target.device(), at::kFloat).view({-1}), flat,
-                  kind.largest[parameter].narrow(0, range.first_block, CodeBlocks(count)));
+    if (coded) return Decode(kind.code, source.to(target.device()), largest, target);
+    return Encode(kind.code, source.to(target.device(), at::kFloat), target, largest_here());
   }
-  target.copy_(found);
-  if (coded) {
-    kind.largest[parameter].narrow(0, range.first_block, CodeBlocks(count)).copy_(largest);
-  }
+  target.copy_(source);
+  if (coded) largest_here().copy_(largest);
 }
 
 }  // namespace gpuctl::trainer

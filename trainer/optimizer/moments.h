@@ -26,23 +26,36 @@ namespace gpuctl::trainer {
 // Returns the bytes of both moments of a parameter; `in_8_bits` as in the constructor.
 int64_t MomentBytes(const ParameterSpec& spec, bool in_8_bits);
 
+// Elements [begin, end) of a parameter.
+struct ElementRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Returns the first element from `element` on where an update may end and another begin.
+int64_t NextMomentCut(const ParameterSpec& spec, bool in_8_bits, int64_t element);
+
 class Moments {
  public:
   // Makes zeros on the device for each of the specs, which must outlive this, that is not frozen.
-  // `in_8_bits` is for those that are not small.
+  // `in_8_bits` is for those that are not small. `held` has the elements of each spec that have
+  // moments here, between two cuts; empty: all elements of all.
   Moments(const std::vector<ParameterSpec>& specs, const std::vector<bool>& frozen, bool in_8_bits,
-          c10::Device device);
+          c10::Device device, std::vector<ElementRange> held = {});
 
   bool in_8_bits(size_t parameter) const { return kinds_[0].largest[parameter].defined(); }
-  // Returns the first element from `element` on where an update may end and another begin.
   int64_t NextCut(size_t parameter, int64_t element) const;
+  // True when all elements of the parameter have their moments here.
+  bool whole(size_t parameter) const;
+  const ElementRange& held(size_t parameter) const { return held_[parameter]; }
 
-  // Updates the elements [begin, end) of a parameter on the CPU, between two cuts. `gradient` and
-  // `master` point to its first element. Safe on any thread if ranges do not overlap.
+  // Updates the elements [begin, end) of a parameter on the CPU, between two cuts, all of them
+  // held. `gradient` and `master` point to its first element. Safe on any thread if ranges do not
+  // overlap.
   void UpdateCpu(size_t parameter, const AdamwScalars& step, int64_t begin, int64_t end, float clip,
                  const float* gradient, float* master) const;
-  // Updates a whole parameter on any device like AdamwUpdate. In 8 bits by pieces, so that few
-  // moments are in fp32 at once.
+  // Updates the held elements of a parameter on any device like AdamwUpdate. In 8 bits by pieces,
+  // so that few moments are in fp32 at once.
   void Update(size_t parameter, const AdamwStep& step, const at::Tensor& master,
               const at::Tensor& gradient, const at::Tensor& clip) const;
 
@@ -50,10 +63,15 @@ class Moments {
   const at::Tensor& exp_avg(size_t parameter) const { return kinds_[0].numbers[parameter]; }
   const at::Tensor& exp_avg_sq(size_t parameter) const { return kinds_[1].numbers[parameter]; }
 
-  // Appends views of all tensors: exp_avg.NAME and exp_avg_sq.NAME, fp32 or uint8 codes in the
-  // shape of the weight; with codes exp_avg_absmax.NAME and exp_avg_sq_absmax.NAME, fp32 [blocks].
+  // Returns views of the tensors of elements [begin, end), between two cuts, all of them held: flat
+  // ones, of both moments; with codes their magnitudes follow.
+  std::vector<at::Tensor> Pieces(size_t parameter, int64_t begin, int64_t end) const;
+
+  // Appends views of all tensors, which must be whole: exp_avg.NAME and exp_avg_sq.NAME, fp32 or
+  // uint8 codes in the shape of the weight; with codes exp_avg_absmax.NAME and
+  // exp_avg_sq_absmax.NAME, fp32 [blocks].
   void AppendTo(NamedTensors* named) const;
-  // Overwrites all of them, and converts those that are stored in the other form. Throws
+  // Overwrites those that are held, and converts those that are stored in the other form. Throws
   // Error(kBadData) when one is missing, has another shape or dtype, is not finite, or is negative
   // where that is impossible; `what` names the source.
   void Load(const std::map<std::string, at::Tensor>& stored, const std::string& what) const;
@@ -63,7 +81,8 @@ class Moments {
   struct Kind {
     CodeKind code;
     std::string name;
-    std::vector<at::Tensor> numbers;  // in the shape of the parameter: fp32 or codes
+    std::vector<at::Tensor>
+        numbers;  // fp32 or codes, in the shape of the parameter; flat if a part
     std::vector<at::Tensor> largest;  // of the blocks of all its slices; undefined in fp32
   };
   // A slice of a parameter in flat numbers.
@@ -73,11 +92,13 @@ class Moments {
     int64_t first_block;
   };
 
+  int64_t BlockAt(size_t parameter, int64_t element) const;
   Range RangeOf(size_t parameter, const RowSlice& slice) const;
   void LoadSlice(const Kind& kind, size_t parameter, const RowSlice& slice,
                  const std::map<std::string, at::Tensor>& stored, const std::string& what) const;
 
   const std::vector<ParameterSpec>& specs_;
+  std::vector<ElementRange> held_;
   std::array<Kind, 2> kinds_;
 };
 

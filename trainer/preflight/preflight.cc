@@ -258,7 +258,7 @@ int64_t StepsOfFirstPass(const Config& config, const TrainingData& data) {
 GpuPlan ChooseGpu(const PreflightRequest& request, const Config& config, int64_t steps) {
   std::optional<GpuPlan> largest;
   for (const Gpu& gpu : request.gpus.empty() ? KnownGpus() : request.gpus) {
-    GpuPlan plan = PlanForGpu(config, gpu, steps);
+    GpuPlan plan = PlanForGpu(config, gpu, steps, request.processes);
     if (plan.fits) return plan;
     if (!largest || plan.gpu.memory_gb > largest->gpu.memory_gb) largest = std::move(plan);
   }
@@ -268,6 +268,7 @@ GpuPlan ChooseGpu(const PreflightRequest& request, const Config& config, int64_t
 nlohmann::ordered_json ToJson(const GpuPlan& plan) {
   nlohmann::ordered_json json = {
       {"name", plan.gpu.name}, {"memory_gb", plan.gpu.memory_gb}, {"fits", plan.fits}};
+  if (plan.processes > 1) json["processes"] = plan.processes;
   if (!plan.fits) {
     json["advice"] = plan.advice;
     return json;
@@ -282,15 +283,18 @@ nlohmann::ordered_json ToJson(const GpuPlan& plan) {
 void SayVerdict(const PreflightRequest& request, const Config& config, int64_t steps,
                 double seconds) {
   const GpuPlan plan = ChooseGpu(request, config, steps);
+  const std::string count =
+      plan.processes > 1 ? std::to_string(plan.processes) + " x " : std::string();
   if (!plan.fits) {
-    request.say("gpu     " + plan.gpu.name +
+    request.say("gpu     " + count + plan.gpu.name +
                 Format(", %.0f GB: does not fit; ", plan.gpu.memory_gb) + plan.advice);
   } else {
     request.say(
-        Format("gpu     %s, %.0f GB: about %.1f GB with %lld x %lld %s a step; all steps "
+        Format("gpu     %s%s, %.0f GB: about %.1f GB with %lld x %lld %s a step; all steps "
                "take about %s at %.0f %% of its peak",
-               plan.gpu.name.c_str(), plan.gpu.memory_gb, static_cast<double>(plan.bytes) * 1e-9,
-               static_cast<long long>(plan.micro_batch), static_cast<long long>(plan.accumulation),
+               count.c_str(), plan.gpu.name.c_str(), plan.gpu.memory_gb,
+               static_cast<double>(plan.bytes) * 1e-9, static_cast<long long>(plan.micro_batch),
+               static_cast<long long>(plan.accumulation),
                config.train.pairs ? "pairs of windows" : "windows", Duration(plan.seconds).c_str(),
                100 * kAssumedMfu));
   }
@@ -309,26 +313,27 @@ void SayVerdict(const PreflightRequest& request, const Config& config, int64_t s
 
 }  // namespace
 
-GpuPlan PlanForGpu(const Config& config, const Gpu& gpu, int64_t steps) {
+GpuPlan PlanForGpu(const Config& config, const Gpu& gpu, int64_t steps, int64_t processes) {
   GpuPlan found;
   found.gpu = gpu;
   Config there = config;
   // Part of the memory is CUDA's own, and some is lost between the tensors.
   const auto available = static_cast<int64_t>(gpu.memory_gb * 0.92e9);
   there.train.micro_batch = 0;
+  there.train.processes = found.processes = processes;
   const Placement placement = {c10::Device(c10::kCUDA, 0), c10::kBFloat16, 1};
   try {
     const MemoryPlan plan = PlanMemory(there, placement, available, 0);
     found.fits = true;
     found.micro_batch = plan.micro_batch;
-    found.accumulation = (config.train.batch + plan.micro_batch - 1) / plan.micro_batch;
+    found.accumulation = (there.train.share() + plan.micro_batch - 1) / plan.micro_batch;
     found.bytes = plan.estimate.total;
   } catch (const Error& error) {
     if (error.code() != ExitCode::kBadConfig) throw;
     found.advice = error.hint();
   }
-  found.seconds =
-      TrainingFlopsPerToken(config) * TokensOf(config, steps) / (kAssumedMfu * gpu.tflops * 1e12);
+  found.seconds = TrainingFlopsPerToken(config) * TokensOf(config, steps) /
+                  (kAssumedMfu * gpu.tflops * 1e12 * static_cast<double>(processes));
   return found;
 }
 
@@ -338,6 +343,9 @@ int Preflight(const PreflightRequest& request) {
       OpenTrainingData(WithModel(request.config, source), TokenizerDigest(source.files));
   const Config config = InSteps(WithModel(request.config, source), *data);
   const Sampler prompts_are_there(config);
+  Config shared = config;
+  shared.train.processes = request.processes;
+  CheckProcesses(shared);
   request.say("data    " + data->Describe());
   request.Note("data", data->Describe());
   const std::string here = MemoryHere(config);

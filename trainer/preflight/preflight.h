@@ -25,13 +25,15 @@ struct GpuPlan {
   int64_t micro_batch = 0;
   int64_t accumulation = 0;  // micro-batches of a step
   int64_t bytes = 0;
-  double seconds = 0;  // of all steps, at kAssumedMfu
+  double seconds = 0;     // of all steps, at kAssumedMfu
+  int64_t processes = 1;  // one on each of so many GPUs; the numbers are those of one of them
 };
 
 // The share of a GPU's rate that is assumed; not measured with this trainer.
 constexpr double kAssumedMfu = 0.3;
 
-GpuPlan PlanForGpu(const Config& config, const Gpu& gpu, int64_t steps);
+// With `processes` above 1 they share each batch; what they say to each other costs no time here.
+GpuPlan PlanForGpu(const Config& config, const Gpu& gpu, int64_t steps, int64_t processes = 1);
 
 struct PreflightRequest {
   Config config;
@@ -42,6 +44,7 @@ struct PreflightRequest {
   // Gets each line of the report as it is known.
   std::function<void(const std::string& line)> say = [](const std::string&) {};
   std::function<int()> stop_signal = [] { return 0; };
+  int64_t processes = 1;  // that share each batch later, each on a GPU of its own
 
   void Note(const char* key, nlohmann::ordered_json value) const {
     if (report != nullptr) (*report)[key] = std::move(value);

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -45,20 +46,46 @@ int BestWorkers(int cores, int64_t batch) {
   return best;
 }
 
-c10::Device ChooseDevice(const std::string& wanted) {
-  const bool cuda = at::hasCUDA();
-  const bool mps = at::hasMPS();
-  if (wanted == "cuda" && !cuda) throw ConfigError("use device cuda: LibTorch sees none");
-  if (wanted == "mps" && !mps) throw ConfigError("use device mps: LibTorch sees none");
-  if (wanted == "cuda" || (wanted == "auto" && cuda)) return c10::Device(c10::kCUDA, 0);
-  if (wanted == "mps" || (wanted == "auto" && mps)) return c10::Device(c10::kMPS);
-  return c10::Device(c10::kCPU);
+// LibTorch has CUDA's library loaded; the trainer itself is not linked with it.
+int CudaDevices() {
+  using GetCount = int (*)(int*);
+  const auto get = reinterpret_cast<GetCount>(dlsym(RTLD_DEFAULT, "cudaGetDeviceCount"));
+  int count = 0;
+  return get != nullptr && get(&count) == 0 ? count : 1;
+}
+
+// Each process of a machine has a GPU of its own, unless it sees only one: its own.
+c10::Device CudaDeviceOf(const TrainConfig& config) {
+  const int devices = CudaDevices();
+  const int64_t index = devices == 1 ? 0 : config.local_rank;
+  if (index >= devices) {
+    throw ConfigError(Format("use device cuda: this is process %lld of this machine, and LibTorch "
+                             "sees %d GPUs",
+                             static_cast<long long>(config.local_rank + 1), devices),
+                      "start one process a GPU");
+  }
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+  if (index > 0) c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
+  return device;
 }
 
 // Compute capability.
 constexpr int kFirstWithBf16 = 80;
 
 }  // namespace
+
+c10::Device ChooseDevice(const TrainConfig& config) {
+  const std::string& wanted = config.device;
+  const bool cuda = at::hasCUDA();
+  const bool mps = at::hasMPS();
+  if (wanted == "cuda" && !cuda) throw ConfigError("use device cuda: LibTorch sees none");
+  if (wanted == "mps" && !mps) throw ConfigError("use device mps: LibTorch sees none");
+  if (wanted == "cuda" || (wanted == "auto" && cuda)) return CudaDeviceOf(config);
+  // MPS has no way between processes.
+  if (wanted == "mps" || (wanted == "auto" && mps && config.processes == 1))
+    return c10::Device(c10::kMPS);
+  return c10::Device(c10::kCPU);
+}
 
 c10::ScalarType ChooseDtype(const std::string& wanted, const c10::Device& device) {
   const int capability = device.is_cuda() ? CudaCapability() : 0;
@@ -88,11 +115,12 @@ std::string NameOfDtype(c10::ScalarType dtype) {
 
 Placement ChoosePlacement(const TrainConfig& config) {
   Placement placement;
-  placement.device = ChooseDevice(config.device);
+  placement.device = ChooseDevice(config);
   placement.dtype = ChooseDtype(config.dtype, placement.device);
   if (placement.device.is_cpu()) {
-    const int cores = config.threads > 0 ? static_cast<int>(config.threads) : UsableCores();
-    placement.workers = BestWorkers(cores, config.batch);
+    const int shared = UsableCores() / static_cast<int>(config.local_processes);
+    const int cores = config.threads > 0 ? static_cast<int>(config.threads) : std::max(1, shared);
+    placement.workers = BestWorkers(cores, config.share());
     placement.threads = cores / placement.workers;
   }
   return placement;

@@ -24,6 +24,8 @@ struct Placement {
 // fp16. Throws Error(kBadConfig) when the requested device is not there, or cannot train in the
 // dtype.
 Placement ChoosePlacement(const TrainConfig& config);
+// Chooses the device for train.device, and makes it the one in use.
+c10::Device ChooseDevice(const TrainConfig& config);
 // Chooses the dtype for train.dtype, as ChoosePlacement does.
 c10::ScalarType ChooseDtype(const std::string& wanted, const c10::Device& device);
 // "cpu, fp32, 2 workers", "cpu, fp32, 1 worker with 2 threads"

@@ -227,9 +227,9 @@ std::string Gigabytes(int64_t bytes) {
   return Format(bytes < 10'000'000'000 ? "%.2f GB" : "%.1f GB", static_cast<double>(bytes) * 1e-9);
 }
 
-// The windows, or pairs, of a worker's share of the batch.
+// The windows, or pairs, of a worker's share of the part of the batch that this process runs.
 int64_t ShareOfWorker(const Config& config, int workers) {
-  return (config.train.batch + workers - 1) / workers;
+  return (config.train.share() + workers - 1) / workers;
 }
 
 // The micro-batches to try, the largest first.
@@ -253,7 +253,7 @@ class Planner {
 
   // Returns the first plan that fits, or else the last.
   MemoryPlan Plan(const Placement& placement) const {
-    const bool writes = !config_.checkpoint.dir.empty();
+    const bool writes = !config_.checkpoint.dir.empty() && config_.train.rank == 0;
     MemoryPlan plan = FirstOfWorkers(placement, writes);
     if (Fits(plan.estimate) || !writes) return plan;
     plan = FirstOfWorkers(placement, false);
@@ -342,7 +342,9 @@ MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, 
                                 kFloatBytes * counts.trained
                           : kFloatBytes * dense;
   estimate.weights += static_cast<int64_t>(kPackedBytes * static_cast<double>(counts.packed));
-  estimate.moments = counts.moments;
+  // Rounded up: parts begin at certain elements only.
+  const int64_t parts = config.optimizer.zero > 0 ? config.train.processes : 1;
+  estimate.moments = (counts.moments + parts - 1) / parts;
   const WorkerNeed worker = NeedOfWorker(config, counts, placement, micro_batch);
   estimate.gradients = placement.workers * worker.gradients;
   estimate.activations = placement.workers * worker.activations;
@@ -352,6 +354,8 @@ MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, 
   if (checkpoints) {
     const int64_t saved = layout.adapted() ? counts.trained : counts.all;
     estimate.snapshot = width * saved + counts.moments + (wide ? kFloatBytes * counts.trained : 0);
+    // They are gathered before they are copied.
+    if (parts > 1) estimate.snapshot += counts.moments;
   }
   estimate.total = estimate.weights + estimate.moments + estimate.gradients + estimate.activations;
   if (placement.device.is_cpu()) {

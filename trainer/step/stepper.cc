@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "trainer/linear/threads.h"
 #include "trainer/lora/adapter_files.h"
@@ -20,6 +21,7 @@
 #include "trainer/model/finite.h"
 #include "trainer/model/transfer.h"
 #include "trainer/step/out_of_memory.h"
+#include "trainer/step/owned_ranges.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -36,7 +38,7 @@ std::pair<int64_t, int64_t> ShareOf(int worker, int workers, int64_t rows, int64
 
 // Returns the windows that a worker runs at once at most.
 int64_t MostAtOnce(const TrainConfig& train, int workers) {
-  const int64_t share = (train.batch + workers - 1) / workers;
+  const int64_t share = (train.share() + workers - 1) / workers;
   return train.micro_batch > 0 ? std::min(train.micro_batch, share) : share;
 }
 
@@ -125,7 +127,7 @@ double SummedLossOfBatch(Team& team, const GptShape& shape,
 }
 
 Stepper::Stepper(const Config& config, const Placement& placement,
-                 const std::vector<at::Tensor>& weights)
+                 const std::vector<at::Tensor>& weights, Group* group)
     : config_(config),
       placement_(placement),
       layout_(MakeAdapterLayout(config)),
@@ -134,15 +136,31 @@ Stepper::Stepper(const Config& config, const Placement& placement,
       trained_(IndicesOf(frozen_, false)),
       team_(placement.workers, placement.threads),
       shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))),
-      moments_(specs_, frozen_, config.optimizer.HasSmallState(), placement.device),
+      group_(group),
+      owned_(group != nullptr && config.optimizer.zero > 0
+                 ? DivideElements(specs_, trained_, config.optimizer.HasSmallState(), group->size())
+                 : std::vector<std::vector<ElementRange>>()),
+      moments_(specs_, frozen_, config.optimizer.HasSmallState(), placement.device,
+               owned_.empty() ? std::vector<ElementRange>()
+                              : owned_[static_cast<size_t>(group->rank())]),
       micro_batch_(MostAtOnce(config.train, placement.workers)),
       deterministic_(config.train.deterministic &&
                      (!placement.device.is_cpu() || TakesDeviceRoutesOnCpu())) {
   shape_.recompute = config.train.recompute;
   if (placement.device.is_cuda()) side_ = std::make_shared<SideStream>(placement.device);
   PlaceWeights(weights);
+  if (group_ != nullptr) {
+    buckets_ = std::make_unique<GradientBuckets>(
+        group_->collectives(), specs_, trained_, placement.device, placement.workers,
+        [this](size_t parameter) { MergeWorkers(parameter); });
+  }
   MakeWorkers();
   MakeShards();
+  if (group_ == nullptr) return;
+  std::vector<std::vector<ElementRange>> all_of_first(static_cast<size_t>(group_->size()),
+                                                      std::vector<ElementRange>(specs_.size()));
+  for (const size_t i : trained_) all_of_first[0][i] = {0, masters_[i].numel()};
+  SendFromOwners(all_of_first);
 }
 
 void Stepper::PlaceWeights(const std::vector<at::Tensor>& weights) {
@@ -170,13 +188,16 @@ void Stepper::MakeWorkers() {
     for (size_t i = 0; i < specs_.size(); ++i) {
       worker.leaves.push_back(compute_[i].detach().requires_grad_(!frozen_[i]));
       if (wide() && !frozen_[i]) {
-        worker.wide_gradients[i] = at::zeros_like(compute_[i], at::kFloat);
+        worker.wide_gradients[i] = buckets_ && &worker == &workers_[0]
+                                       ? buckets_->Place(i)
+                                       : at::zeros_like(compute_[i], at::kFloat);
       }
     }
     worker.draw = std::make_shared<DropoutDraw>();
     worker.weights = ArrangeWeights(worker.leaves, config_.model);
     AttachAdapters(layout_, worker.leaves, lengths, worker.draw, &worker.weights);
   }
+  for (int number = 0; buckets_ && number < placement_.workers; ++number) WatchGradients(number);
 }
 
 // Returns the first place from `wanted` on where a shard of the parameter may end.
@@ -205,6 +226,26 @@ void Stepper::MakeShards() {
     }
     at += size;
   }
+  for (const std::vector<Piece>& of_member : shards_) updates_.push_back(of_member);
+  if (owned_.empty()) return;
+  // The parts that this rank updates, cut anew for its members.
+  const std::vector<ElementRange>& own = owned_[static_cast<size_t>(group_->rank())];
+  int64_t held = 0, given = 0;
+  for (const size_t i : trained_) held += own[i].end - own[i].begin;
+  const int64_t part = std::max<int64_t>(1, (held + members - 1) / members);
+  for (std::vector<Piece>& of_member : updates_) of_member.clear();
+  for (const size_t i : trained_) {
+    for (int64_t begin = own[i].begin; begin < own[i].end;) {
+      const int64_t member = std::min(members - 1, given / part);
+      const int64_t wanted = begin + std::max<int64_t>(1, (member + 1) * part - given);
+      const int64_t end = member == members - 1
+                              ? own[i].end
+                              : std::min(own[i].end, ShardEnd(i, std::min(wanted, own[i].end)));
+      updates_[static_cast<size_t>(member)].push_back({i, begin, end});
+      given += end - begin;
+      begin = end;
+    }
+  }
 }
 
 at::Tensor Stepper::Gradient(const Worker& worker, size_t parameter) const {
@@ -222,11 +263,13 @@ void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, i
     const DeterministicScope scope(deterministic_);
     loss.backward();
   }
+  worker.in_last = false;
   if (!pairs) worker.loss.add_(loss.detach());
   *worker.draw = {};
   const at::NoGradGuard no_grad;
   if (!wide()) return;
   for (const size_t i : trained_) {
+    if (buckets_ && !worker.leaves[i].grad().defined()) continue;  // it is on its way
     worker.wide_gradients[i].add_(worker.leaves[i].grad());
     worker.leaves[i].mutable_grad().reset();
   }
@@ -249,9 +292,12 @@ at::Tensor Stepper::RunPairs(Worker& worker, const Batch& batch, int64_t first, 
 // On the CPU in fp32 the gradients keep their memory, and the backward passes add to them.
 void Stepper::ClearGradients(Worker& worker) {
   for (const size_t i : trained_) {
+    const bool in_bucket = buckets_ && &worker == &workers_[0];  // and 0 already
     if (wide()) {
       worker.leaves[i].mutable_grad().reset();
-      worker.wide_gradients[i].zero_();
+      if (!in_bucket) worker.wide_gradients[i].zero_();
+    } else if (in_bucket) {
+      worker.leaves[i].mutable_grad() = buckets_->Place(i);
     } else if (!placement_.device.is_cpu()) {
       worker.leaves[i].mutable_grad().reset();
     } else if (!worker.leaves[i].grad().defined()) {
@@ -271,18 +317,28 @@ void Stepper::RunWorker(int number, const Batch& batch, const std::function<bool
   worker.stopped = false;
   worker.pairs = {};
   const int64_t each = batch.reference.empty() ? 1 : 2, most = micro_batch_ * each;
-  const auto [begin, end] = ShareOf(number, team_.workers(), batch.inputs_bt.size(0), each);
-  for (int64_t first = begin; first < end; first += most) {
+  const auto [own_begin, own_end] = OwnRows(batch);
+  const auto [begin, end] = ShareOf(number, team_.workers(), own_end - own_begin, each);
+  for (int64_t at = begin; at < end; at += most) {
     worker.stopped = stop();
     if (worker.stopped) return;
-    RunMicroBatch(worker, batch, first, std::min(most, end - first));
+    worker.in_last = at + most >= end;
+    RunMicroBatch(worker, batch, own_begin + at, std::min(most, end - at));
   }
+  if (buckets_) buckets_->ReadyAll(number);
   if (each == 1) return;
   const double share = scale() / static_cast<double>(batch.inputs_bt.size(0) / 2);
   worker.loss.fill_(worker.pairs.loss * share);
 }
 
 GradientResult Stepper::Gradients(const Batch& batch, const std::function<bool()>& stop) {
+  while (group_ != nullptr) {
+    const int64_t before = micro_batch_;
+    const bool was_deterministic = deterministic_;
+    const GradientResult result = TryTogether(batch, stop);
+    if (micro_batch_ == before && deterministic_ == was_deterministic) return result;
+    Forget();
+  }
   for (;;) {
     try {
       GradientResult result = TryGradients(batch, stop);
@@ -334,7 +390,7 @@ std::vector<double> Stepper::ReduceShard(int member) {
   for (const Piece& piece : shards_[static_cast<size_t>(member)]) {
     const int64_t count = piece.end - piece.begin;
     float* into = workers_[0].leaves[piece.parameter].grad().data_ptr<float>() + piece.begin;
-    for (size_t other = 1; other < workers_.size(); ++other) {
+    for (size_t other = 1; !buckets_ && other < workers_.size(); ++other) {
       AddInto(count, workers_[other].leaves[piece.parameter].grad().data_ptr<float>() + piece.begin,
               into);
     }
@@ -355,11 +411,7 @@ GradientResult Stepper::ReduceOnDevice() {
       first.wide_gradients[i].add_(workers_[other].wide_gradients[i]);
     }
   }
-  std::vector<at::Tensor> norms;
-  for (const size_t i : trained_) {
-    norms.push_back(at::linalg_vector_norm(Gradient(first, i)));
-  }
-  norm_on_device_ = at::linalg_vector_norm(at::stack(norms));
+  norm_on_device_ = NormOnDevice();
   const at::Tensor both = ToHost(at::stack({first.loss, norm_on_device_}));
   const float* values = both.data_ptr<float>();
   GradientResult result{true,
@@ -367,11 +419,22 @@ GradientResult Stepper::ReduceOnDevice() {
                         static_cast<double>(values[1]) / scale(),
                         false,
                         {}};
-  if (scales() && !(std::isfinite(result.loss) && std::isfinite(result.norm))) {
-    loss_scale_.Overflowed();
-    result.overflowed = !loss_scale_.exhausted();
-  }
+  NoteOverflow(&result);
   return result;
+}
+
+at::Tensor Stepper::NormOnDevice() const {
+  std::vector<at::Tensor> norms;
+  for (const size_t i : trained_) {
+    norms.push_back(at::linalg_vector_norm(Gradient(workers_[0], i)));
+  }
+  return at::linalg_vector_norm(at::stack(norms));
+}
+
+void Stepper::NoteOverflow(GradientResult* result) {
+  if (!scales() || (std::isfinite(result->loss) && std::isfinite(result->norm))) return;
+  loss_scale_.Overflowed();
+  result->overflowed = !loss_scale_.exhausted();
 }
 
 AdamwStep Stepper::StepFor(size_t parameter, double lr, int64_t t) const {
@@ -380,7 +443,7 @@ AdamwStep Stepper::StepFor(size_t parameter, double lr, int64_t t) const {
 }
 
 void Stepper::UpdateShard(int member, double lr, int64_t t, float clip) {
-  for (const Piece& piece : shards_[static_cast<size_t>(member)]) {
+  for (const Piece& piece : updates_[static_cast<size_t>(member)]) {
     const size_t i = piece.parameter;
     moments_.UpdateCpu(i, StepFor(i, lr, t), piece.begin, piece.end, clip,
                        workers_[0].leaves[i].grad().data_ptr<float>(),
@@ -410,6 +473,7 @@ void Stepper::UpdateOnDevice(double lr, int64_t t) {
     if (fused && !moments_.in_8_bits(i)) continue;
     moments_.Update(i, StepFor(i, lr, t), masters_[i], Gradient(workers_[0], i), clip);
   }
+  if (divided()) return SendFromOwners(owned_);
   if (!wide()) return;
   for (const size_t i : trained_) compute_[i].copy_(masters_[i]);
 }
@@ -421,10 +485,16 @@ void Stepper::UpdateInOneKernel(double lr, int64_t t, const at::Tensor& clip) {
     AdamwNumbers numbers{};
     for (const size_t i : trained_) {
       if (specs_[i].decay != decay || moments_.in_8_bits(i)) continue;
+      const ElementRange& held = moments_.held(i);
+      if (held.begin == held.end) continue;
+      const auto held_of = [&](const at::Tensor& all) {
+        return moments_.whole(i) ? all
+                                 : all.view({-1}).narrow(0, held.begin, held.end - held.begin);
+      };
       const AdamwStep step = StepFor(i, lr, t);
       numbers = {step.lr, step.beta1, step.beta2, step.weight_decay, step.eps, step.t};
-      tensors.parameters.push_back(masters_[i]);
-      tensors.gradients.push_back(Gradient(workers_[0], i));
+      tensors.parameters.push_back(held_of(masters_[i]));
+      tensors.gradients.push_back(held_of(Gradient(workers_[0], i)));
       tensors.exp_avgs.push_back(moments_.exp_avg(i));
       tensors.exp_avg_sqs.push_back(moments_.exp_avg_sq(i));
     }
@@ -433,10 +503,12 @@ void Stepper::UpdateInOneKernel(double lr, int64_t t, const at::Tensor& clip) {
 }
 
 void Stepper::Apply(double lr, int64_t t) {
+  gathered_.reset();
   if (!placement_.device.is_cpu() || wide()) return UpdateOnDevice(lr, t);
   const double limit = config_.optimizer.grad_clip;
   const double clip = limit > 0 ? std::min(1.0, limit / (norm_ + kClipEpsilon)) : 1.0;
   team_.Run([&](int member) { UpdateShard(member, lr, t, static_cast<float>(clip)); });
+  if (divided()) SendFromOwners(owned_);
 }
 
 std::function<void()> Stepper::CopiesArrived() const {
@@ -445,28 +517,46 @@ std::function<void()> Stepper::CopiesArrived() const {
 }
 
 double Stepper::SummedLossOf(const Batch& batch) {
-  return SummedLossOfBatch(
-      team_, shape_,
-      [this](int member) -> const GptWeights& {
-        return workers_[static_cast<size_t>(member)].weights;
-      },
-      batch, micro_batch_);
+  const auto weights = [this](int member) -> const GptWeights& {
+    return workers_[static_cast<size_t>(member)].weights;
+  };
+  if (group_ == nullptr) return SummedLossOfBatch(team_, shape_, weights, batch, micro_batch_);
+  const auto [begin, end] = ShareOf(static_cast<int>(group_->rank()),
+                                    static_cast<int>(group_->size()), batch.inputs_bt.size(0));
+  Batch part = batch;
+  for (at::Tensor* all_bt : {&part.inputs_bt, &part.targets_bt, &part.starts_bt}) {
+    *all_bt = RowsOf(*all_bt, begin, end - begin);
+  }
+  return group_->Sum(SummedLossOfBatch(team_, shape_, weights, part, micro_batch_));
 }
 
 std::vector<float> Stepper::LogProbabilitiesOf(const Batch& batch) {
   std::vector<float> found(static_cast<size_t>(batch.inputs_bt.size(0)));
+  int64_t own_begin = 0, own_end = batch.inputs_bt.size(0);
+  if (group_ != nullptr) {
+    std::tie(own_begin, own_end) =
+        ShareOf(static_cast<int>(group_->rank()), static_cast<int>(group_->size()), own_end);
+  }
   team_.RunWorkers([&](int number) {
     const at::NoGradGuard no_grad;
     const GptWeights& weights = workers_[static_cast<size_t>(number)].weights;
     const int64_t most = micro_batch_ * config_.train.windows_per_example();
-    const auto [begin, end] = ShareOf(number, team_.workers(), batch.inputs_bt.size(0));
-    for (int64_t first = begin; first < end; first += most) {
+    const auto [begin, end] = ShareOf(number, team_.workers(), own_end - own_begin);
+    for (int64_t at = begin; at < end; at += most) {
+      const int64_t first = own_begin + at;
       const Answers answers =
-          AnswersOfRows(shape_, weights, batch, first, std::min(most, end - first));
+          AnswersOfRows(shape_, weights, batch, first, std::min(most, end - at));
       const std::vector<float> of_rows = LogProbabilities(shape_, weights, answers);
       std::copy(of_rows.begin(), of_rows.end(), found.begin() + first);
     }
   });
+  if (group_ != nullptr) {
+    // Of each row one rank has the number, and the others have 0.
+    const at::Tensor sum = at::zeros({static_cast<int64_t>(found.size())}, at::kFloat);
+    std::copy(found.begin(), found.end(), sum.data_ptr<float>());
+    group_->collectives().BeginSum(sum)->Wait();
+    std::copy_n(sum.data_ptr<float>(), found.size(), found.begin());
+  }
   return found;
 }
 
@@ -479,7 +569,7 @@ NamedTensors Stepper::Weights() const {
 
 NamedTensors Stepper::OptimizerState() const {
   NamedTensors named;
-  moments_.AppendTo(&named);
+  (gathered_ ? *gathered_ : moments_).AppendTo(&named);
   // In bf16 frozen weights have no master.
   if (wide() && !layout_.adapted()) AppendSlices(specs_, masters_, "master.", &named);
   return named;

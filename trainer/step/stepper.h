@@ -6,6 +6,10 @@
 // workers the result is the same to the last bit, whatever the number of threads in each and their
 // scheduling.
 // On an accelerator the team has one member and the same steps run there.
+//
+// With a Group of several processes each runs its share of the rows of each batch, which is the
+// same whole batch in all of them. Gradients are added over the processes bucket by bucket during
+// the last backward pass; what follows is the same in all of them.
 
 #ifndef TRAINER_STEP_STEPPER_H_
 #define TRAINER_STEP_STEPPER_H_
@@ -27,8 +31,11 @@
 #include "trainer/model/gpt.h"
 #include "trainer/optimizer/adamw.h"
 #include "trainer/optimizer/moments.h"
+#include "trainer/ranks/group.h"
 #include "trainer/step/device.h"
+#include "trainer/step/gradient_buckets.h"
 #include "trainer/step/loss_scale.h"
+#include "trainer/step/owned_ranges.h"
 #include "trainer/step/pair_loss.h"
 #include "trainer/step/side_stream.h"
 #include "trainer/step/team.h"
@@ -77,11 +84,15 @@ class Stepper {
   // as they are: they have no gradients, no moments and, in bf16, no fp32 master. Those beside
   // adapters are shared with the caller where dtype and device allow. Throws Error(kBadConfig) like
   // MakeAdapterLayout.
-  Stepper(const Config& config, const Placement& placement, const std::vector<at::Tensor>& weights);
+  // With a `group` (or null) all its ranks make one, and call the same functions in the same order;
+  // rank 0's trained weights count.
+  Stepper(const Config& config, const Placement& placement, const std::vector<at::Tensor>& weights,
+          Group* group = nullptr);
 
   // Runs forward and backward over the batch in micro-batches. Calls `stop` between them, from
   // every worker's thread. When memory runs out, halves the micro-batch, and does it all again;
-  // throws what LibTorch does when it is one window already.
+  // throws what LibTorch does when it is one window already. What stops one of several processes,
+  // or takes its memory, does that to all.
   GradientResult Gradients(const Batch& batch, const std::function<bool()>& stop);
 
   // Windows, or pairs of them with train.pairs, that a worker runs at once: at first
@@ -93,6 +104,14 @@ class Stepper {
   // that which needs an operator without such a way.
   bool deterministic() const { return deterministic_; }
 
+  // Windows, or pairs, of a batch that each rank runs from now on; empty: equal shares.
+  void SetShares(std::vector<int64_t> shares) { shares_ = std::move(shares); }
+  const std::vector<int64_t>& shares() const { return shares_; }
+  // Seconds that this process worked on its share in the last call of Gradients, without waiting
+  // for others.
+  double work_seconds() const { return work_seconds_; }
+  const GradientBuckets* buckets() const { return buckets_.get(); }
+
   // The factor of the loss, used in fp16 alone.
   const LossScale& loss_scale() const { return loss_scale_; }
   void SetLossScale(const LossScale& scale) { loss_scale_ = scale; }
@@ -100,10 +119,11 @@ class Stepper {
   // Clips the gradients of the last call and updates with them; overwrites them. `t` counts from 1.
   void Apply(double lr, int64_t t);
 
-  // Returns the summed loss over the scored targets of the batch.
+  // Returns the summed loss over the scored targets of the batch, of which each rank runs a part.
   double SummedLossOf(const Batch& batch);
 
-  // Returns for each row of the batch the log-probability of all its targets together.
+  // Returns for each row of the batch the log-probability of all its targets together; each rank
+  // runs a part.
   std::vector<float> LogProbabilitiesOf(const Batch& batch);
 
   // The network, for generating between the steps.
@@ -122,6 +142,11 @@ class Stepper {
   // adapters Weights returns these alone, in fp32, and the state has no masters.
   NamedTensors Weights() const;
   NamedTensors OptimizerState() const;
+  // True when the moments are divided among ranks. Then rank 0 has OptimizerState between Gather,
+  // which all ranks call, and Apply or DropGathered.
+  bool divided() const { return !owned_.empty(); }
+  void Gather();
+  void DropGathered() { gathered_.reset(); }
   // Overwrites these tensors. Throws Error(kBadData).
   void Load(const std::map<std::string, at::Tensor>& weights,
             const std::map<std::string, at::Tensor>& optimizer, const std::string& what);
@@ -141,7 +166,10 @@ class Stepper {
     GptWeights weights;
     std::shared_ptr<DropoutDraw> draw;
     std::vector<at::Tensor> wide_gradients;  // fp32 sums when the leaves are bf16
-    at::Tensor loss;                         // 0-dimensional, on the device
+    // Of several processes: what adds to the leaves' gradients, and tells when it has.
+    std::vector<std::shared_ptr<void>> accumulators;
+    bool in_last = false;  // in its last micro-batch of the step
+    at::Tensor loss;       // 0-dimensional, on the device
     PairSums pairs;
     bool stopped = false;
   };
@@ -162,8 +190,19 @@ class Stepper {
   void RunWorker(int number, const Batch& batch, const std::function<bool()>& stop);
   void RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows);
   at::Tensor RunPairs(Worker& worker, const Batch& batch, int64_t first, int64_t rows);
+  // Of several processes.
+  std::pair<int64_t, int64_t> OwnRows(const Batch& batch) const;
+  void WatchGradients(int number);
+  void GradientReady(int number, size_t parameter);
+  void MergeWorkers(size_t parameter);
+  GradientResult TryTogether(const Batch& batch, const std::function<bool()>& stop);
+  GradientResult NormTogether(double loss);
+  std::vector<ElementRange> RangesOfOne(size_t parameter, const ElementRange& range) const;
+  void SendFromOwners(const std::vector<std::vector<ElementRange>>& owners);
   std::vector<double> ReduceShard(int member);
   GradientResult ReduceOnDevice();
+  at::Tensor NormOnDevice() const;
+  void NoteOverflow(GradientResult* result);
   void UpdateShard(int member, double lr, int64_t t, float clip);
   void UpdateOnDevice(double lr, int64_t t);
   void UpdateInOneKernel(double lr, int64_t t, const at::Tensor& clip);
@@ -184,10 +223,18 @@ class Stepper {
   // One for each spec. Frozen ones have a master only where it is the weight itself.
   std::vector<at::Tensor> masters_;  // fp32; in fp32 the leaves alias them
   std::vector<at::Tensor> compute_;  // placement_.dtype; the same tensors in fp32
+  Group* const group_;               // or null
+  // For each rank the elements that it updates; empty: each updates all.
+  const std::vector<std::vector<ElementRange>> owned_;
   const Moments moments_;
+  std::unique_ptr<const Moments> gathered_;   // all of them, on the CPU of rank 0
+  std::unique_ptr<GradientBuckets> buckets_;  // null for one process
+  std::vector<int64_t> shares_;
+  double work_seconds_ = 0;
   std::vector<Worker> workers_;
-  std::vector<std::vector<Piece>> shards_;  // one per member, CPU only
-  std::shared_ptr<SideStream> side_;        // for checkpoints, CUDA only
+  std::vector<std::vector<Piece>> shards_;   // one per member, CPU only
+  std::vector<std::vector<Piece>> updates_;  // those of them whose moments are here
+  std::shared_ptr<SideStream> side_;         // for checkpoints, CUDA only
   LossScale loss_scale_;
   int64_t micro_batch_;
   bool deterministic_;

@@ -117,11 +117,13 @@ void Reporter::Done(const DoneEvent& e) {
 }
 
 void Reporter::Say(const std::string& line) {
+  if (quiet_) return;
   std::fputs((line + "\n").c_str(), stdout);
   std::fflush(stdout);
 }
 
 void Reporter::Warn(const std::string& line) {
+  if (quiet_) return;
   std::fputs((line + "\n").c_str(), stderr);
   std::fflush(stderr);
 }

@@ -51,7 +51,9 @@ struct DoneEvent {
 // Not thread-safe. Standard output is flushed after each line.
 class Reporter {
  public:
-  explicit Reporter(const std::string& metrics_path) : metrics_(metrics_path) {}
+  // A quiet one reports nothing: of several processes rank 0 speaks for all.
+  explicit Reporter(const std::string& metrics_path, bool quiet = false)
+      : metrics_(metrics_path), quiet_(quiet) {}
 
   void Step(const StepEvent& event);
   void Eval(const EvalEvent& event);
@@ -63,6 +65,7 @@ class Reporter {
 
  private:
   Metrics metrics_;
+  const bool quiet_;
 };
 
 }  // namespace gpuctl::trainer

@@ -20,9 +20,10 @@ constexpr double kLargestCount = 9007199254740992.0;  // 2^53
 
 // Keys that have no effect on the numbers of the run.
 const std::vector<std::string> kHarmless = {
-    "train.log_every", "train.eval_every", "train.peak_tflops",  "train.threads",
-    "train.matmul",    "train.patience",   "data.paths",         "data.exclude",
-    "data.extensions", "data.max_bytes",   "train.eval_windows", "lora.init"};
+    "train.log_every", "train.eval_every",  "train.peak_tflops",  "train.threads",
+    "train.matmul",    "train.patience",    "data.paths",         "data.exclude",
+    "data.extensions", "data.max_bytes",    "train.eval_windows", "lora.init",
+    "optimizer.zero",  "train.peer_timeout"};
 
 bool Harmless(const std::string& name) {
   return name.rfind("checkpoint.", 0) == 0 || name.rfind("sample.", 0) == 0 ||
@@ -107,6 +108,7 @@ json StateToJson(const Config& config, const Placement& placement, const std::st
       {"config", written},
       {"config_digest", Sha256Hex(written.dump())},
       {"threads", placement.workers},  // the workers, whose number decides the last bits
+      {"processes", config.train.processes},
       {"device", placement.device.str()},
       {"dtype", NameOfDtype(placement.dtype)},
       {"torch", TORCH_VERSION},
@@ -117,6 +119,7 @@ json StateToJson(const Config& config, const Placement& placement, const std::st
                            {"good_updates", progress.loss_scale.good_updates},
                            {"skipped", progress.skipped}};
   }
+  if (!progress.shares.empty()) state["shares"] = progress.shares;
   if (progress.held_out_loss) state["held_out_loss"] = *progress.held_out_loss;
   if (progress.best_loss) {
     state["best"] = {{"held_out_loss", *progress.best_loss},
@@ -137,6 +140,14 @@ Progress ProgressFromJson(const json& state, const std::string& path) {
   }
   if (state.contains("micro_batch")) progress.micro_batch = Integer(state, "micro_batch", path);
   if (state.contains("loss_scale")) ReadLossScale(state["loss_scale"], path, &progress);
+  const json shares = Member(state, "shares");
+  const auto is_share = [](const json& share) {
+    return share.is_number_integer() && share.get<double>() >= 1 &&
+           share.get<double>() <= kLargestCount;
+  };
+  if (shares.is_array() && std::all_of(shares.begin(), shares.end(), is_share)) {
+    progress.shares = shares.get<std::vector<int64_t>>();
+  }
   if (state.contains("best") && state["best"].is_object()) {
     const json& best = state["best"];
     if (best.contains("held_out_loss") && best["held_out_loss"].is_number()) {
@@ -178,8 +189,10 @@ std::vector<std::string> CheckResumable(const json& state, const Config& config,
                     "give the same files in data.paths, or start afresh elsewhere");
   }
   const json here = StateToJson(config, placement, data_digest, {});
-  for (const char* key : {"threads", "device", "dtype", "torch", "matmul"}) {
-    const json before = Member(state, key);
+  for (const char* key : {"threads", "processes", "device", "dtype", "torch", "matmul"}) {
+    json before = Member(state, key);
+    // Older versions trained in one process and did not say it.
+    if (before.is_null() && std::string(key) == "processes") before = 1;
     if (before != here[key]) {
       notes.push_back(std::string(key) + " was " + before.dump() + ", is " + here[key].dump());
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "trainer/base/sha256.h"
 #include "trainer/step/device.h"
@@ -40,7 +41,10 @@ std::string TokenizerDigest(const std::vector<KeptFile>& files) {
 
 MemoryPlan PlanRun(const Config& config) {
   const Placement placement = ChoosePlacement(config.train);
-  return PlanMemory(config, placement, AvailableMemory(placement), ResidentBytes());
+  std::optional<int64_t> available = AvailableMemory(placement);
+  // The processes of a machine share its memory, and plan at about the same time.
+  if (available && placement.device.is_cpu()) *available /= config.train.local_processes;
+  return PlanMemory(config, placement, available, ResidentBytes());
 }
 
 }  // namespace gpuctl::trainer

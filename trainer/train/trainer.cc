@@ -38,21 +38,22 @@ int64_t BestOnesToKeep(const Config& config) {
 
 Trainer::Trainer(RunOptions options)
     : lock_(options.config.checkpoint.dir),
-      source_(FindModel(options.config, options.resume)),
+      source_(FindModelTogether(options.config, options.resume, options.group)),
       data_(OpenTrainingData(WithModel(options.config, source_), TokenizerDigest(source_.files))),
       options_(Resolved(std::move(options), source_, *data_)),
       config_(options_.config),
       sampler_(config_),
-      reporter_(options_.metrics_path),
+      reporter_(options_.metrics_path, !speaks()),
       sgemm_gflops_(MeasureSgemm()),
       memory_(PlanRun(config_)),
       placement_(memory_.placement),
-      stepper_(config_, placement_, StartWeights(config_, source_, placement_)),
+      agreement_(Agree(config_, placement_, *data_, memory_.micro_batch, options_.group)),
+      stepper_(config_, placement_, StartWeights(config_, source_, placement_), options_.group),
       // On the CPU all cores train.
       batches_([this](int64_t first) { return MakeTrainingBatch(first); },
                !placement_.device.is_cpu()),
       copies_checkpoints_(memory_.copies_checkpoints) {
-  stepper_.SetMicroBatch(memory_.micro_batch);
+  stepper_.SetMicroBatch(agreement_.micro_batch);
   lock_.MakeAndTake();
   if (!config_.checkpoint.dir.empty()) CheckTakesCheckpoints(config_.checkpoint.dir);
   Resume();
@@ -76,6 +77,7 @@ int Trainer::Train() {
     const GradientResult gradients = StepGradients(batch);
     if (!gradients.finished) return Leave("stopped");
     RefuseIfNotFinite(gradients);
+    DivideBySpeed();
     const double lr = LearningRate(config_.optimizer, progress_.step, config_.train.steps);
     if (!gradients.overflowed) stepper_.Apply(lr, progress_.step + 1 - progress_.skipped);
     Advance(batch, gradients);
@@ -104,10 +106,17 @@ void Trainer::Announce() {
   reporter_.Say("data    " + data_->Describe());
   reporter_.Say(Format("device  %s; one core multiplies at %.0f GFLOP/s (%s)",
                        Describe(placement_).c_str(), sgemm_gflops_, MatMulLibrary().c_str()));
+  if (options_.group != nullptr) {
+    reporter_.Say(Format("ranks   %lld processes, %lld on this machine, over %s%s",
+                         static_cast<long long>(config_.train.processes),
+                         static_cast<long long>(config_.train.local_processes),
+                         options_.group->collectives().name().c_str(),
+                         stepper_.divided() ? "; each holds a part of AdamW's state" : ""));
+  }
   reporter_.Say("memory  " + Describe(memory_));
   const std::string slow = SlowBlasWarning(sgemm_gflops_);
   if (placement_.device.is_cpu() && !slow.empty()) reporter_.Warn(slow);
-  if (!checkpointer_) {
+  if (!writes()) {
     reporter_.Warn("warning: no checkpoints are written; give --checkpoint-dir DIR");
   }
   const std::string warmup = WarmupProblem(config_.optimizer, config_.train.steps);
@@ -122,7 +131,7 @@ bool Trainer::FindReferences() {
   return references_.Compute(
       *data_, config_.model.context,
       [this](const Batch& batch) { return stepper_.LogProbabilitiesOf(batch); },
-      [this] { return Stopping(); });
+      [this] { return AgreedStop() != 0; });
 }
 
 Batch Trainer::MakeTrainingBatch(int64_t first_window) const {
@@ -220,12 +229,44 @@ void Trainer::ReportStep(const GradientResult& gradients, double lr) {
   if (peak_flops == 0 && placement_.device.is_cpu()) {
     peak_flops = sgemm_gflops_ * 1e9 * placement_.workers * placement_.threads;
   }
+  peak_flops *= static_cast<double>(config_.train.processes);
   if (peak_flops > 0) {
     event.mfu = event.tokens_per_s * TrainingFlopsPerToken(config_) / peak_flops;
   }
   reporter_.Step(event);
   interval_seconds_ = 0;
   interval_tokens_ = 0;
+}
+
+// Of several processes all stop when one is told to.
+int Trainer::AgreedStop() const {
+  const int signal = options_.stop_signal();
+  if (options_.group == nullptr) return signal;
+  return static_cast<int>(options_.group->Max(signal));
+}
+
+// True when it is so on any of the processes.
+bool Trainer::AgreedOn(bool mine) const {
+  return options_.group == nullptr ? mine : options_.group->Max(mine ? 1 : 0) > 0;
+}
+
+void Trainer::DivideBySpeed() {
+  if (!config_.train.heterogeneous || options_.group == nullptr || !progress_.shares.empty())
+    return;
+  const int64_t own = EqualRows(config_.train.batch,
+                                config_.train.processes)[static_cast<size_t>(config_.train.rank)];
+  if (!speeds_.Add(own, stepper_.work_seconds())) return;
+  std::vector<double> speeds;
+  for (const std::vector<double>& of_rank : options_.group->Share({speeds_.speed()})) {
+    speeds.push_back(of_rank[0]);
+  }
+  progress_.shares = DivideRows(config_.train.batch, speeds);
+  stepper_.SetShares(progress_.shares);
+  std::string list;
+  for (const int64_t share : progress_.shares) {
+    list += (list.empty() ? "" : ", ") + std::to_string(share);
+  }
+  reporter_.Say("ranks   by their speed they take " + list + " of each batch");
 }
 
 bool Trainer::EvalDue() const {
@@ -237,7 +278,7 @@ void Trainer::Evaluate() {
   EvalEvent event;
   event.step = progress_.step;
   event.bigram_entropy = data_->bigram_entropy();
-  const auto stop = [this] { return Stopping(); };
+  const auto stop = [this] { return AgreedStop() != 0; };
   const HeldOutLoss loss =
       data_->pairs()
           ? MeanHeldOutPairLoss(
@@ -290,22 +331,22 @@ void Trainer::ReportCheckpoints() {
 // Saves the last checkpoint. An earlier failed checkpoint is only reported, because the next one
 // may find room. A failure of the last one is an error, because the work would be lost.
 void Trainer::SaveLastCheckpoint() {
-  if (!checkpointer_) return;
+  if (!writes()) return;
   SaveCheckpoint();
-  checkpointer_->Wait();
+  if (checkpointer_) checkpointer_->Wait();
   ReportCheckpoints();
-  if (checkpoint_failure_.empty()) return;
+  if (!AgreedOn(!checkpoint_failure_.empty())) return;
   saved_step_ = -1;  // try again: pruning or the user may have freed space
   checkpoint_failure_.clear();
   SaveCheckpoint();
-  checkpointer_->Wait();
+  if (checkpointer_) checkpointer_->Wait();
   ReportCheckpoints();
   if (!checkpoint_failure_.empty()) throw Error(checkpoint_code_, checkpoint_failure_);
 }
 
 // A sample that fails does no harm to the run.
 void Trainer::ShowSamples() {
-  if (sampled_step_ == progress_.step || Stopping()) return;
+  if (!speaks() || sampled_step_ == progress_.step || Stopping()) return;
   sampled_step_ = progress_.step;
   try {
     sampler_.Run(
@@ -320,7 +361,7 @@ void Trainer::ShowSamples() {
 }
 
 int Trainer::Leave(const char* outcome) {
-  const int signal = progress_.step < config_.train.steps ? options_.stop_signal() : 0;
+  const int signal = progress_.step < config_.train.steps ? AgreedStop() : 0;
   SaveLastCheckpoint();
   if (signal == 0) ShowSamples();
   DoneEvent event;

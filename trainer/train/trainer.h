@@ -14,6 +14,7 @@
 #include "trainer/checkpoint/directory_lock.h"
 #include "trainer/config/config.h"
 #include "trainer/data/training_data.h"
+#include "trainer/ranks/group.h"
 #include "trainer/step/device.h"
 #include "trainer/step/memory.h"
 #include "trainer/step/stepper.h"
@@ -23,6 +24,7 @@
 #include "trainer/train/references.h"
 #include "trainer/train/report.h"
 #include "trainer/train/samples.h"
+#include "trainer/train/together.h"
 
 namespace gpuctl::trainer {
 
@@ -32,6 +34,9 @@ struct RunOptions {
   std::string metrics_path;  // "" for none
   // Called between micro-batches and while generating; not 0: save and end.
   std::function<int()> stop_signal = [] { return 0; };
+  // The other processes of the run, or null. It outlives the Trainer. Rank 0 alone has a checkpoint
+  // directory, metrics, and `resume`.
+  Group* group = nullptr;
 };
 
 class Trainer {
@@ -58,6 +63,7 @@ class Trainer {
   GradientResult StepGradients(const Batch& batch);
   void RefuseIfNotFinite(const GradientResult& gradients) const;
   void Advance(const Batch& batch, const GradientResult& gradients);
+  void DivideBySpeed();
   void ReportStep(const GradientResult& gradients, double lr);
   bool EvalDue() const;
   void Evaluate();
@@ -77,6 +83,10 @@ class Trainer {
   Snapshot LiveSnapshot() const;
   NamedTensors OptimizerTensors() const;
   bool Stopping() const { return options_.stop_signal() != 0; }
+  int AgreedStop() const;
+  bool AgreedOn(bool mine) const;
+  bool speaks() const { return options_.group == nullptr || options_.group->rank() == 0; }
+  bool writes() const { return agreement_.writes; }
 
   DirectoryLock lock_;
   const ModelSource source_;
@@ -88,6 +98,7 @@ class Trainer {
   const double sgemm_gflops_;
   const MemoryPlan memory_;
   const Placement placement_;
+  const Agreement agreement_;
   Stepper stepper_;
   References references_;  // of pairs
   BatchAhead batches_;
@@ -100,6 +111,7 @@ class Trainer {
   ExitCode checkpoint_code_ = ExitCode::kDone;
   bool copies_checkpoints_;  // false: training waits while one is written
   bool made_room_ = false;   // for copies
+  SpeedMeter speeds_;
   Clock::time_point started_;
   Clock::time_point step_started_;
   double interval_seconds_ = 0;  // since the last step line

@@ -37,17 +37,20 @@ NamedTensors Trainer::OptimizerTensors() const {
 }
 
 void Trainer::SaveCheckpoint() {
-  if (!checkpointer_ || saved_step_ == progress_.step) return;
+  if (!writes() || saved_step_ == progress_.step) return;
   // Stopped before the first model had read its pairs: there is nothing to go on from yet.
   if (data_->pairs() && !references_.known()) return;
-  if (!copies_checkpoints_ || !SaveCopy()) checkpointer_->SaveNow(LiveSnapshot());
+  stepper_.Gather();
+  if (checkpointer_ && (!copies_checkpoints_ || !SaveCopy()))
+    checkpointer_->SaveNow(LiveSnapshot());
+  stepper_.DropGathered();
   saved_step_ = progress_.step;
 }
 
 // Takes the memory for copies from the system after the first step, which has taken all that
 // training needs. The first checkpoint would wait for it.
 void Trainer::MakeRoomForCopies() {
-  if (made_room_ || !checkpointer_ || !copies_checkpoints_) return;
+  if (made_room_ || !checkpointer_ || !copies_checkpoints_ || stepper_.divided()) return;
   made_room_ = true;
   TryToCopy([this] {
     Snapshot room = CopyTensorsInto({});
@@ -107,6 +110,10 @@ void Trainer::AnnounceAdapters() {
 }
 
 void Trainer::Resume() {
+  if (!speaks()) {
+    if (!source_.checkpoint.empty()) Restore(ShareCheckpoint({}, *options_.group));
+    return;
+  }
   if (options_.resume.empty()) return RefuseToOverwrite();
   for (const std::string& reason : source_.skipped) {
     reporter_.Warn("warning: passed over: " + reason);
@@ -114,7 +121,9 @@ void Trainer::Resume() {
   if (source_.checkpoint.empty()) {
     return reporter_.Say("resume  nothing to resume from in " + config_.checkpoint.dir);
   }
-  Restore(LoadVerifiedCheckpoint(source_.checkpoint));
+  LoadedCheckpoint loaded = LoadVerifiedCheckpoint(source_.checkpoint);
+  if (options_.group != nullptr) loaded = ShareCheckpoint(std::move(loaded), *options_.group);
+  Restore(loaded);
 }
 
 // Throws when a run that starts at step 0 would mix its checkpoints with another run's.
@@ -144,6 +153,15 @@ void Trainer::Restore(const LoadedCheckpoint& checkpoint) {
                     ? checkpoint.step
                     : -1;
   if (saved_step_ >= 0) last_checkpoint_ = checkpoint.path;
+  // Rank 0 alone knows the directory.
+  if (options_.group != nullptr) {
+    saved_step_ = std::stoll(options_.group->FromFirst(std::to_string(saved_step_)));
+  }
+  if (FitsShares(progress_.shares, config_)) {
+    stepper_.SetShares(progress_.shares);
+  } else {
+    progress_.shares.clear();
+  }
   reporter_.Say(Format("resume  from %s at step %lld", checkpoint.path.c_str(),
                        static_cast<long long>(progress_.step)));
 }

@@ -1,4 +1,4 @@
-#include "client/spec/foreign_words.h"
+#include "client/words/foreign_words.h"
 
 #include "absl/strings/str_cat.h"
 
@@ -54,6 +54,9 @@ const std::vector<ForeignWord>& ForeignWords() {
       {"idle_duration", "limits.idle", "idle: 10m"},
       {"job_recovery", "retry", "retry: {max: 3, on: [preempted, lost]}"},
       {"retries", "retry.max", "retry: {max: 3}"},
+      {"nproc_per_node", "processes", "processes: gpus, or processes: 8"},
+      {"num_processes", "processes", "processes: gpus, or processes: 8"},
+      {"ntasks_per_node", "processes", "processes: gpus, or processes: 8"},
       {"num_nodes", "", "one run uses one machine, with all GPUs that gpu names"},
       {"nodes", "", "one run uses one machine, with all GPUs that gpu names"},
       {"cpus", "", "gpuctl rents by GPU: resources.gpu"},

@@ -1,4 +1,4 @@
-#include "client/spec/result_patterns.h"
+#include "client/words/result_patterns.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

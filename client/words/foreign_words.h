@@ -1,6 +1,6 @@
 // Words that run files of other tools have where ours have another one. Pure.
-#ifndef GPUCTL_CLIENT_SPEC_FOREIGN_WORDS_H_
-#define GPUCTL_CLIENT_SPEC_FOREIGN_WORDS_H_
+#ifndef GPUCTL_CLIENT_WORDS_FOREIGN_WORDS_H_
+#define GPUCTL_CLIENT_WORDS_FOREIGN_WORDS_H_
 
 #include <string>
 #include <vector>
@@ -22,4 +22,4 @@ std::string OursFor(absl::string_view name);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_SPEC_FOREIGN_WORDS_H_
+#endif  // GPUCTL_CLIENT_WORDS_FOREIGN_WORDS_H_

@@ -1,4 +1,4 @@
-#include "client/spec/result_patterns.h"
+#include "client/words/result_patterns.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

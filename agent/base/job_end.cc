@@ -1,4 +1,4 @@
-#include "agent/jobs/job_end.h"
+#include "agent/base/job_end.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -44,6 +44,21 @@ absl::Status AppendEnd(const JobPaths& job, const gpuctl::v1::JobSpec& spec, Lif
   ASSIGN_OR_RETURN(StreamWriter writer, StreamWriter::Open(job.lifecycle, PlainShape()));
   RETURN_IF_ERROR(writer.TerminateLine());
   RETURN_IF_ERROR(writer.Append(lines));
+  return writer.Sync();
+}
+
+absl::Status AppendRetry(const JobPaths& job, const gpuctl::v1::JobSpec& spec, int attempt,
+                         int64_t delay_ms, Clock& clock) {
+  LifecycleEvent retry;
+  retry.type = LifecycleEvent::Type::kRetry;
+  retry.attempt = attempt;
+  retry.time_ms = absl::ToUnixMillis(clock.Now());
+  retry.not_before_ms = retry.time_ms + delay_ms;
+  ASSIGN_OR_RETURN(retry.output_size, SizeOf(job.output, OutputShape(spec)));
+  ASSIGN_OR_RETURN(retry.metrics_size, SizeOf(job.metrics, PlainShape()));
+  ASSIGN_OR_RETURN(StreamWriter writer, StreamWriter::Open(job.lifecycle, PlainShape()));
+  RETURN_IF_ERROR(writer.TerminateLine());
+  RETURN_IF_ERROR(writer.Append(FormatLifecycleEvent(retry)));
   return writer.Sync();
 }
 

@@ -1,6 +1,8 @@
 // Ending a job that has no shim: the server writes the lines instead, under the shim's lock.
-#ifndef GPUCTL_AGENT_JOBS_JOB_END_H_
-#define GPUCTL_AGENT_JOBS_JOB_END_H_
+#ifndef GPUCTL_AGENT_BASE_JOB_END_H_
+#define GPUCTL_AGENT_BASE_JOB_END_H_
+
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -15,6 +17,11 @@ namespace gpuctl {
 absl::Status AppendEnd(const JobPaths& job, const gpuctl::v1::JobSpec& spec, LifecycleEvent end,
                        Clock& clock);
 
+// Appends the line that asks for attempt `attempt`, after `delay_ms`. The caller holds the job's
+// lock.
+absl::Status AppendRetry(const JobPaths& job, const gpuctl::v1::JobSpec& spec, int attempt,
+                         int64_t delay_ms, Clock& clock);
+
 // Ends a job that is pending or waits to retry, as if its shim had been told to stop. ABORTED when
 // a shim has taken the job meanwhile: ask that shim.
 absl::Status EndUnstarted(const JobPaths& job, absl::string_view reason, Clock& clock);
@@ -28,4 +35,4 @@ absl::Status SendControl(const JobPaths& job, absl::string_view line);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_JOBS_JOB_END_H_
+#endif  // GPUCTL_AGENT_BASE_JOB_END_H_

@@ -1,6 +1,6 @@
 // Patterns of results, as people write them.
-#ifndef GPUCTL_CLIENT_SPEC_RESULT_PATTERNS_H_
-#define GPUCTL_CLIENT_SPEC_RESULT_PATTERNS_H_
+#ifndef GPUCTL_CLIENT_WORDS_RESULT_PATTERNS_H_
+#define GPUCTL_CLIENT_WORDS_RESULT_PATTERNS_H_
 
 #include <string>
 #include <vector>
@@ -21,4 +21,4 @@ absl::Status NormalizePatterns(absl::string_view where, PatternsOf what,
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_SPEC_RESULT_PATTERNS_H_
+#endif  // GPUCTL_CLIENT_WORDS_RESULT_PATTERNS_H_

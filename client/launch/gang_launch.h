@@ -1,0 +1,23 @@
+// Launches a run on several machines of the user's: a job on each, which begin together or not at
+// all.
+#ifndef GPUCTL_CLIENT_LAUNCH_GANG_LAUNCH_H_
+#define GPUCTL_CLIENT_LAUNCH_GANG_LAUNCH_H_
+
+#include "absl/status/statusor.h"
+#include "client/plan/launch_flags.h"
+#include "client/plan/launch_plan.h"
+#include "client/runs/context.h"
+#include "client/runs/run_store.h"
+
+namespace gpuctl {
+
+// Brings the content to all machines of `plan`, gives each its job, and shows that of rank 0. The
+// nodes hold their jobs until all have joined; without this process they end them by themselves
+// after a minute. Returns the exit code. An error means that nothing was started, or says what may
+// have been.
+absl::StatusOr<int> LaunchGang(CommandContext& context, RunStore& store, const LaunchFlags& flags,
+                               const LaunchPlan& plan);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_LAUNCH_GANG_LAUNCH_H_

@@ -1,0 +1,379 @@
+#!/usr/bin/env python3
+"""Runs on several machines: joining, the end of all, and whatever breaks in between.
+
+  runs_test.py GPUCTL [TEST...]
+
+Each machine is a set of namespaces with its own sshd (machines.py). It needs root.
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+
+import machines
+from machines import Machines, wait_until
+
+JOIN_S = 6
+
+VARIABLES = """
+for name in GPUCTL_NODES GPUCTL_NODE_RANK RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT \
+    GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME; do eval "echo $name=\\$$name"; done
+"""
+
+
+class Laptop:
+    def __init__(self, them):
+        self.them = them
+        self.dir = tempfile.mkdtemp(prefix="gpuctl-laptop-")
+        self.work = os.path.join(self.dir, "work")
+        os.mkdir(self.work)
+        self.env = {**os.environ, "HOME": self.dir, "GPUCTL_STATE_DIR": self.dir + "/state",
+                    "GPUCTL_CACHE_DIR": self.dir + "/cache", "GPUCTL_WARM_LINK": "off", "TERM": "xterm"}
+        for name in ("CI", "GPUCTL_NODE_ROOT"):
+            self.env.pop(name, None)
+
+    def command(self, *args):
+        return [GPUCTL, *args]
+
+    def launching(self, *args):
+        return self.command("launch", "--host", self.them.hosts, "-i", self.them.dir + "/key", *args)
+
+    def run(self, argv, code=0, timeout=150):
+        done = subprocess.run(argv, cwd=self.work, env=self.env, stdin=subprocess.DEVNULL,
+                              capture_output=True, timeout=timeout, check=False)
+        done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+        assert code is None or done.returncode == code, "%s: exit %d, not %d\n%s\n%s" % (
+            argv, done.returncode, code, done.stdout[-3000:], done.stderr[-3000:])
+        return done
+
+    def launch(self, *args, code=0):
+        return self.run(self.launching(*args), code)
+
+    def ask(self, *args, code=0):
+        return self.run(self.command(*args), code)
+
+    def start(self, *args):
+        return subprocess.Popen(self.launching(*args), cwd=self.work, env=self.env,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def write(self, name, text):
+        with open(os.path.join(self.work, name), "w") as file:
+            file.write(textwrap.dedent(text))
+
+    def close(self):
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def variables(text):
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def types(events):
+    return [event["event"] for event in events]
+
+
+def last(machine):
+    """Returns the newest event of the machine's only job."""
+    jobs = machine.jobs()
+    assert len(jobs) == 1, jobs
+    events = [event for event in next(iter(jobs.values())) if event["event"] in ("started", "exited", "lost",
+                                                                               "retry")]
+    return events[-1] if events else {"event": "none"}
+
+
+def nothing_runs(them):
+    """True when no process of a job, no shim and no keeper is left."""
+    return not any(machine.processes("gpuctl-shim ") or machine.processes("gpuctl-agent gang") or
+                   machine.processes("the-job") for machine in them.all)
+
+
+def wait_for_end(them, seconds=60):
+    wait_until(lambda: nothing_runs(them), "nothing runs any more: %s" % [
+        machine.processes() for machine in them.all], seconds)
+
+
+def wait_for_jobs(them, count=None):
+    running = them.all if count is None else them.all[:count]
+    wait_until(lambda: all(machine.processes("the-job") for machine in running), "the job runs everywhere")
+
+
+SLEEPER = ["--no-workdir", "--grace", "2s", "--", "bash", "-c", "echo began; exec -a the-job sleep 600"]
+
+
+def test_all_begin_together(size=2):
+    with Machines(size) as them:
+        laptop = Laptop(them)
+        laptop.write("show.sh", VARIABLES)
+        laptop.launch("--name", "many", "--", "sh", "show.sh")
+        said = [variables(laptop.ask("logs", "many-1", "--node", str(rank)).stdout) for rank in range(size)]
+        for rank, one in enumerate(said):
+            assert one["GPUCTL_NODES"] == one["WORLD_SIZE"] == str(size), one
+            assert one["GPUCTL_NODE_RANK"] == one["RANK"] == str(rank) and one["LOCAL_RANK"] == "0", one
+            assert one["MASTER_ADDR"] == "10.88.0.11", one
+            assert one["MASTER_PORT"] == said[0]["MASTER_PORT"] and int(one["MASTER_PORT"]) > 0, one
+            assert one["GLOO_SOCKET_IFNAME"] == one["NCCL_SOCKET_IFNAME"] == "eth0", one
+        wait_for_end(them)
+        # One line, and its members where they are asked for.
+        runs = json.loads(laptop.ask("ps", "-a", "--json").stdout)["runs"]
+        assert [run["name"] for run in runs] == ["many-1"], runs
+        shown = json.loads(laptop.ask("show", "many-1", "--json").stdout)
+        assert [member["rank"] for member in shown["members"]] == list(range(1, size)), shown["members"]
+        assert all(member["exit_code"] == 0 for member in shown["members"]), shown["members"]
+        laptop.ask("rm", "--force", "many-1")
+        assert all(not machine.jobs() for machine in them.all)
+        laptop.close()
+
+
+def test_four_machines():
+    test_all_begin_together(4)
+
+
+def test_the_first_error_is_the_runs():
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        # The others save at SIGTERM and end with 0, which is no success of the run.
+        laptop.write("job.sh", """
+            if [ "$RANK" = 1 ]; then sleep 2; echo the reason; exit 7; fi
+            trap 'echo saved; exit 0' TERM; while :; do sleep 0.1; done
+            """)
+        done = laptop.launch("--name", "bad", "--grace", "5s", "--", "bash", "job.sh", code=7)
+        assert "saved" in done.stdout, done.stdout
+        assert "ended with exit code 7" in done.stderr and "  the reason" in done.stderr, done.stderr
+        wait_for_end(them)
+        run = json.loads(laptop.ask("show", "bad-1", "--json").stdout)
+        assert run["status"] == "failed" and run["exit_code"] == 7, run
+        laptop.close()
+
+
+def test_a_stop_stops_all():
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        laptop.launch("--name", "stopped", "-d", *SLEEPER)
+        wait_for_jobs(them)
+        laptop.ask("stop", "stopped-1")
+        wait_for_end(them)
+        assert [last(machine)["reason"] for machine in them.all] == ["user", "user"]
+        laptop.close()
+
+
+def test_a_dead_server_is_not_noticed():
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        laptop.launch("--name", "steady", "-d", *SLEEPER)
+        wait_for_jobs(them)
+        for machine in them.all:
+            assert machine.kill("gpuctl-agent server")
+            assert machine.kill("gpuctl-agent guard")
+        end = time.monotonic() + 14  # longer than a silence that ends it
+        while time.monotonic() < end:
+            assert all(machine.processes("the-job") for machine in them.all)
+            time.sleep(0.2)
+        laptop.ask("stop", "steady-1")
+        wait_for_end(them)
+        laptop.close()
+
+
+def test_a_dead_rank_keeper_or_machine_ends_all():
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        for number, (name, harm) in enumerate((
+                ("rank", lambda machine: machine.kill("the-job")),
+                ("shim", lambda machine: machine.kill("gpuctl-shim ")),
+                ("keeper", lambda machine: machine.kill("gpuctl-agent gang")),
+                ("link", lambda machine: machine.link("down")))):
+            laptop.launch("--name", name, "-d", *SLEEPER)
+            wait_for_jobs(them)
+            assert harm(them.all[1]) != 0
+            began = time.monotonic()
+            wait_for_end(them, seconds=30)
+            took = time.monotonic() - began
+            print("  %s: all ended after %.1f s" % (name, took))
+            if name == "link":
+                assert took < 10 + 2 + 8, took  # silence, grace, and what a busy machine needs
+                them.all[1].link("up")
+            done = laptop.ask("attach", name + "-1", code=None)
+            assert done.returncode not in (0, 130), done
+            assert "node 1" in done.stderr, done.stderr
+            assert number >= 0
+        laptop.close()
+
+
+def started(machine):
+    return any("started" in types(events) for events in machine.jobs().values())
+
+
+def test_a_laptop_that_dies_at_any_step():
+    """No run is started in part, and nothing is left behind, whenever gpuctl is killed."""
+    halves = wholes = nones = 0
+    with Machines(2, environment={"GPUCTL_GANG_JOIN_S": str(JOIN_S)}) as them:
+        laptop = Laptop(them)
+        laptop.launch("--name", "first", "--no-workdir", "--", "true")  # programs are there from now on
+        wait_for_end(them)
+        laptop.ask("rm", "--force", "first-1")
+        for step in range(14):
+            signal_number = signal.SIGKILL if step % 2 == 0 else signal.SIGINT
+            process = laptop.start("--name", "step%d" % step, *SLEEPER)
+            if step < 4:
+                # As soon as the first machine holds a job.
+                wait_until(lambda: them.all[0].jobs() or process.poll() is not None, "a job is held")
+            else:
+                time.sleep(0.05 * step)
+            process.send_signal(signal_number)
+            process.communicate()
+            # Those that are held end by themselves; what has begun goes on everywhere.
+            settled = lambda: all(  # noqa: E731
+                events and (events[-1]["event"] in ("exited", "lost") or "started" in types(events))
+                for machine in them.all for events in machine.jobs().values())
+            wait_until(settled, "each job has begun or has ended")
+            time.sleep(1.5)
+            began = [started(machine) for machine in them.all]
+            halves += any(began) and not all(began)
+            wholes += all(began)
+            nones += not any(began)
+            for machine in them.all:
+                machine.kill("the-job")
+            wait_for_end(them)
+            for machine in them.all:
+                for name in machine.jobs():
+                    shutil.rmtree(os.path.join(machine.home, ".gpuctl", "jobs", name))
+    print("  %d whole, %d not started, %d in part" % (wholes, nones, halves))
+    assert halves == 0 and nones > 0
+    laptop.close()
+
+
+def test_who_does_not_come_is_named():
+    with Machines(2, environment={"GPUCTL_GANG_JOIN_S": str(JOIN_S)}) as them:
+        # The machines reach the laptop and not each other.
+        for machine in them.all:
+            machines.run("bridge", "link", "set", "dev", machine.veth, "isolated", "on")
+        laptop = Laptop(them)
+        done = laptop.launch("--name", "apart", *SLEEPER, code=None)
+        assert done.returncode != 0
+        assert "node 1 (%s) did not come within %d s" % (them.all[1].host, JOIN_S) in done.stderr or \
+            "did not come within" in done.stderr, done.stderr
+        wait_for_end(them)
+        assert not any(started(machine) for machine in them.all)
+        laptop.close()
+
+
+def test_an_address_that_swallows_packets():
+    """Rank 0 has an address that the others cannot reach and that answers nothing."""
+    with Machines(2) as them:
+        them.all[0].ip("link", "add", "swallow", "type", "bridge")
+        them.all[0].ip("address", "add", "10.77.0.1/24", "dev", "swallow")
+        them.all[0].ip("link", "set", "swallow", "up")
+        laptop = Laptop(them)
+        laptop.launch("--name", "firewall", "--no-workdir", "--", "bash", "-c", "echo MASTER_ADDR=$MASTER_ADDR")
+        assert variables(laptop.ask("logs", "firewall-1", "--node", "1").stdout)["MASTER_ADDR"] == "10.88.0.11"
+        laptop.close()
+
+
+def test_two_gangs_at_once():
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        laptop.write("show.sh", VARIABLES + "sleep 3\n")
+        others = [laptop.start("--name", "twin%d" % number, "--", "sh", "show.sh") for number in range(2)]
+        for other in others:
+            _, error = other.communicate(timeout=150)
+            assert other.returncode == 0, error.decode()
+        ports = set()
+        for number in range(2):
+            said = [variables(laptop.ask("logs", "twin%d-1" % number, "--node", str(rank)).stdout)
+                    for rank in range(2)]
+            assert said[0]["MASTER_PORT"] == said[1]["MASTER_PORT"], said
+            ports.add(said[0]["MASTER_PORT"])
+        assert len(ports) == 2, ports
+        wait_for_end(them)
+        laptop.close()
+
+
+def test_a_retry_is_everybodys():
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        # Rank 0 saves steps 1 and 2; rank 1 fails in the first attempt.
+        laptop.write("job.sh", """
+            echo "attempt $GPUCTL_ATTEMPT from ${GPUCTL_RESUME_FROM##*/} port $MASTER_PORT"
+            if [ "$GPUCTL_ATTEMPT" = 2 ]; then exit 0; fi
+            if [ "$RANK" = 1 ]; then sleep 3; exit 9; fi
+            for step in 1 2; do
+              mkdir $GPUCTL_CHECKPOINT_DIR/.new; echo $step > $GPUCTL_CHECKPOINT_DIR/.new/weights
+              sum=$(sha256sum < $GPUCTL_CHECKPOINT_DIR/.new/weights | cut -d' ' -f1)
+              echo '{"format": 1, "step": '$step', "files": [{"path": "weights", "size": 2, "sha256": "'$sum'"}]}' \\
+                > $GPUCTL_CHECKPOINT_DIR/.new/manifest.json
+              mv $GPUCTL_CHECKPOINT_DIR/.new $GPUCTL_CHECKPOINT_DIR/step-$step
+            done
+            sleep 600
+            """)
+        laptop.launch("--name", "again", "--retry-max", "1", "--retry-on", "failed", "--retry-backoff", "1s",
+                      "--grace", "2s", "--", "bash", "job.sh")
+        first, second = (laptop.ask("logs", "again-1", "--node", str(rank)).stdout.splitlines()
+                         for rank in range(2))
+        assert [line.split(" port")[0] for line in first] == ["attempt 1 from ", "attempt 2 from step-2"], first
+        assert [line.split()[1] for line in second] == ["1", "2"], second
+        assert first[1].split()[-1] == second[1].split()[-1], (first, second)
+        laptop.ask("pull", "again-1")
+        home = [name for _, names, _ in os.walk(os.path.join(laptop.work, "again-1")) for name in names]
+        assert "step-2" in home, home
+        wait_for_end(them)
+        laptop.close()
+
+
+DDP = """
+    import os
+    import torch
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    torch.manual_seed(1)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    rows = torch.arange(64.0).reshape(16, 4) / 64
+    mine = rows[dist.get_rank()::dist.get_world_size()]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(5):
+        optimizer.zero_grad()
+        loss = (model(mine) - 1).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+    total = sum(parameter.sum() for parameter in model.parameters()).item()
+    print("RESULT=%.6f" % total)
+    """
+
+
+def test_data_parallel_training():
+    if subprocess.run([sys.executable, "-c", "import torch.distributed as d; assert d.is_available()"],
+                      capture_output=True, check=False).returncode != 0:
+        print("  skipped: this Python has no torch")
+        return
+    results = {}
+    for size in (2, 4):
+        with Machines(size) as them:
+            laptop = Laptop(them)
+            laptop.write("train.py", DDP)
+            laptop.launch("--name", "ddp", "--", sys.executable, "train.py")
+            each = {variables(laptop.ask("logs", "ddp-1", "--node", str(rank)).stdout)["RESULT"]
+                    for rank in range(size)}
+            assert len(each) == 1, each
+            results[size] = float(each.pop())
+            laptop.close()
+    # The same rows in the same steps, however they are divided.
+    assert abs(results[2] - results[4]) < 1e-4, results
+
+
+def main():
+    wanted = sys.argv[2:]
+    for name, test in list(globals().items()):
+        if not name.startswith("test_") or (wanted and name not in wanted):
+            continue
+        began = time.monotonic()
+        test()
+        print("ok   %s %.0f s" % (name, time.monotonic() - began), flush=True)
+
+
+if __name__ == "__main__":
+    machines.enter()
+    GPUCTL = os.path.abspath(sys.argv[1])
+    main()
