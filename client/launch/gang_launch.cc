@@ -111,8 +111,9 @@ class GangLauncher {
   absl::Status Push() {
     if (!plan_.workdir.has_value() && plan_.data.empty()) return absl::OkStatus();
     for (const Part& part : parts_) {
-      RETURN_IF_ERROR(Annotate(PushPlan(context_, *part.links, plan_, flags_, nullptr),
-                               absl::StrCat("to ", part.row.target.name)));
+      RETURN_IF_ERROR(
+          Annotate(PushPlan(context_, *part.links, part.row.target, plan_, flags_, nullptr),
+                   absl::StrCat("to ", part.row.target.name)));
     }
     return absl::OkStatus();
   }
@@ -132,7 +133,7 @@ class GangLauncher {
       part.asked = true;
       absl::StatusOr<gpuctl::v1::Job> job = part.calls->StartJob(part.start);
       if (DetailOf(job.status()).kind() == gpuctl::v1::ErrorDetail::KIND_CONTENT_MISSING) {
-        RETURN_IF_ERROR(PushPlan(context_, *part.links, plan_, flags_, nullptr));
+        RETURN_IF_ERROR(PushPlan(context_, *part.links, part.row.target, plan_, flags_, nullptr));
         job = part.calls->StartJob(part.start);
       }
       RETURN_IF_ERROR(job.status());
