@@ -10,7 +10,7 @@
 namespace gpuctl::trainer {
 namespace {
 
-Ranks Read(const std::map<std::string, std::string>& variables) {
+Ranks RanksOf(const std::map<std::string, std::string>& variables) {
   return ReadRanks([&](const char* name) {
     const auto found = variables.find(name);
     return found == variables.end() ? std::string() : found->second;
@@ -21,22 +21,22 @@ const std::map<std::string, std::string> kSecond = {
     {"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "29500"}};
 
 TEST(Ranks, OneProcessNeedsNoVariables) {
-  EXPECT_EQ(Read({}).size, 1);
-  EXPECT_EQ(Read({{"WORLD_SIZE", "1"}, {"RANK", "7"}}).size, 1);
+  EXPECT_EQ(RanksOf({}).size, 1);
+  EXPECT_EQ(RanksOf({{"WORLD_SIZE", "1"}, {"RANK", "7"}}).size, 1);
 }
 
 TEST(Ranks, TheVariablesSayWhichOneItIs) {
   std::map<std::string, std::string> variables = kSecond;
-  EXPECT_EQ(Read(variables).rank, 1);
-  EXPECT_EQ(Read(variables).port, 29500);
-  EXPECT_EQ(Read(variables).local_size, 1);
+  EXPECT_EQ(RanksOf(variables).rank, 1);
+  EXPECT_EQ(RanksOf(variables).port, 29500);
+  EXPECT_EQ(RanksOf(variables).local_size, 1);
   variables["MASTER_ADDR"] = "127.0.0.1";
-  EXPECT_EQ(Read(variables).local_size, 4);
-  EXPECT_EQ(Read(variables).local_rank, 1);
+  EXPECT_EQ(RanksOf(variables).local_size, 4);
+  EXPECT_EQ(RanksOf(variables).local_rank, 1);
   variables["LOCAL_WORLD_SIZE"] = "2";
   variables["LOCAL_RANK"] = "0";
-  EXPECT_EQ(Read(variables).local_size, 2);
-  EXPECT_EQ(Read(variables).local_rank, 0);
+  EXPECT_EQ(RanksOf(variables).local_size, 2);
+  EXPECT_EQ(RanksOf(variables).local_rank, 0);
 }
 
 TEST(Ranks, WhatCannotBeIsRefusedByName) {
@@ -55,7 +55,7 @@ TEST(Ranks, WhatCannotBeIsRefusedByName) {
     std::map<std::string, std::string> variables = kSecond;
     variables[name] = value;
     try {
-      Read(variables);
+      RanksOf(variables);
       ADD_FAILURE() << name << "=" << value;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kBadConfig);
