@@ -152,13 +152,16 @@ def test_one_process_a_gpu(l):
     # An agent that gpuctl starts would look for the machine's own nvidia-smi.
     for root, program in ((l.root + "-gpus", smi), (l.root + "-none", "")):
         start_agent(l, {**l.env, "GPUCTL_NVIDIA_SMI": program}, root)
+    # Each with a list of runs of its own: no other node has answered for this machine before.
+    own = os.path.join(l.dir, "state-")
     done = l.run("launch", "--no-workdir", "--name", "each", "--processes", "gpus", "--", "bash", "-c",
-                 "echo $LOCAL_RANK/$LOCAL_WORLD_SIZE; sleep 3", GPUCTL_NODE_ROOT=l.root + "-gpus")
+                 "echo $LOCAL_RANK/$LOCAL_WORLD_SIZE; sleep 3", GPUCTL_NODE_ROOT=l.root + "-gpus",
+                 GPUCTL_STATE_DIR=own + "gpus")
     assert sorted(done.stdout.splitlines()) == [b"0/3", b"1| 1/3", b"2| 2/3"], done
-    gpus = l.json("show", "each-1")["gpus"]
+    gpus = l.json("show", "each-1", GPUCTL_STATE_DIR=own + "gpus")["gpus"]
     assert [gpu["utilization_percent"] for gpu in gpus] == [0, 40, 80], gpus
     none = l.run("launch", "--no-workdir", "--processes", "gpus", "--", "true", code=126,
-                 GPUCTL_NODE_ROOT=l.root + "-none")
+                 GPUCTL_NODE_ROOT=l.root + "-none", GPUCTL_STATE_DIR=own + "none")
     assert b"could not run: processes: gpus, and the job sees no GPU here" in none.stderr, none
 
 

@@ -11,6 +11,7 @@ ranks.py. After each round
   - the copy here is the node's output, byte for byte,
   - the run's end is that of what was killed.
 """
+import contextlib
 import os
 import random
 import re
@@ -89,7 +90,8 @@ def one_round(l, seed):
         killed = set(source.sample(range(count), 1 if what == "rank" else source.randint(1, count)))
         number = source.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
         for rank in killed:
-            os.kill(pids[rank], number)
+            with contextlib.suppress(ProcessLookupError):  # it ended with another that was killed
+                os.kill(pids[rank], number)
         wanted = {128 + number}
     elif what == "launcher":
         os.kill(launcher, signal.SIGKILL)

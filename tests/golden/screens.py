@@ -258,7 +258,9 @@ def test_several_gpus(l):
         file.write(SMI)
     os.chmod(smi, 0o700)
     before = dict(l.env)
-    l.env.update(GPUCTL_NVIDIA_SMI=smi, GPUCTL_NODE_ROOT=l.root + "-gpus")
+    # With a list of runs of its own: no other node has answered for this machine before.
+    l.env.update(GPUCTL_NVIDIA_SMI=smi, GPUCTL_NODE_ROOT=l.root + "-gpus",
+                 GPUCTL_STATE_DIR=os.path.join(l.dir, "state-gpus"))
     # An agent that gpuctl starts would look for the machine's own nvidia-smi.
     start_agent(l, l.env, l.root + "-gpus")
     try:
