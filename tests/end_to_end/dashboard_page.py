@@ -417,7 +417,8 @@ def test_a_batch_shows_parameters_and_what_waits(l):
         BROWSER.wait_row("sweep-1", "lr=1e-4", "running")
         BROWSER.wait_text(".waiting summary", "2 runs wait for their start")
         BROWSER.do("eval", script="document.querySelector('.waiting summary').click()")
-        BROWSER.wait_text(".waiting", "sweep-2", "lr=2e-4", "sweep-3", "lr=4e-4", "busy with sweep-1")
+        BROWSER.wait_text(".waiting", "sweep-2", "lr=2e-4", "sweep-3", "lr=4e-4",
+                          "one runs at a time")
         BROWSER.shot("batch")
         check_page(board)
         check_contrast()
