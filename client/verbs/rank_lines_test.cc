@@ -69,12 +69,12 @@ TEST(RankLinesTest, PartsBecomeKnownWhileItIsRead) {
   parts.push_back({6, 1, false, true});
   of_rank.Learn(parts);
   EXPECT_GT(of_rank.readable(), 1 << 30);
-  EXPECT_OK(of_rank.Add(0, "1| no\n1| yes\n1+ half"));
+  EXPECT_OK(of_rank.Add(0, "1| no\n1| yes\n1+ half\n"));
   // The next attempt is told when a part of it was read.
-  EXPECT_OK(of_rank.Add(21, " a\n1| line"));
-  parts.push_back({24, 2, false, true});
+  EXPECT_OK(of_rank.Add(21, "1|  a\n1| line"));
+  parts.push_back({30, 2, false, true});
   of_rank.Learn(parts);
-  EXPECT_OK(of_rank.Add(31, " on\n"));
+  EXPECT_OK(of_rank.Add(34, " on\n"));
   EXPECT_OK(of_rank.Finish());
   EXPECT_EQ(printed, "yes\nhalf a\nline on\n");
 }

@@ -24,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kJoin = 600;         // seconds
 constexpr double kRemind = 30;        // seconds between lines about ranks that are not there
 constexpr double kConnect = 2;        // seconds of one try
+constexpr int kBehindCause = 500;     // milliseconds
 constexpr double kAnswerWithin = 60;  // seconds in which whoever listens at the port must answer
 constexpr double kAnswerStopped = 3;  // the same, once this process is to stop
 
@@ -136,6 +137,8 @@ std::string HereKey(int64_t rank) { return "here/" + std::to_string(rank); }
 
 void ThrowLost(const Peers& peers, const std::string& trouble, const std::string& what) {
   peers.notice();
+  // One that ended with an error is the cause, and its exit code shall come first.
+  if (trouble.find(" ended: ") != std::string::npos) poll(nullptr, 0, kBehindCause);
   throw Error(ExitCode::kTryAgain,
               trouble.empty() ? "an exchange with the other processes failed: " + what : trouble,
               "--resume auto goes on from the newest checkpoint");
