@@ -266,7 +266,10 @@ absl::StatusOr<KeptDeeds> KeepRuns(CommandContext& context, Holdings& holdings, 
                                    const std::function<bool()>& cancelled) {
   Keeper keeper(context, log, gpuctl, dry_run);
   ASSIGN_OR_RETURN(const std::vector<RunRow> live, store.List(/*live_only=*/true));
-  if (!live.empty() && !dry_run) keeper.AskNodes();
+  RunFilter of_several;
+  of_several.live_only = of_several.members = true;
+  ASSIGN_OR_RETURN(const std::vector<RunRow> members, store.List(of_several));
+  if ((!live.empty() || !members.empty()) && !dry_run) keeper.AskNodes();
   ASSIGN_OR_RETURN(const std::vector<KeptRun> runs, FindKeptRuns(context, holdings, store, log));
   std::set<std::string> run_ids;
   for (const KeptRun& run : runs) {
