@@ -322,8 +322,9 @@ void KeepMember(MemberJob& job, const gpuctl::v1::GangTicket& ticket, const Gang
   int64_t delay_ms = 0;
   bool port_tried = false;
   for (int attempt = 1;; ++attempt) {
-    const bool again = gang.rank() == 0 ? RunHub(hub, job, attempt, delay_ms, times, clock, port_tried)
-                                        : RunSeat(seat, job, attempt, delay_ms, times, clock);
+    const bool again = gang.rank() == 0
+                           ? RunHub(hub, job, attempt, delay_ms, times, clock, port_tried)
+                           : RunSeat(seat, job, attempt, delay_ms, times, clock);
     if (!again) return;
     if (const MemberView view = job.Look(attempt); view.end.has_value()) {
       delay_ms = view.end->delay_ms;

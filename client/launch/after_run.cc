@@ -219,7 +219,7 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, Ru
   }
   absl::Status brought = BringHome(context, row, to);
   if (absl::IsCancelled(brought)) return brought;
-  const absl::Status of_members = BringMemberResults(context, store, row, to, /*undeclared=*/true);
+  const absl::Status of_members = BringMemberResults(context, store, row, to, MemberResults::kAll);
   if (brought.ok()) {
     brought = of_members;
   } else if (!of_members.ok()) {

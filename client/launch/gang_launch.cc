@@ -117,11 +117,10 @@ class GangLauncher {
   // Reaches all machines and brings the content there, at several of them at a time.
   absl::Status Bring() {
     RETURN_IF_ERROR(MakeParts());
-    ASSIGN_OR_RETURN(
-        const auto interrupt,
-        TransferInterrupt::Install(context_, "launch",
-                                   "nothing was started, and what was sent stays there",
-                                   "the same command goes on with the rest"));
+    ASSIGN_OR_RETURN(const auto interrupt,
+                     TransferInterrupt::Install(
+                         context_, "launch", "nothing was started, and what was sent stays there",
+                         "the same command goes on with the rest"));
     RETURN_IF_ERROR(AtAll([this](Part& part) { return Connect(part); }));
     RETURN_IF_ERROR(CheckProcesses());
     return Push();
@@ -129,15 +128,14 @@ class GangLauncher {
 
   // With a process for each GPU the ranks add up only where all machines have as many.
   absl::Status CheckProcesses() const {
-    const bool counts =
-        plan_.job.processes() == kOneForEachGpu && plan_.job.env().count("CUDA_VISIBLE_DEVICES") == 0;
+    const bool counts = plan_.job.processes() == kOneForEachGpu &&
+                        plan_.job.env().count("CUDA_VISIBLE_DEVICES") == 0;
     for (const Part& part : parts_) {
       if (!counts || part.gpus == parts_.front().gpus) continue;
-      return UsageError(
-          absl::StrCat("processes: gpus starts as many on each machine, and ",
-                       parts_.front().row.target.name, " has ", parts_.front().gpus, " GPUs, ",
-                       part.row.target.name, " has ", part.gpus),
-          "name a number: processes: 2, and gpus: 2 below resources:");
+      return UsageError(absl::StrCat("processes: gpus starts as many on each machine, and ",
+                                     parts_.front().row.target.name, " has ", parts_.front().gpus,
+                                     " GPUs, ", part.row.target.name, " has ", part.gpus),
+                        "name a number: processes: 2, and gpus: 2 below resources:");
     }
     return absl::OkStatus();
   }
@@ -234,8 +232,8 @@ class GangLauncher {
     const int64_t bytes = bar.Finish();
     RETURN_IF_ERROR(pushed);
     if (bytes > 0 && took >= kWorthTelling) {
-      context_.Say(absl::StrCat("sent ", FormatBytes(bytes), " to ", parts_.size(),
-                                " machines in ", HumanDuration(took)));
+      context_.Say(absl::StrCat("sent ", FormatBytes(bytes), " to ", parts_.size(), " machines in ",
+                                HumanDuration(took)));
     }
     return absl::OkStatus();
   }
@@ -334,7 +332,7 @@ class GangLauncher {
     // With --down all results come home, and not only those that it names.
     if (!shown->end.has_value() || place.empty() || flags_.down) return code;
     const absl::Status others =
-        BringMemberResults(context_, store_, *shown, place, /*undeclared=*/false);
+        BringMemberResults(context_, store_, *shown, place, MemberResults::kCheckpoint);
     if (absl::IsCancelled(others)) return others;
     if (others.ok()) return code;
     *all_came_ = false;

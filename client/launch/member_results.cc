@@ -18,7 +18,7 @@ namespace {
 constexpr absl::Duration kEndPatience = absl::Seconds(10);
 
 absl::Status BringOne(CommandContext& context, RunStore& store, RunRow& member,
-                      const std::string& to, bool undeclared) {
+                      const std::string& to, MemberResults which) {
   if (!member.end.has_value()) {
     // What it made counts only once it is known to be over.
     absl::Status error;
@@ -32,30 +32,31 @@ absl::Status BringOne(CommandContext& context, RunStore& store, RunRow& member,
   PullRequest request;
   request.to = to;
   request.own_directory = true;
-  request.undeclared = undeclared;
+  request.undeclared = which == MemberResults::kAll;
+  if (which == MemberResults::kCheckpoint) request.checkpoint = "latest";
   PullResults pulled;
-  ASSIGN_OR_RETURN(
-      const auto interrupt,
-      TransferInterrupt::Install(
-          context, absl::StrCat("bring the results of ", member.name, " home"),
-          absl::StrCat("all stays on ", member.target.name, ", and what has come so far stays in ",
-                       to),
-          absl::StrCat("gpuctl pull ", member.name, " goes on with it")));
+  ASSIGN_OR_RETURN(const auto interrupt,
+                   TransferInterrupt::Install(
+                       context, absl::StrCat("bring the results of ", member.name, " home"),
+                       absl::StrCat("all stays on ", member.target.name,
+                                    ", and what has come so far stays in ", to),
+                       absl::StrCat("gpuctl pull ", member.name, " goes on with it")));
   const absl::Status status = BringResults(context, *links, member, request, pulled);
   // Often only rank 0 writes results.
-  if (CauseOf(status) == kNothingToBring || pulled.nothing) return absl::OkStatus();
+  const bool none = which == MemberResults::kCheckpoint && absl::IsNotFound(status);
+  if (none || CauseOf(status) == kNothingToBring || pulled.nothing) return absl::OkStatus();
   return status;
 }
 
 }  // namespace
 
 absl::Status BringMemberResults(CommandContext& context, RunStore& store, const RunRow& run,
-                                const std::string& place, bool undeclared) {
+                                const std::string& place, MemberResults which) {
   ASSIGN_OR_RETURN(std::vector<RunRow> members, store.Members(run.run_id));
   absl::Status first;
   for (RunRow& member : members) {
     const absl::Status brought =
-        BringOne(context, store, member, PlaceOfMember(place, member), undeclared);
+        BringOne(context, store, member, PlaceOfMember(place, member), which);
     if (absl::IsCancelled(brought)) return brought;
     if (brought.ok()) continue;
     const absl::Status error =

@@ -10,12 +10,17 @@
 
 namespace gpuctl {
 
-// Brings the newest checkpoint and the artifacts of each other machine of `run`, which has ended,
-// into a directory beside `place`: ./RUN.node1 beside ./RUN. `undeclared`: what the job made
-// counts, too, where it named no results (PullRequest). Goes on with the others after an error;
-// returns the first one and says the others. OK for a run on one machine.
+enum class MemberResults {
+  kCheckpoint,  // the newest one
+  kNamed,       // that, and the artifacts that the run names
+  kAll          // the same, and where it named none, what the job made (PullRequest::undeclared)
+};
+
+// Brings these results of each other machine of `run`, which has ended, into a directory beside
+// `place`: ./RUN.node1 beside ./RUN. Goes on with the others after an error; returns the first one
+// and says the others. OK for a run on one machine.
 absl::Status BringMemberResults(CommandContext& context, RunStore& store, const RunRow& run,
-                                const std::string& place, bool undeclared);
+                                const std::string& place, MemberResults which);
 
 }  // namespace gpuctl
 

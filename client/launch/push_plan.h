@@ -17,8 +17,7 @@ struct ChosenTrainer;
 class LinkFactory;
 
 // Gets the progress of the tree `what`, on the thread of PushPlan.
-using PushObserver =
-    std::function<void(const std::string& what, const TransferCount& count)>;
+using PushObserver = std::function<void(const std::string& what, const TransferCount& count)>;
 
 // Sends all that the job needs to `machine`: the trainer that was chosen (null: none), the data,
 // the work directory. A tree that the node has already costs only a round trip. A large one goes to

@@ -176,7 +176,7 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
       shown->end.has_value() && all_came && !place.empty() && !wishes.downs();
   if (brings_members) {
     const absl::Status others =
-        BringMemberResults(context, *store, *shown, place, /*undeclared=*/false);
+        BringMemberResults(context, *store, *shown, place, MemberResults::kCheckpoint);
     all_came = others.ok();
     if (absl::IsCancelled(others)) return others;
     if (!others.ok()) context.Say(others.message());

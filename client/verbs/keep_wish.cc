@@ -61,8 +61,7 @@ class WishWork {
     if (!row_.end.has_value()) return Brought();
     if (!wish.down) {
       RETURN_IF_ERROR(BringFiles());
-      RETURN_IF_ERROR(
-          BringMemberResults(context_, store_, row_, place_, /*undeclared=*/false));
+      RETURN_IF_ERROR(BringMemberResults(context_, store_, row_, place_, MemberResults::kNamed));
       RETURN_IF_ERROR(held_.Done());
       return Brought();
     }

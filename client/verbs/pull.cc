@@ -205,9 +205,9 @@ absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row, Pull
   return WithPlaces(context, row, BringResults(context, *links, row, request, pulled));
 }
 
-// Brings what the other machines of a run on several have, into directories of their own: ./RUN.node1
-// beside ./RUN. An error with one does not keep the others from coming. Adds them to `json`; returns
-// the exit code of the first error.
+// Brings what the other machines of a run on several have, into directories of their own:
+// ./RUN.node1 beside ./RUN. An error with one does not keep the others from coming. Adds them to
+// `json`; returns the exit code of the first error.
 absl::StatusOr<int> PullMembers(CommandContext& context, RunStore& store, const RunRow& row,
                                 const PullFlags& flags, const PullRequest& of_run,
                                 nlohmann::ordered_json& json) {
@@ -510,8 +510,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   parser.Switch("--list", flags.list, "List the checkpoints that are there; bring nothing");
   const FlagSet::Flag node =
       parser
-          .Option("--node", flags.node,
-                  "Of a run on several machines: only from this one, from 0")
+          .Option("--node", flags.node, "Of a run on several machines: only from this one, from 0")
           .Range(0, kMostNodes - 1);
   parser.Switch("--watch", flags.watch, "Bring new checkpoints until the run has ended");
   parser.Option("--keep", flags.keep, "With --watch: keep only the newest N here");

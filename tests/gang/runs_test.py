@@ -164,8 +164,19 @@ def test_a_stop_stops_all():
         laptop.close()
 
 
-WRITER = """
-    mkdir -p out "$GPUCTL_CHECKPOINT_DIR"
+SAVE = """
+    save() {
+      mkdir $GPUCTL_CHECKPOINT_DIR/.new; echo $1 > $GPUCTL_CHECKPOINT_DIR/.new/weights
+      sum=$(sha256sum < $GPUCTL_CHECKPOINT_DIR/.new/weights | cut -d' ' -f1)
+      echo '{"format": 1, "step": '$1', "files": [{"path": "weights", "size": 2, "sha256": "'$sum'"}]}' \\
+        > $GPUCTL_CHECKPOINT_DIR/.new/manifest.json
+      mv $GPUCTL_CHECKPOINT_DIR/.new $GPUCTL_CHECKPOINT_DIR/step-$1
+    }
+    """
+
+WRITER = SAVE + """
+    save 7
+    mkdir -p out
     echo "result of $RANK" > out/result-$RANK.txt
     """
 
@@ -193,6 +204,9 @@ def test_results_of_all_come_home_and_go():
         laptop.write("job.sh", WRITER)
         writes = ["--artifacts", "out/*", "--", "bash", "job.sh"]
         laptop.launch("--name", "pulled", "--pull", *writes)
+        for home in ("pulled-1", "pulled-1.node1"):
+            assert os.path.exists(os.path.join(laptop.work, home, "step-7", "weights")), home
+        laptop.ask("pull", "pulled-1")
         assert results(laptop) == both("pulled-1"), results(laptop)
         laptop.launch("--name", "downed", "--down", *writes)
         assert results(laptop) == both("downed-1") + both("pulled-1"), results(laptop)
@@ -202,8 +216,13 @@ def test_results_of_all_come_home_and_go():
         wait_for_end(them)
         laptop.ask("keep")
         assert results(laptop) == both("downed-1") + both("kept-1") + both("pulled-1"), results(laptop)
-        shown = json.loads(laptop.ask("show", "kept-1", "--json").stdout)
-        assert [member["exit_code"] for member in shown["members"]] == [0], shown["members"]
+
+        def known():
+            # A pass asks for a few seconds, which may be too few here.
+            laptop.ask("keep")
+            shown = json.loads(laptop.ask("show", "kept-1", "--json").stdout)
+            return [member["exit_code"] for member in shown["members"]] == [0]
+        wait_until(known, "keep knows the member's end")
 
         # One machine's alone, and what each brought.
         shutil.rmtree(os.path.join(laptop.work, "kept-1"))
@@ -333,6 +352,79 @@ def test_a_dead_rank_keeper_or_machine_ends_all():
         laptop.close()
 
 
+PRINTER = """
+    exec 3>>printed
+    i=0
+    while :; do
+      i=$((i + 1)); echo "line $i"; echo $i >&3
+      [ $((i % 20)) = 0 ] && sleep 0.02
+    done
+    """
+
+
+def printed(machine):
+    """Returns how many lines the machine's only job says that it has printed."""
+    folder = os.path.join(machine.home, ".gpuctl", "jobs")
+    count = 0
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            with open(os.path.join(folder, name, "work", "printed")) as file:
+                count = max([count] + [int(line) for line in file if line.endswith("\n")])
+    return count
+
+
+def check_lines(laptop, them, name):
+    """Every line that a member printed is in `logs --node`, once and in its order."""
+    for rank, machine in enumerate(them.all):
+        lines = laptop.ask("logs", name, "--node", str(rank)).stdout.splitlines()
+        count = printed(machine)
+        assert count > 100, count
+        # The last one may have been printed and not counted.
+        assert lines == ["line %d" % (i + 1) for i in range(len(lines))], (rank, len(lines))
+        assert count <= len(lines) <= count + 1, (rank, count, len(lines))
+        print("  %s, node %d: %d lines printed, 0 lost" % (name, rank, count))
+
+
+def test_no_line_is_lost():
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        laptop.write("print.sh", PRINTER)
+        argv = ["--grace", "2s", "--", "bash", "-c", "exec -a the-job bash print.sh"]
+
+        # Agents, bridges and laptops die again and again, and all goes on.
+        process = laptop.start("--name", "agents", *argv)
+        wait_for_jobs(them)
+        for words in ("gpuctl-agent server", "gpuctl-agent bridge", "gpuctl-agent guard"):
+            before = [printed(machine) for machine in them.all]
+            for machine in them.all:
+                machine.kill(words)
+            wait_until(lambda b=before: all(printed(machine) > count + 50 for machine, count in zip(them.all, b)),
+                       "the jobs go on without " + words)
+            process.kill()
+            process.communicate()
+            process = subprocess.Popen(laptop.command("attach", "agents-1"), cwd=laptop.work, env=laptop.env,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+        laptop.ask("stop", "agents-1")
+        process.communicate(timeout=60)
+        wait_for_end(them)
+        check_lines(laptop, them, "agents-1")
+        laptop.ask("rm", "--force", "agents-1")
+
+        # A keeper's end is that of all, and nothing of what was printed before is lost.
+        for rank in (1, 0):
+            laptop.launch("--name", "keeper", "-d", *argv)
+            wait_for_jobs(them)
+            wait_until(lambda: all(printed(machine) > 200 for machine in them.all), "all print")
+            assert them.all[rank].kill("gpuctl-agent gang")
+            wait_for_end(them)
+            name = "keeper-%d" % (2 - rank)
+            assert laptop.ask("attach", name, code=None).returncode not in (0, 130)
+            check_lines(laptop, them, name)
+            laptop.ask("rm", "--force", name)
+        laptop.close()
+
+
 def started(machine):
     return any("started" in types(events) for events in machine.jobs().values())
 
@@ -426,17 +518,11 @@ def test_a_retry_is_everybodys():
     with Machines(2) as them:
         laptop = Laptop(them)
         # Rank 0 saves steps 1 and 2; rank 1 fails in the first attempt.
-        laptop.write("job.sh", """
+        laptop.write("job.sh", SAVE + """
             echo "attempt $GPUCTL_ATTEMPT from ${GPUCTL_RESUME_FROM##*/} port $MASTER_PORT"
             if [ "$GPUCTL_ATTEMPT" = 2 ]; then exit 0; fi
             if [ "$RANK" = 1 ]; then sleep 3; exit 9; fi
-            for step in 1 2; do
-              mkdir $GPUCTL_CHECKPOINT_DIR/.new; echo $step > $GPUCTL_CHECKPOINT_DIR/.new/weights
-              sum=$(sha256sum < $GPUCTL_CHECKPOINT_DIR/.new/weights | cut -d' ' -f1)
-              echo '{"format": 1, "step": '$step', "files": [{"path": "weights", "size": 2, "sha256": "'$sum'"}]}' \\
-                > $GPUCTL_CHECKPOINT_DIR/.new/manifest.json
-              mv $GPUCTL_CHECKPOINT_DIR/.new $GPUCTL_CHECKPOINT_DIR/step-$step
-            done
+            for step in 1 2; do save $step; done
             sleep 600
             """)
         laptop.launch("--name", "again", "--retry-max", "1", "--retry-on", "failed", "--retry-backoff", "1s",
