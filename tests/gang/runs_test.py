@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs on several machines: joining, the end of all, and whatever breaks in between.
 
-  runs_test.py GPUCTL [TEST...]
+  runs_test.py GPUCTL [TEST...|--long]
 
 Each machine is a set of namespaces with its own sshd (machines.py). It needs root.
 """
@@ -648,10 +648,17 @@ def test_data_parallel_training():
     assert abs(results[2] - results[4]) < 1e-4, results
 
 
+# These take half a minute each.
+LONG = (test_results_of_all_come_home_and_go, test_down_ends_the_others_of_one_that_does_not_answer,
+        test_content_goes_to_all_at_once, test_no_line_is_lost)
+
+
 def main():
     wanted = sys.argv[2:]
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or (wanted and name not in wanted):
+    tests = [test for name, test in list(globals().items()) if name.startswith("test_")]
+    for test in tests:
+        name = test.__name__
+        if not (name in wanted or (test in LONG) == (wanted == ["--long"]) and wanted in ([], ["--long"])):
             continue
         began = time.monotonic()
         test()
