@@ -1,6 +1,8 @@
 // gpuctl rm: remove what finished runs left on their nodes.
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -145,12 +147,17 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   }
   Holdings holdings(context);
   std::vector<RunRemoval> removals;
+  std::set<std::string> needed;  // ids of runs with a member that stays in the list
   int code = kExitOk;
   for (const RunRow& row : rows) {
     removals.push_back(RemoveOne(context, holdings, *store, row, force, dry_run));
     if (forget && !dry_run && removals.back().why.ok()) {
-      removals.back().why = Forget(context, *store, removals.back());
+      removals.back().why = needed.count(row.run_id) > 0
+                                ? absl::FailedPreconditionError(absl::StrCat(
+                                      "forget ", row.name, ": a part of it stays in the list"))
+                                : Forget(context, *store, removals.back());
     }
+    if (!removals.back().why.ok()) needed.insert(row.leader);
     if (code == kExitOk && !removals.back().why.ok()) code = ExitCodeOf(removals.back().why);
   }
   PrintRemovals(context, removals, dry_run);
