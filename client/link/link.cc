@@ -105,7 +105,7 @@ class SshLink : public Link {
     return !pump_->magic_line().has_value() && ShellFoundNone(exit_code);
   }
 
-  bool ReachedNobody() override {
+  bool NeverReached(absl::string_view node_id) override {
     Clock& clock = Clock::Real();
     const absl::Duration deadline = clock.SinceBoot() + absl::Seconds(2);
     // The channel's end comes before the exit code.
@@ -113,7 +113,8 @@ class SshLink : public Link {
            clock.SinceBoot() < deadline) {
       clock.SleepFor(absl::Milliseconds(5));
     }
-    return BundleMissing();
+    const std::optional<std::string> line = pump_->magic_line();  // see agent/bridge.h
+    return line.has_value() ? !absl::StrContains(*line, node_id) : BundleMissing();
   }
 
   absl::Duration Silence() override { return pump_->Silence(); }

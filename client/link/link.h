@@ -37,8 +37,8 @@ class Link {
   // Returns OK while the link lives; afterwards the reason of its end. Safe from any thread.
   virtual absl::Status status() = 0;
   // For a link over which a call failed: true when it is certain that nothing sent over it reached
-  // an agent, because the node lacks the program. Waits for the link's end, at most 2 s.
-  virtual bool ReachedNobody() { return false; }
+  // this node's agent ("": any agent): no program is there, or another node answers. Takes <= 2 s.
+  virtual bool NeverReached(absl::string_view /*node_id*/) { return false; }
   // Returns the time since the last byte from the node. Safe from any thread.
   virtual absl::Duration Silence() = 0;
   // Ends every call at once with UNAVAILABLE. Safe from any thread.

@@ -32,7 +32,7 @@ class TellingLink : public Link {
   }
   const AgentCalls& agent() override { return link_->agent(); }
   absl::Status status() override { return link_->status(); }
-  bool ReachedNobody() override { return link_->ReachedNobody(); }
+  bool NeverReached(absl::string_view node_id) override { return link_->NeverReached(node_id); }
   absl::Duration Silence() override { return link_->Silence(); }
   void Break() override { link_->Break(); }
 
@@ -84,7 +84,7 @@ class AllocationLinks : public LinkFactory {
       absl::StatusOr<std::unique_ptr<Link>> link = make(*live_);
       live_error = link.status();
       // A step's refusal comes after the connection.
-      if (link.ok() && !(*link)->ReachedNobody()) live_error = (*link)->status();
+      if (link.ok() && !(*link)->NeverReached("")) live_error = (*link)->status();
       if (live_error.ok() || !IsOver(/*suspect=*/true)) {
         if (!link.ok()) return link;
         return std::make_unique<TellingLink>(*std::move(link), failed_);
@@ -96,7 +96,7 @@ class AllocationLinks : public LinkFactory {
     for (int i = 0; i < 2 && kept != nullptr; ++i) {
       absl::StatusOr<std::unique_ptr<Link>> link = make(*kept);
       if (!link.ok()) return link;
-      const bool lacks_programs = (*link)->ReachedNobody();
+      const bool lacks_programs = (*link)->NeverReached("");
       why = (*link)->status();
       if (why.ok() && !lacks_programs) return link;
       if (!lacks_programs) break;

@@ -220,7 +220,7 @@ absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start, Link& link) {
       break;
   }
   if (IsLinkFailure(failure)) {
-    asked_ = asked_ || !link.ReachedNobody();
+    asked_ = asked_ || !link.NeverReached(node_id_);
     return Next::kRelink;
   }
   return failure;

@@ -142,8 +142,25 @@ def test_two_roots_with_one_list_of_runs(l):
         open_gate(gate)
         assert l.run("wait", name, GPUCTL_NODE_ROOT=l.root).returncode == 0
         assert l.run("logs", name).stdout == b"in %s\n" % name.encode()
-    for pid in agents(other, b"guard") + agents(other, b"server"):
+    end(other)
+
+
+def end(root):
+    for pid in agents(root, b"guard") + agents(root, b"server"):
         os.kill(pid, signal.SIGKILL)
+
+
+def test_another_node_answers_and_takes_newer_programs_in_that_moment(l):
+    other = os.path.join(l.dir, "other-node")
+    l.run("launch", "--no-workdir", "--", "true")
+    # Its agent comes from another place than a client's bundle, so the next link replaces it: the
+    # StartJob, which is for the node before, has no answer.
+    subprocess.run([os.path.join(os.path.dirname(l.gpuctl), "gpuctl-agent"), "guard", "--root", other,
+                    "--detach"], check=True)
+    wait_until(lambda: agents(other, b"server"), "an agent on the other node")
+    done = l.run("launch", "--no-workdir", "--", "echo", "there", GPUCTL_NODE_ROOT=other)
+    assert done.stdout == b"there\n", done
+    end(other)
 
 
 if __name__ == "__main__":

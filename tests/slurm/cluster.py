@@ -223,7 +223,8 @@ class Machine:
         done = subprocess.run(
             self.entering(["timeout", "-k", "1", str(timeout), *argv]), text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ROOT_ENVIRONMENT,
-            umask=UMASK, **({} if "input" in options else {"stdin": subprocess.DEVNULL}), **options)
+            umask=UMASK, timeout=timeout + DEADLINE_S,
+            **({} if "input" in options else {"stdin": subprocess.DEVNULL}), **options)
         if check and done.returncode != 0:
             raise ClusterError("%s: %s: exit %d\n%s%s" % (
                 self.name, shlex.join(argv), done.returncode, done.stdout, done.stderr))

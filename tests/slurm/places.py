@@ -1,5 +1,6 @@
 """A cluster and a laptop that uses it, for tests of runs in allocations of a real Slurm."""
 import contextlib
+import faulthandler
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..", "end_to_end")]
 from cluster import HOME, SKIPPED, Cluster, requirements  # noqa: E402
 from runs import Laptop, wait_until  # noqa: E402
 
+HANGS_S = 840  # ctest waits a little longer
 # Counts until it is told to stop, and then says so in the home directory, which all nodes share.
 TRAPS = """trap 'echo saved > %s/saved-%s; exit 0' TERM
 echo begun; i=0; while :; do i=$((i+1)); echo $i; sleep 0.2; done"""
@@ -89,6 +91,8 @@ def run_tests(argv, tests, proctracks=("cgroup", "linuxproc")):
     if reason:
         print("skipped: " + reason)
         return SKIPPED
+    # What ctest ends says where it was.
+    faulthandler.dump_traceback_later(HANGS_S)
     gpuctl, fake_job, libraries, *names = argv
     if names and names[0] in proctracks:
         proctracks = names.pop(0),
