@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/hosts/resolve_target.h"
+#include "client/keys/cluster_results.h"
+#include "client/market/holdings.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/terminal/console.h"
@@ -17,6 +21,9 @@
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
+#include "provisioning/ledger/ledger.h"
+#include "provisioning/market/label.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -34,6 +41,14 @@ struct Machine {
   absl::Status unknown;  // the error, when it could not be asked
   std::unique_ptr<LinkFactory> links;
   std::unique_ptr<NodeCalls> calls;
+  std::string label;  // of a lease: the "machine" is what a cluster keeps of it
+};
+
+// What a cluster keeps of an allocation of which no run is in the list any more.
+struct Leftover {
+  KeptResults kept;
+  const char* action = "would_remove";
+  absl::Status why;  // the error, when it was not removed
 };
 
 class Prune {
@@ -48,7 +63,12 @@ class Prune {
   int code() const { return code_; }
 
  private:
+  absl::Status SelectKept(const std::vector<RunRow>& rows, absl::Duration older_than);
+  absl::StatusOr<bool> MayLive(const KeptResults& kept);
   absl::Status JudgeMachine(Machine& machine);
+  absl::StatusOr<bool> Ask(const std::vector<std::string>& names, int64_t bytes);
+  void RemoveLeftover(Leftover& leftover);
+  void Note(const absl::Status& error);
 
   CommandContext& context_;
   RunStore& store_;
@@ -56,6 +76,10 @@ class Prune {
   std::set<std::string> ours_;  // job ids of all runs in the list
   std::vector<Machine> machines_;
   std::vector<std::pair<Machine*, RunRemoval>> removals_;
+  std::unique_ptr<ClusterResults> cluster_;  // null: there is none
+  absl::Status cluster_unknown_;             // the error, when its login node could not be asked
+  std::optional<std::set<std::string>> queued_;  // the labels of the jobs that it has
+  std::vector<Leftover> leftovers_;
   int code_ = kExitOk;
 };
 
@@ -97,7 +121,79 @@ absl::Status Prune::Select() {
     // The listed row lacks the run's patterns; Get has them.
     ASSIGN_OR_RETURN(machine.runs.emplace_back(), store_.Get(row.run_id));
   }
+  return only.empty() ? SelectKept(rows, older_than) : absl::OkStatus();
+}
+
+// Returns true where the allocation may still write there, as the cluster's queue says.
+absl::StatusOr<bool> Prune::MayLive(const KeptResults& kept) {
+  if (!queued_.has_value()) {
+    ASSIGN_OR_RETURN(const std::vector<Market> markets,
+                     OpenMarkets(context_, {std::string(kClusterProvider)}));
+    ASSIGN_OR_RETURN(const std::vector<Instance> jobs, markets.front().provider->ListInstances());
+    queued_.emplace();
+    for (const Instance& job : jobs) queued_->insert(job.label);
+  }
+  return queued_->count(kept.label) > 0;
+}
+
+// Selects what the cluster keeps of allocations that are over.
+absl::Status Prune::SelectKept(const std::vector<RunRow>& rows, absl::Duration older_than) {
+  ASSIGN_OR_RETURN(cluster_, ClusterResults::OfSettings(context_));
+  if (cluster_ == nullptr) return absl::OkStatus();
+  const absl::StatusOr<std::vector<KeptResults>> all = cluster_->List();
+  cluster_unknown_ = all.status();
+  if (!all.ok() || all->empty()) return absl::OkStatus();
+  Holdings holdings(context_);
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.OpenLedger());
+  ASSIGN_OR_RETURN(const std::string owner, ledger->OwnerId());
+  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->List(/*open_only=*/false));
+  for (const KeptResults& kept : *all) {
+    const std::optional<LeaseLabel> label = ParseLabel(kept.label);
+    if (!label.has_value() || label->owner != owner) continue;
+    const auto lease = std::find_if(leases.begin(), leases.end(), [&kept](const Lease& each) {
+      return each.label == kept.label;
+    });
+    const bool known = lease != leases.end();
+    if (known && lease->open()) continue;
+    std::set<std::string> used_by;
+    if (known) {
+      for (const LeaseUse& use : lease->uses) used_by.insert(use.run_id);
+    }
+    Machine machine;
+    bool is_used = false;
+    for (const RunRow& row : rows) {
+      if (used_by.count(row.run_id) == 0) continue;
+      // A run that goes on elsewhere may need what is here.
+      is_used = is_used || !row.end.has_value();
+      if (row.target.name != absl::StrCat(kClusterProvider, "/", lease->instance_id)) continue;
+      machine.target = row.target;
+      if (!row.end.has_value() ||
+          absl::Milliseconds(context_.NowMs() - row.end->ended_ms) < older_than) {
+        is_used = true;
+        continue;
+      }
+      ASSIGN_OR_RETURN(machine.runs.emplace_back(), store_.Get(row.run_id));
+    }
+    if (!machine.runs.empty() && kept.has_jobs) {
+      machine.label = kept.label;
+      machines_.push_back(std::move(machine));
+      continue;
+    }
+    if (is_used || kept.unchanged < older_than) continue;
+    if (!known) {
+      // A ledger that was lost does not know what lives.
+      const absl::StatusOr<bool> lives = MayLive(kept);
+      if (!lives.ok()) cluster_unknown_ = lives.status();
+      if (!lives.ok() || *lives) continue;
+    }
+    leftovers_.emplace_back().kept = kept;
+  }
   return absl::OkStatus();
+}
+
+// Notes an error for the exit code.
+void Prune::Note(const absl::Status& error) {
+  if (code_ == kExitOk) code_ = ExitCodeOf(error);
 }
 
 absl::Status Prune::JudgeMachine(Machine& machine) {
@@ -128,39 +224,73 @@ void Prune::Judge() {
     machine.unknown = JudgeMachine(machine);
     if (machine.unknown.ok()) continue;
     context_.Say(machine.unknown.message());
-    if (code_ == kExitOk) code_ = ExitCodeOf(machine.unknown);
+    Note(machine.unknown);
   }
+  if (cluster_unknown_.ok()) return;
+  context_.Say(cluster_unknown_.message());
+  Note(cluster_unknown_);
+}
+
+absl::StatusOr<bool> Prune::Ask(const std::vector<std::string>& names, int64_t bytes) {
+  std::vector<std::string> what;
+  if (!names.empty()) {
+    context_.Say(absl::StrCat("over and at home: ", absl::StrJoin(names, " ")));
+    what.push_back(absl::StrCat("what ", names.size(), names.size() == 1 ? " run" : " runs",
+                                " left on machines (", FormatBytes(bytes), ")"));
+  }
+  if (!leftovers_.empty()) {
+    int64_t kept = 0;
+    for (const Leftover& leftover : leftovers_) {
+      kept += leftover.kept.bytes;
+      context_.Say(absl::StrCat("kept on ", cluster_->host(), " of no run in the list: ",
+                                leftover.kept.label, " (", FormatBytes(leftover.kept.bytes), ")"));
+    }
+    what.push_back(absl::StrCat("what the cluster keeps of ", leftovers_.size(),
+                                leftovers_.size() == 1 ? " allocation (" : " allocations (",
+                                FormatBytes(kept), ")"));
+  }
+  return context_.AskYesNo(absl::StrCat("Remove ", absl::StrJoin(what, " and "), "?"),
+                           "nothing was removed",
+                           "prune asks before it removes something, and there is nobody to ask");
+}
+
+void Prune::RemoveLeftover(Leftover& leftover) {
+  leftover.why = cluster_->Remove(leftover.kept.label);
+  leftover.action = leftover.why.ok() ? "removed" : "kept";
+  if (leftover.why.ok()) return;
+  context_.Say(leftover.why.message());
+  Note(leftover.why);
 }
 
 absl::Status Prune::Remove() {
-  int64_t count = 0, bytes = 0;
+  int64_t bytes = 0;
   std::vector<std::string> names;
   for (const auto& [machine, removal] : removals_) {
     if (removal.outcome != RunRemoval::Outcome::kWouldRemove) continue;
-    ++count;
     names.push_back(removal.row.name);
     bytes += removal.freed_bytes;
   }
-  if (flags_.dry_run || count == 0) return absl::OkStatus();
+  if (flags_.dry_run || (names.empty() && leftovers_.empty())) return absl::OkStatus();
   if (!flags_.yes) {
-    context_.Say(absl::StrCat("over and at home: ", absl::StrJoin(names, " ")));
-    ASSIGN_OR_RETURN(
-        const bool agreed,
-        context_.AskYesNo(absl::StrCat("Remove what ", count, count == 1 ? " run" : " runs",
-                                       " left on machines (", FormatBytes(bytes), ")?"),
-                          "nothing was removed",
-                          "prune asks before it removes something, and there is nobody to ask"));
+    ASSIGN_OR_RETURN(const bool agreed, Ask(names, bytes));
     if (!agreed) {
       return WithExitCode(absl::CancelledError("nothing was removed"), kExitFailed);
     }
   }
   for (auto& [machine, removal] : removals_) {
     RemoveRun(*machine->calls, removal);
-    if (removal.outcome == RunRemoval::Outcome::kKept && code_ == kExitOk &&
-        !absl::IsFailedPrecondition(removal.why)) {
-      code_ = ExitCodeOf(removal.why);
+    if (removal.outcome == RunRemoval::Outcome::kKept && !absl::IsFailedPrecondition(removal.why)) {
+      Note(removal.why);
     }
   }
+  for (Machine& machine : machines_) {
+    if (machine.label.empty() || !machine.unknown.ok()) continue;
+    const absl::StatusOr<std::vector<gpuctl::v1::Job>> jobs = machine.calls->ListJobs();
+    machine.unknown = jobs.status();
+    if (jobs.ok() && jobs->empty()) machine.unknown = cluster_->Remove(machine.label);
+    if (!machine.unknown.ok()) Note(machine.unknown);
+  }
+  for (Leftover& leftover : leftovers_) RemoveLeftover(leftover);
   return absl::OkStatus();
 }
 
@@ -173,8 +303,30 @@ void Prune::Print() const {
     unknown.push_back(
         {{"node", machine.target.name}, {"cause", std::string(machine.unknown.message())}});
   }
-  PrintRemovals(context_, removals, flags_.dry_run, &unknown);
-  if (removals.empty()) context_.Say("nothing to remove");
+  nlohmann::ordered_json kept = nlohmann::ordered_json::array();
+  if (!cluster_unknown_.ok()) {
+    unknown.push_back(
+        {{"node", cluster_->host()}, {"cause", std::string(cluster_unknown_.message())}});
+  }
+  for (const Leftover& leftover : leftovers_) {
+    const nlohmann::ordered_json why = leftover.why.ok()
+                                           ? nlohmann::ordered_json(nullptr)
+                                           : nlohmann::ordered_json(leftover.why.message());
+    kept.push_back({{"node", cluster_->host()},
+                    {"label", leftover.kept.label},
+                    {"bytes", leftover.kept.bytes},
+                    {"action", leftover.action},
+                    {"why", why}});
+  }
+  const nlohmann::ordered_json more = {{"unknown", unknown}, {"leftovers", kept}};
+  PrintRemovals(context_, removals, flags_.dry_run, &more);
+  for (const Leftover& leftover : leftovers_) {
+    if (!leftover.why.ok()) continue;
+    context_.Say(absl::StrCat(flags_.dry_run ? "would remove " : "removed ", leftover.kept.label,
+                              " from ", cluster_->host(),
+                              ", kept of no run in the list: ", FormatBytes(leftover.kept.bytes)));
+  }
+  if (removals.empty() && leftovers_.empty()) context_.Say("nothing to remove");
 }
 
 }  // namespace
@@ -185,7 +337,8 @@ absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> a
       context, "prune [FLAGS]",
       "Removes what ended runs left on this machine and on those reached by ssh, as rm does.\n"
       "Keeps and names runs that are not completely at home. Leaves jobs alone that are in\n"
-      "another laptop's list. Rented machines go as a whole.",
+      "another laptop's list. Rented machines go as a whole; what a cluster keeps of\n"
+      "allocations that are over goes, too, also where no run of them is in the list.",
       "  gpuctl prune --dry-run\n"
       "  gpuctl prune --host ada@gpu.example --older-than 14d -y");
   parser.Option("--host", flags.target.host,

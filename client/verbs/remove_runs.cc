@@ -167,13 +167,13 @@ void RemoveRun(NodeCalls& calls, RunRemoval& removal) {
 }
 
 void PrintRemovals(CommandContext& context, const std::vector<RunRemoval>& removals, bool dry_run,
-                   const nlohmann::ordered_json* unknown) {
+                   const nlohmann::ordered_json* more) {
   std::vector<nlohmann::ordered_json> objects;
   for (const RunRemoval& removal : removals) objects.push_back(ToJson(removal));
   if (context.format == OutputFormat::kJsonLines) return context.PrintJsonList("runs", objects);
   if (context.json()) {
     nlohmann::ordered_json json = {{"dry_run", dry_run}, {"runs", objects}};
-    if (unknown != nullptr) json["unknown"] = *unknown;
+    if (more != nullptr) json.update(*more);
     return context.PrintJson(json);
   }
   std::vector<TableRow> table = {{"NAME", "ON", "FREES", "SHARED", "WHAT"}};

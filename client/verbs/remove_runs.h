@@ -31,6 +31,8 @@ struct RunRemoval {
   int64_t freed_bytes = 0;
   int64_t shared_bytes = 0;
   Missing missing;  // also when `force` ignores it
+  // With kKept: nobody could be asked who has what is left of it, and the run may be forgotten.
+  bool unasked = false;
 };
 
 // Checks on the run's node that the run is over and all of it is on this laptop, and finds what
@@ -45,10 +47,10 @@ absl::StatusOr<Missing> MissingSoFar(CommandContext& context, NodeCalls& calls, 
 // Removes a run that JudgeRun found removable.
 void RemoveRun(NodeCalls& calls, RunRemoval& removal);
 
-// Prints the results: a table, or JSON with `unknown` in the object where it is given. Names the
-// kept runs on stderr, with a hint.
+// Prints the results: a table, or JSON with the fields of `more` in the object where it is given.
+// Names the kept runs on stderr, with a hint.
 void PrintRemovals(CommandContext& context, const std::vector<RunRemoval>& removals, bool dry_run,
-                   const nlohmann::ordered_json* unknown = nullptr);
+                   const nlohmann::ordered_json* more = nullptr);
 
 }  // namespace gpuctl
 

@@ -1,4 +1,5 @@
 // gpuctl rm: remove what finished runs left on their nodes.
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -6,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/keys/cluster_results.h"
 #include "client/market/holdings.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
@@ -20,15 +22,10 @@
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "provisioning/ledger/ledger.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
-
-// True when the run's rented machine was given back: then nothing of the run is left there.
-absl::StatusOr<bool> MachineIsGone(Holdings& holdings, const RunRow& row) {
-  ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
-  return lease.has_value() && !lease->open();
-}
 
 // FAILED_PRECONDITION for a run that its launch may still bring to the node, or has just brought.
 absl::Status CheckNoLaunch(CommandContext& context, RunStore& store, const RunRow& row) {
@@ -50,9 +47,11 @@ absl::Status KeepAway(NodeCalls& calls, const RunRow& row) {
   return absl::IsNotFound(job.status()) ? absl::OkStatus() : job.status();
 }
 
-// Takes the run's files from the node where it is.
+// Takes the run's files from the node where it is. Then calls `after`, also where nothing was
+// there, but not with `dry_run`.
 RunRemoval RemoveThere(CommandContext& context, RunStore& store, const RunRow& row, bool force,
-                       bool dry_run) {
+                       bool dry_run,
+                       const std::function<absl::Status(NodeCalls& calls)>& after = nullptr) {
   RunRemoval removal;
   removal.row = row;
   const absl::StatusOr<std::unique_ptr<LinkFactory>> links = MakeLinks(context, row.target);
@@ -68,7 +67,42 @@ RunRemoval RemoveThere(CommandContext& context, RunStore& store, const RunRow& r
   } else if (!dry_run) {
     RemoveRun(*calls, removal);
   }
+  if (removal.why.ok() && !dry_run && after) removal.why = after(*calls);
   return removal;
+}
+
+// Takes from the cluster what it kept of a run, whose allocation is over. Nothing of a run is left
+// on other machines that were given back.
+RunRemoval RemoveKeptOf(CommandContext& context, RunStore& store, const RunRow& row,
+                        const Lease& lease, bool force, bool dry_run) {
+  RunRemoval removal;
+  removal.row = row;
+  removal.outcome = RunRemoval::Outcome::kGone;
+  if (row.target.provider != kClusterProvider || row.node_id.empty()) return removal;
+  const absl::StatusOr<std::unique_ptr<ClusterResults>> cluster =
+      ClusterResults::OfAllocation(context, row.target);
+  removal.why = cluster.status();
+  if (!cluster.ok() || *cluster == nullptr) return removal;
+  ClusterResults& results = **cluster;
+  const absl::StatusOr<std::vector<KeptResults>> found = results.Find(lease.label);
+  if (!found.ok()) {
+    removal.unasked = true;
+    removal.why = WithHint(
+        absl::UnavailableError(absl::StrCat(
+            "what ", results.host(), " keeps of it may be there: ", found.status().message())),
+        "gpuctl prune removes it when the login node answers");
+    return removal;
+  }
+  if (found->empty()) return removal;
+  if (!found->front().has_jobs) {
+    if (!dry_run) removal.why = results.Remove(lease.label);
+    return removal;
+  }
+  return RemoveThere(context, store, row, force, dry_run, [&](NodeCalls& calls) -> absl::Status {
+    // Other runs may have used the allocation, too.
+    ASSIGN_OR_RETURN(const std::vector<gpuctl::v1::Job> jobs, calls.ListJobs());
+    return jobs.empty() ? results.Remove(lease.label) : absl::OkStatus();
+  });
 }
 
 RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& store,
@@ -76,9 +110,11 @@ RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& stor
   RunRemoval removal;
   removal.row = row;
   removal.outcome = RunRemoval::Outcome::kGone;
-  const absl::StatusOr<bool> machine_gone = MachineIsGone(holdings, row);
-  removal.why = machine_gone.status();
-  if (machine_gone.ok() && !*machine_gone) {
+  const absl::StatusOr<std::optional<Lease>> lease = holdings.LeaseOf(row.run_id);
+  removal.why = lease.status();
+  if (lease.ok() && lease->has_value() && !(*lease)->open()) {
+    removal = RemoveKeptOf(context, store, row, **lease, force, dry_run);
+  } else if (lease.ok()) {
     // A run that no node was ever asked to start left nothing.
     if (row.node_id.empty()) {
       removal.why = CheckNoLaunch(context, store, row);
@@ -94,7 +130,7 @@ RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& stor
 absl::Status Forget(CommandContext& context, RunStore& store, const RunRemoval& removal) {
   const RunRow& row = removal.row;
   const bool gone = removal.outcome == RunRemoval::Outcome::kRemoved ||
-                    removal.outcome == RunRemoval::Outcome::kGone;
+                    removal.outcome == RunRemoval::Outcome::kGone || removal.unasked;
   if (!gone) return absl::OkStatus();
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const MirrorPaths mirror(paths.MirrorDir(row.run_id));
@@ -124,10 +160,10 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   bool force = false, dry_run = false, forget = false;
   VerbParser parser(
       context, "rm RUN... [FLAGS]",
-      "Removes what ended runs left on their machines: work directory, checkpoints, output.\n"
-      "The copy of their output and metrics stays here, and ps -a still lists them, unless\n"
-      "you say --forget. Refuses\n"
-      "a run that has not ended, and one that is not completely at home.",
+      "Removes what ended runs left on their machines: work directory, checkpoints, output,\n"
+      "also what a cluster keeps of an allocation that is over. The copy of their output and\n"
+      "metrics stays here, and ps -a still lists them, unless you say --forget. Refuses a run\n"
+      "that has not ended, and one that is not completely at home.",
       "  gpuctl rm --dry-run amber-fox-3    only say what it would free\n"
       "  gpuctl prune                       all runs that have ended");
   parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
@@ -151,11 +187,14 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   int code = kExitOk;
   for (const RunRow& row : rows) {
     removals.push_back(RemoveOne(context, holdings, *store, row, force, dry_run));
-    if (forget && !dry_run && removals.back().why.ok()) {
-      removals.back().why = needed.count(row.run_id) > 0
-                                ? absl::FailedPreconditionError(absl::StrCat(
-                                      "forget ", row.name, ": a part of it stays in the list"))
-                                : Forget(context, *store, removals.back());
+    if (forget && !dry_run && (removals.back().why.ok() || removals.back().unasked)) {
+      const absl::Status forgotten =
+          needed.count(row.run_id) > 0
+              ? absl::FailedPreconditionError(
+                    absl::StrCat("forget ", row.name, ": a part of it stays in the list"))
+              : Forget(context, *store, removals.back());
+      // What is left of a run that goes is told all the same.
+      if (!forgotten.ok()) removals.back().why = forgotten;
     }
     if (!removals.back().why.ok()) needed.insert(row.leader);
     if (code == kExitOk && !removals.back().why.ok()) code = ExitCodeOf(removals.back().why);

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -12,10 +15,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/process/pipe.h"
+#include "common/process/process.h"
+#include "provisioning/slurm/kept_results.h"
 #include "provisioning/slurm/slurm_provider.h"
 #include "provisioning/slurm/slurm_text.h"
 #include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {
@@ -406,6 +414,83 @@ TEST_F(SlurmTest, ListsOurJobsAmongTheUsersOwn) {
   ASSERT_OK(listed);
   ASSERT_THAT(*listed, SizeIs(1));
   EXPECT_EQ(listed->front().id, "17");
+}
+
+// A login node whose shell is this machine's.
+class ShellLogin : public LoginNode {
+ public:
+  const SshAddress& address() const override { return address_; }
+  absl::StatusOr<CommandAnswer> Run(const std::string& command, absl::string_view) override {
+    CommandAnswer answer;
+    ASSIGN_OR_RETURN(FdPair out, MakePipe("read what a shell prints"));
+    SpawnOptions spawn;
+    spawn.argv = {"/bin/sh", "-c", command};
+    spawn.stdout_fd = out.second.get();
+    ASSIGN_OR_RETURN(const pid_t pid, Spawn(spawn));
+    out.second.reset();
+    char buffer[4096];
+    for (ssize_t n = 0; (n = read(out.first.get(), buffer, sizeof buffer)) > 0;) {
+      answer.out.append(buffer, static_cast<size_t>(n));
+    }
+    int status = 0;
+    if (waitpid(pid, &status, 0) != pid) return absl::UnknownError("no end");
+    answer.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+    return answer;
+  }
+
+ private:
+  const SshAddress address_{"login", 0, "ada", {}, ""};
+};
+
+TEST(KeptResults, AreListedAndRemovedByTheirLeases) {
+  const TempDir dir;
+  const std::string results = JoinPath(dir.path(), "kept results");
+  ShellLogin login;
+  EXPECT_THAT(*ListKept(login, results), IsEmpty());
+  EXPECT_OK(RemoveKept(login, results, kLabel));
+  const std::string other = "gpuctl-00ff12ab-fedcba987654";
+  const std::string copy = JoinPath(JoinPath(results, kLabel), "17-0");
+  ASSERT_OK(MakeDirectories(JoinPath(copy, "jobs")));
+  ASSERT_OK(MakeDirectories(JoinPath(results, "gpuctl-mine")));
+  ASSERT_OK(MakeDirectories(JoinPath(results, other)));
+  ASSERT_OK(WriteFileAtomic(JoinPath(copy, "node_id"), "n-1\n"));
+  ASSERT_OK(WriteFileAtomic(JoinPath(copy, "jobs/big"), std::string(300000, 'x')));
+  // A link of that name leads to files of somebody else's.
+  const std::string elsewhere = JoinPath(dir.path(), "elsewhere");
+  ASSERT_OK(MakeDirectories(elsewhere));
+  const std::string link = "gpuctl-00ff12ab-aaaaaaaaaaaa";
+  ASSERT_EQ(symlink(elsewhere.c_str(), JoinPath(results, link).c_str()), 0);
+  const auto all = ListKept(login, results);
+  ASSERT_OK(all);
+  ASSERT_THAT(*all, SizeIs(2));
+  EXPECT_EQ((*all)[0].label, kLabel);
+  EXPECT_TRUE((*all)[0].has_jobs);
+  EXPECT_GE((*all)[0].bytes, 300000);
+  EXPECT_EQ((*all)[1].label, other);
+  EXPECT_FALSE((*all)[1].has_jobs);
+  EXPECT_LT((*all)[1].unchanged, absl::Hours(1));
+  ASSERT_THAT(*FindKept(login, results, kLabel), SizeIs(1));
+  for (const char* bad :
+       {"", ".", "..", "gpuctl-mine", "gpuctl-*", "gpuctl-00ff12ab-*", "a; true"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(RemoveKept(login, results, bad))) << bad;
+    EXPECT_FALSE(FindKept(login, results, bad).ok()) << bad;
+  }
+  ASSERT_OK(RemoveKept(login, results, kLabel));
+  EXPECT_THAT(*FindKept(login, results, kLabel), IsEmpty());
+  EXPECT_TRUE(PathExists(JoinPath(results, other)));
+  EXPECT_TRUE(PathExists(JoinPath(results, "gpuctl-mine")));
+}
+
+TEST(KeptResults, AnAnswerThatIsCutIsNone) {
+  FakeLogin login;
+  login.answers.emplace_back("for d in", CommandAnswer{0, absl::StrCat(kLabel, "|1|5|7\n"), ""});
+  EXPECT_TRUE(absl::IsUnknown(ListKept(login, "/data").status()));
+  login.answers.front().second = CommandAnswer{0, absl::StrCat(kLabel, "|1|5|7\nall\n"), ""};
+  ASSERT_THAT(*ListKept(login, "/data"), SizeIs(1));
+  login.answers.front().second = CommandAnswer{124, "", ""};
+  EXPECT_FALSE(ListKept(login, "/data").ok());
+  login.answers.clear();
+  EXPECT_TRUE(absl::IsUnavailable(ListKept(login, "/data").status()));
 }
 
 }  // namespace

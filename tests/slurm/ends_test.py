@@ -187,7 +187,31 @@ def test_a_laptop_that_is_gone(l, c):
     c.scancel("-b", "-s", "TERM", job)
     wait_until(lambda: is_over(c, job), "the allocation is over")
     assert told(l, "gone-2")["reason"] == "Slurm: COMPLETED"
+    kept = os.path.join(c.home, ".gpuctl-results")
+    there = os.listdir(kept)
+    assert len(there) == 2, there
+    refused = l.json("rm", "gone-2", code=None)["runs"][0]
+    assert refused["action"] == "kept" and "not at home" in refused["why"], refused
+    assert not l.json("prune", "--older-than", "1h", "--dry-run")["leftovers"]
     check_saved(l, "gone-2")
+    # The user's other files stay, whatever is removed.
+    os.makedirs(os.path.join(kept, "gpuctl-mine"))
+    # What is kept of a run is the run's; of the other allocation nothing but its directory is left.
+    seen = l.json("prune", "--dry-run")
+    assert [(run["name"], run["action"]) for run in seen["runs"]] == [("gone-2", "would_remove")], seen
+    assert len(seen["leftovers"]) == 1 and seen["runs"][0]["freed_bytes"] > 1000000, seen
+    empty = seen["leftovers"][0]["label"]
+    # A login node that cannot be asked: the row goes, and a later prune finds the rest.
+    silent = l.run("rm", "--forget", "gone-2", code=None, SSH_AUTH_SOCK="/nowhere")
+    assert silent.returncode and b"keeps of it may be there" in silent.stderr, silent
+    assert not any(run["name"] == "gone-2" for run in l.json("ps", "-a")["runs"])
+    unknown = l.json("prune", "-y", code=None, SSH_AUTH_SOCK="/nowhere")
+    assert len(unknown["unknown"]) == 1 and not unknown["leftovers"], unknown
+    assert sorted(os.listdir(kept)) == sorted([*there, "gpuctl-mine"])
+    removed = l.json("prune", "-y")["leftovers"]
+    assert sorted(one["label"] for one in removed) == sorted(there) and empty in there, removed
+    assert all(one["action"] == "removed" for one in removed), removed
+    assert os.listdir(kept) == ["gpuctl-mine"], os.listdir(kept)
     check_clean(c)
 
 
@@ -222,6 +246,9 @@ def test_a_holder_that_is_killed(l, c):
     kept = os.path.join(c.home, ".gpuctl-results")
     held = [file for _, _, files in os.walk(kept) for file in files]
     assert "out.bin" in held and "end.json" in held, held
+    gone = l.json("rm", "again-1")["runs"][0]
+    assert gone["action"] == "removed" and gone["freed_bytes"] > 1000000, gone
+    assert os.listdir(kept) == [], os.listdir(kept)
     check_clean(c)
 
 
