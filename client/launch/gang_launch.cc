@@ -247,6 +247,10 @@ class GangLauncher {
       RETURN_IF_ERROR(store_.Insert(part.row));
       if (part.row.rank == 0) context_.Say(Announcement());
     }
+    const InterruptWord word(
+        absl::StrCat("interrupted; the machines of ", parts_.front().row.name,
+                     " end by themselves within a minute what has not begun; gpuctl attach ",
+                     parts_.front().row.name, " shows how it ended"));
     gpuctl::v1::GangPlace place;
     RETURN_IF_ERROR(StartOne(parts_.front(), place));
     if (place.port() == 0) {
