@@ -368,6 +368,19 @@ TEST_F(KeeperTest, TheGangsEndIsTheRunsEnd) {
   EXPECT_EQ(LastOf(0).attempt, 2);
 }
 
+TEST_F(KeeperTest, TheOutputSaysThatThePortWasTaken) {
+  MemberJob job = Accept(0);
+  EXPECT_FALSE(job.SaysPortWasTaken(29501));
+  StoredSpec stored = ReadStoredSpec(job.paths()).value();
+  StreamWriter writer = StreamWriter::Open(job.paths().output, OutputShape(stored.spec)).value();
+  ASSERT_OK(writer.Append("listens on 29501\nport 80: Address already in use\n"));
+  ASSERT_OK(writer.Append(std::string(20'000, '.')));
+  EXPECT_FALSE(job.SaysPortWasTaken(29501));  // that was long before the end
+  ASSERT_OK(writer.Append("failed to bind to [::]:29501 (errno: 98 - Address already in use)\n"));
+  EXPECT_TRUE(job.SaysPortWasTaken(29501));
+  EXPECT_FALSE(job.SaysPortWasTaken(29502));
+}
+
 TEST_F(KeeperTest, TheEnvironmentSaysWhatWasAgreed) {
   MemberJob job = Accept(1);
   gpuctl::v1::JobSpec spec;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "agent/base/gang_note.h"
@@ -113,6 +114,15 @@ class Attempt {
   absl::Duration begin_by_ = absl::InfiniteDuration();
 };
 
+// True when the attempt failed because somebody took `port` between its choice and the job's start.
+// Rank 0's job listens there. Another member may be the first to fail: it met whoever has the port.
+bool LostItsPort(const MemberJob& job, const GangOutcome& outcome, const GangEnd& own, int port) {
+  const bool failed = own.code != 0 && !own.lost &&
+                      (own.reason.empty() || absl::StartsWith(own.reason, kGangPrefix));
+  const bool by_itself = outcome.rank == 0 || absl::StartsWith(outcome.reason, kGangPrefix);
+  return failed && by_itself && outcome.rank >= 0 && port > 0 && job.SaysPortWasTaken(port);
+}
+
 constexpr char kLate[] = "the job did not begin";
 
 // Does what the gang's outcome means for the own job. Returns true when another attempt follows.
@@ -133,13 +143,15 @@ absl::StatusOr<UniqueFd> WaitForKeeperLock(const JobPaths& job) {
 }
 
 // Rank 0's part in one attempt. Returns true when another follows.
+// `port_tried`: all began anew once already because their port was taken.
 bool RunHub(GangHub& hub, MemberJob& job, int number, int64_t delay_ms, const GangTimes& times,
-            Clock& clock) {
+            Clock& clock, bool& port_tried) {
   const gpuctl::v1::Gang& gang = job.gang();
   Attempt attempt(job, number, clock);
   hub.BeginEpoch(gang.epoch() + number - 1);
   const absl::Duration join_by = clock.SinceBoot() + times.join;
   bool begun = false, told_stopping = false;
+  int port = 0;
   while (!hub.AllOver()) {
     std::vector<pollfd> polled;
     hub.AddTo(polled);
@@ -153,6 +165,7 @@ bool RunHub(GangHub& hub, MemberJob& job, int number, int64_t delay_ms, const Ga
       if (auto steps = attempt.Ready()) hub.SetReady(*std::move(steps));
       if (const std::optional<GangGo> go = hub.TryGo()) {
         begun = true;
+        port = go->port;
         const absl::Status status = attempt.Begin(*go, InterfaceOf(go->address));
         attempt.MayBeginLater(delay_ms);
         if (!status.ok()) hub.Fail(absl::StrCat(kGangPrefix, status.message()));
@@ -176,6 +189,12 @@ bool RunHub(GangHub& hub, MemberJob& job, int number, int64_t delay_ms, const Ga
     outcome.retry = job.RetriesLost(number);
   }
   if (!begun) outcome.retry = false;
+  if (begun && !outcome.retry && !port_tried && attempt.view().end.has_value() &&
+      LostItsPort(job, outcome, *attempt.view().end, port)) {
+    port_tried = outcome.retry = true;
+    outcome.delay_ms = 0;
+    Log(LogLevel::kWarning, absl::StrCat("gang: port ", port, " was taken; all begin once more"));
+  }
   hub.Conclude(outcome);
   const bool again = Apply(job, number, outcome);
   const absl::Duration send_by = clock.SinceBoot() + kLastWordsWithin;
@@ -301,9 +320,11 @@ void KeepMember(MemberJob& job, const gpuctl::v1::GangTicket& ticket, const Gang
     if (!open.ok()) return job.End(1, absl::StrCat(kGangPrefix, open.message()));
   }
   int64_t delay_ms = 0;
+  bool port_tried = false;
   for (int attempt = 1;; ++attempt) {
-    const bool again = gang.rank() == 0 ? RunHub(hub, job, attempt, delay_ms, times, clock)
-                                        : RunSeat(seat, job, attempt, delay_ms, times, clock);
+    const bool again = gang.rank() == 0
+                           ? RunHub(hub, job, attempt, delay_ms, times, clock, port_tried)
+                           : RunSeat(seat, job, attempt, delay_ms, times, clock);
     if (!again) return;
     if (const MemberView view = job.Look(attempt); view.end.has_value()) {
       delay_ms = view.end->delay_ms;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/base/gpu_grant.h"
@@ -13,6 +14,7 @@
 #include "common/files/files.h"
 #include "common/job/checkpoint.h"
 #include "common/job/lifecycle.h"
+#include "common/job/stream_file.h"
 
 namespace gpuctl {
 namespace {
@@ -25,6 +27,8 @@ constexpr absl::Duration kLookAgain = absl::Milliseconds(20);
 constexpr size_t kMostCheckpoints = 3;
 // The control FIFO's lines are short (agent/shim/control.h), and a reason has names of users.
 constexpr size_t kMostReasonBytes = 600;
+// Of the output, in which a script says why it failed.
+constexpr int64_t kTailBytes = 16 << 10;
 
 std::string OneLine(std::string reason) {
   for (char& c : reason) {
@@ -119,6 +123,25 @@ absl::Status MemberJob::Announce(int attempt, int64_t delay_ms) {
   }
   if (view.end->retry) return absl::OkStatus();
   return AppendRetry(paths_, stored_.spec, attempt + 1, delay_ms, clock_);
+}
+
+bool MemberJob::SaysPortWasTaken(int port) const {
+  StreamReader reader(paths_.output, OutputShape(stored_.spec));
+  const absl::StatusOr<Extent> extent = reader.GetExtent();
+  if (!extent.ok()) return false;
+  int64_t offset = std::max(extent->first_offset, extent->size - kTailBytes);
+  std::string tail;
+  while (offset < extent->size) {
+    char buffer[4096];
+    const absl::StatusOr<int64_t> got = reader.Read(offset, buffer, sizeof(buffer));
+    if (!got.ok() || *got <= 0) break;
+    tail.append(buffer, static_cast<size_t>(*got));
+    offset += *got;
+  }
+  absl::AsciiStrToLower(&tail);
+  return absl::StrContains(tail, absl::StrCat(port)) &&
+         (absl::StrContains(tail, "address already in use") ||
+          absl::StrContains(tail, "eaddrinuse"));
 }
 
 std::vector<int64_t> MemberJob::WholeSteps(const JobPaths& paths) {

@@ -45,6 +45,8 @@ class MemberJob {
   absl::Status Conclude(int attempt, const GangOutcome& outcome);
   // Makes sure that the attempt after this one is announced.
   absl::Status Announce(int attempt, int64_t delay_ms);
+  // True when the end of the job's output says that `port` was taken.
+  bool SaysPortWasTaken(int port) const;
   // Returns the steps of the newest checkpoints whose hashes are right. May take long.
   static std::vector<int64_t> WholeSteps(const JobPaths& paths);
 

@@ -592,6 +592,7 @@ int RunLauncher(const std::vector<std::string>& words) {
   }
   absl::StatusOr<RankPlace> place = ReadRankPlace(environment, options.processes);
   if (!place.ok()) return Refuse(options, place.status().message());
+  place->cores = UsableCores();
   if (absl::Status caught = CatchAll(); !caught.ok()) return Refuse(options, caught.message());
   return Launcher(std::move(options), *std::move(place), std::move(environment)).Run();
 }

@@ -1,5 +1,6 @@
 #include "agent/ranks/rank_place.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -7,7 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -17,6 +24,7 @@
 #include "common/base/clock.h"
 #include "common/base/rank_mark.h"
 #include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
 #include "common/process/pipe.h"
 #include "common/process/process.h"
 
@@ -111,6 +119,34 @@ absl::StatusOr<int> FreePort() {
   return port.ok() ? port : FreePortOf(AF_INET);
 }
 
+int CoresOfLimit(absl::string_view cpu_max) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(cpu_max, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  int64_t quota = 0, period = 0;
+  if (words.size() != 2 || !absl::SimpleAtoi(words[0], &quota) ||
+      !absl::SimpleAtoi(words[1], &period) || quota <= 0 || period <= 0) {
+    return 0;
+  }
+  return static_cast<int>(
+      std::min<int64_t>(1 << 20, quota / period + (quota % period > 0 ? 1 : 0)));
+}
+
+int UsableCores() {
+  int64_t cores = sysconf(_SC_NPROCESSORS_ONLN);
+#ifdef __linux__
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
+  // What a container sees as the root is its own group.
+  char text[64];
+  const UniqueFd file(open("/sys/fs/cgroup/cpu.max", O_RDONLY | O_CLOEXEC));
+  const ssize_t got = file.valid() ? read(file.get(), text, sizeof(text)) : -1;
+  const int allowed = got > 0 ? CoresOfLimit(absl::string_view(text, static_cast<size_t>(got))) : 0;
+  if (allowed > 0) cores = std::min<int64_t>(cores, allowed);
+#endif
+  return static_cast<int>(std::max<int64_t>(1, cores));
+}
+
 std::vector<std::pair<std::string, std::string>> RankVariables(const RankPlace& place, int local,
                                                                int port,
                                                                const Environment& environment) {
@@ -127,6 +163,10 @@ std::vector<std::pair<std::string, std::string>> RankVariables(const RankPlace& 
   // Gloo would take the machine's name for its address, and that need not lead here.
   if (place.address == kLoopback && !environment.contains("GLOO_SOCKET_IFNAME")) {
     variables.emplace_back("GLOO_SOCKET_IFNAME", "lo");
+  }
+  // Each would take all cores, and they would wait for each other.
+  if (place.local > 1 && place.cores > 0 && !environment.contains("OMP_NUM_THREADS")) {
+    variables.emplace_back("OMP_NUM_THREADS", absl::StrCat(std::max(1, place.cores / place.local)));
   }
   // Only rank 0's numbers count. The others write theirs away, so that one script is enough.
   if (rank != 0) variables.emplace_back("GPUCTL_METRICS", "/dev/null");

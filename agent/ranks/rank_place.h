@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "agent/base/environment.h"
 
 namespace gpuctl {
@@ -17,6 +18,7 @@ struct RankPlace {
   std::string address;      // MASTER_ADDR; 127.0.0.1 where it is not set
   int port = 0;             // MASTER_PORT; 0: not set, the launcher chooses one
   int local = 1;            // processes on each machine
+  int cores = 0;            // of this machine that the job may use; 0: not known
 
   int first_rank() const { return node * local; }
 };
@@ -27,6 +29,13 @@ absl::StatusOr<RankPlace> ReadRankPlace(const Environment& environment, int loca
 
 // Returns a TCP port that nothing on this machine uses at the moment.
 absl::StatusOr<int> FreePort();
+
+// Returns how many processors this process may use at once: those that it may run on, or fewer
+// where its control group has a smaller share of their time. At least 1.
+int UsableCores();
+// A part of UsableCores: the processors that the text of a control group's cpu.max allows, rounded
+// up; 0 when it sets no limit.
+int CoresOfLimit(absl::string_view cpu_max);
 
 // Returns the variables of the process with the number `local`, beside those that all have. `port`
 // is where the processes meet.

@@ -66,6 +66,31 @@ TEST(RankPlaceTest, OneOfSeveralMachines) {
   EXPECT_THAT(VariablesOf(lost, 0, 1000, 5).at("error"), HasSubstr("too many"));
 }
 
+TEST(RankPlaceTest, CoresAreDivided) {
+  const auto threads = [](int cores, int processes, const Environment& environment) {
+    absl::StatusOr<RankPlace> place = ReadRankPlace(environment, processes);
+    EXPECT_OK(place);
+    place->cores = cores;
+    const auto list = RankVariables(*place, 0, 1, environment);
+    const std::map<std::string, std::string> variables(list.begin(), list.end());
+    const auto found = variables.find("OMP_NUM_THREADS");
+    return found == variables.end() ? "" : found->second;
+  };
+  EXPECT_EQ(threads(96, 8, {}), "12");
+  EXPECT_EQ(threads(7, 2, {}), "3");
+  EXPECT_EQ(threads(2, 8, {}), "1");
+  EXPECT_EQ(threads(8, 1, {}), "");  // one process may take all of them
+  EXPECT_EQ(threads(8, 2, {{"OMP_NUM_THREADS", "5"}}), "");
+  EXPECT_EQ(threads(0, 2, {}), "");
+  EXPECT_GE(UsableCores(), 1);
+  EXPECT_EQ(CoresOfLimit("max 100000\n"), 0);
+  EXPECT_EQ(CoresOfLimit("400000 100000\n"), 4);
+  EXPECT_EQ(CoresOfLimit("50000 100000"), 1);
+  EXPECT_EQ(CoresOfLimit("150000 100000"), 2);
+  EXPECT_EQ(CoresOfLimit(""), 0);
+  EXPECT_EQ(CoresOfLimit("1 0"), 0);
+}
+
 TEST(RankPlaceTest, AFreePortIsFree) {
   const absl::StatusOr<int> port = FreePort();
   ASSERT_OK(port);

@@ -71,6 +71,20 @@ absl::StatusOr<RunRow> MemberOf(RunStore& store, RunRow run, int node) {
       absl::StrCat("gpuctl show ", run.name, " lists its machines"));
 }
 
+std::string PlaceOfMember(absl::string_view place, const RunRow& member) {
+  while (place.size() > 1 && absl::ConsumeSuffix(&place, "/")) {
+  }
+  return absl::StrCat(place, ".node", member.rank);
+}
+
+std::string MachinesOf(RunStore& store, const RunRow& run) {
+  std::string names = run.target.name;
+  const absl::StatusOr<std::vector<RunRow>> members = store.Members(run.run_id);
+  if (!members.ok()) return names;
+  for (const RunRow& member : *members) absl::StrAppend(&names, ", ", member.target.name);
+  return names;
+}
+
 void BringMembers(CommandContext& context, RunStore& store, const RunRow& run) {
   if (!run.end.has_value()) return;
   absl::StatusOr<std::vector<RunRow>> members = store.Members(run.run_id);
@@ -94,18 +108,24 @@ void BringMembers(CommandContext& context, RunStore& store, const RunRow& run) {
 }
 
 absl::Status StopWithMembers(CommandContext& context, RunStore& store, RunRow& run, bool wait) {
-  const absl::Status stopped = StopRun(context, store, run, wait);
+  absl::Status first = StopRun(context, store, run, wait);
+  if (absl::IsCancelled(first)) return first;
   ASSIGN_OR_RETURN(std::vector<RunRow> members, store.Members(run.run_id));
   for (RunRow& member : members) {
-    const absl::Status other = StopRun(context, store, member, wait);
-    if (!other.ok() && stopped.ok()) {
-      context.Say(absl::StrCat(member.name,
-                               " could not be told to stop; its machine ends it when it "
-                               "misses the others: ",
-                               other.message()));
+    const absl::Status stopped = StopRun(context, store, member, wait);
+    if (absl::IsCancelled(stopped)) return stopped;
+    if (stopped.ok()) continue;
+    const absl::Status error =
+        Annotate(stopped, absl::StrCat(member.name, " on ", member.target.name,
+                                       " could not be stopped from here, and ends by itself when "
+                                       "its machine misses the others"));
+    if (first.ok()) {
+      first = error;
+    } else {
+      context.Say(error.message());
     }
   }
-  return stopped;
+  return first;
 }
 
 }  // namespace gpuctl

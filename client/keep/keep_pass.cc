@@ -37,6 +37,12 @@ std::string TextAt(const nlohmann::json& json, const char* name) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+int64_t BytesIn(const nlohmann::json& json) {
+  if (!json.is_object()) return 0;
+  const auto found = json.find("bytes");
+  return found != json.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
+
 // Runs a command. An error has the message that the command printed, and its cause.
 absl::StatusOr<nlohmann::json> Ask(const GpuctlRunner& gpuctl, const std::vector<std::string>& args,
                                    absl::Duration limit) {
@@ -56,11 +62,13 @@ absl::StatusOr<nlohmann::json> Ask(const GpuctlRunner& gpuctl, const std::vector
 std::string ResultOf(const KeepDeed& deed, const nlohmann::json& json) {
   if (deed.verb == "wish") return TextAt(json, "done");
   if (deed.verb == "pull") {
-    const auto bytes = json.is_object() ? json.find("bytes") : json.end();
-    const bool brought = bytes != json.end() && bytes->is_number_integer() && *bytes > 0;
-    return brought ? absl::StrCat("brought ", FormatBytes(bytes->get<int64_t>()), " to ",
-                                  TextAt(json, "to"))
-                   : "";
+    int64_t bytes = BytesIn(json);
+    // Those of other machines came to directories beside it.
+    if (const auto members = json.find("members"); members != json.end() && members->is_array()) {
+      for (const nlohmann::json& member : *members) bytes += BytesIn(member);
+    }
+    return bytes > 0 ? absl::StrCat("brought ", FormatBytes(bytes), " to ", TextAt(json, "to"))
+                     : "";
   }
   if (deed.verb == "resume") {
     return absl::StrCat("goes on as ", TextAt(json, "name"), " on ", TextAt(json, "node"));
@@ -266,7 +274,10 @@ absl::StatusOr<KeptDeeds> KeepRuns(CommandContext& context, Holdings& holdings, 
                                    const std::function<bool()>& cancelled) {
   Keeper keeper(context, log, gpuctl, dry_run);
   ASSIGN_OR_RETURN(const std::vector<RunRow> live, store.List(/*live_only=*/true));
-  if (!live.empty() && !dry_run) keeper.AskNodes();
+  RunFilter of_several;
+  of_several.live_only = of_several.members = true;
+  ASSIGN_OR_RETURN(const std::vector<RunRow> members, store.List(of_several));
+  if ((!live.empty() || !members.empty()) && !dry_run) keeper.AskNodes();
   ASSIGN_OR_RETURN(const std::vector<KeptRun> runs, FindKeptRuns(context, holdings, store, log));
   std::set<std::string> run_ids;
   for (const KeptRun& run : runs) {

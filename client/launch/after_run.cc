@@ -11,6 +11,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/keys/market_access.h"
+#include "client/launch/member_results.h"
 #include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/market/machine_users.h"
@@ -216,7 +217,14 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, Ru
                              " is gone already, with all that had not come home"));
     return absl::OkStatus();
   }
-  const absl::Status brought = BringHome(context, row, to);
+  absl::Status brought = BringHome(context, row, to);
+  if (absl::IsCancelled(brought)) return brought;
+  const absl::Status of_members = BringMemberResults(context, store, row, to, MemberResults::kAll);
+  if (brought.ok()) {
+    brought = of_members;
+  } else if (!of_members.ok()) {
+    context.Say(of_members.message());
+  }
   if (!lease.has_value()) return brought;
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
   ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease->provider));

@@ -13,8 +13,9 @@
 
 namespace gpuctl {
 
-// Brings all results of `row`, which has ended, to the directory `to` as pull does; nothing of a
-// run that no machine ever had. Then ends the bill of the rented machine that the run used last,
+// Brings all results of `row`, which has ended, to the directory `to` as pull does, and those of
+// its other machines beside it (client/launch/member_results.h); nothing of a run that no machine
+// ever had. Then ends the bill of the rented machine that the run used last,
 // unless another run has begun to use it. Keeps the machine when the results could not be brought,
 // and says until when. FAILED_PRECONDITION when it stays because of results of earlier runs. OK
 // where nothing is rented.

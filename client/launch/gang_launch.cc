@@ -1,14 +1,20 @@
 #include "client/launch/gang_launch.h"
 
+#include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
 #include "client/follow/members.h"
+#include "client/launch/member_results.h"
 #include "client/launch/push_plan.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
@@ -16,7 +22,12 @@
 #include "client/show/show_run.h"
 #include "client/spec/job_spec.h"
 #include "client/streams/mirror.h"
+#include "client/terminal/console.h"
+#include "client/transfer/transfer_bar.h"
+#include "client/transfer/transfer_interrupt.h"
+#include "common/base/at_once.h"
 #include "common/base/ids.h"
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/job/job_layout.h"
@@ -27,6 +38,10 @@ namespace {
 
 constexpr int kKeyBytes = 32;
 constexpr int kGangIdBytes = 6;
+// The number of machines to which connections and content go at once.
+constexpr size_t kAtOnce = 8;
+// A time from which on a person wants to know where it went.
+constexpr absl::Duration kWorthTelling = absl::Seconds(1);
 
 // A machine with its part of the run.
 struct Part {
@@ -34,18 +49,54 @@ struct Part {
   gpuctl::v1::StartJobRequest start;
   std::unique_ptr<LinkFactory> links;
   std::unique_ptr<NodeCalls> calls;
-  bool asked = false;  // its node may have the job
+  bool asked = false;     // its node may have the job
+  bool accepted = false;  // its node has it
+  int gpus = 0;           // that its machine has
+};
+
+// The progress of several pushes as one line.
+class SharedBar {
+ public:
+  SharedBar(CommandContext& context, size_t machines)
+      : bar_(context, absl::StrCat("sending to ", machines, " machines"), /*quiet=*/false) {}
+
+  // Any thread may call it.
+  void Update(size_t machine, const std::string& what, const TransferCount& count) {
+    const MutexLock lock(mutex_);
+    counts_[{machine, what}] = count;
+    bar_.Update(Sum());
+  }
+  int64_t Finish() {
+    const MutexLock lock(mutex_);
+    bar_.Finish();
+    return Sum().bytes;
+  }
+
+ private:
+  TransferCount Sum() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    TransferCount sum;
+    for (const auto& [of, count] : counts_) {
+      sum.bytes += count.bytes;
+      sum.total_bytes += count.total_bytes;
+      sum.files += count.files;
+      sum.total_files += count.total_files;
+    }
+    return sum;
+  }
+
+  Mutex mutex_;
+  TransferBar bar_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<size_t, std::string>, TransferCount> counts_ ABSL_GUARDED_BY(mutex_);
 };
 
 class GangLauncher {
  public:
   GangLauncher(CommandContext& context, RunStore& store, const LaunchFlags& flags,
-               const LaunchPlan& plan)
-      : context_(context), store_(store), flags_(flags), plan_(plan) {}
+               const LaunchPlan& plan, bool* all_came)
+      : context_(context), store_(store), flags_(flags), plan_(plan), all_came_(all_came) {}
 
   absl::StatusOr<int> Run() {
-    RETURN_IF_ERROR(Connect());
-    RETURN_IF_ERROR(Push());
+    RETURN_IF_ERROR(Bring());
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
     // Held until the jobs are there: another gpuctl does not take the launch for dead.
     ASSIGN_OR_RETURN(std::shared_ptr<Mirror> mirror, Mirror::Open(paths.MirrorDir(plan_.row.run_id),
@@ -63,7 +114,70 @@ class GangLauncher {
     return rank == 0 ? plan_.own_machine : plan_.other_machines[rank - 1];
   }
 
-  absl::Status Connect() {
+  // Reaches all machines and brings the content there, at several of them at a time.
+  absl::Status Bring() {
+    RETURN_IF_ERROR(MakeParts());
+    ASSIGN_OR_RETURN(const auto interrupt,
+                     TransferInterrupt::Install(
+                         context_, "launch", "nothing was started, and what was sent stays there",
+                         "the same command goes on with the rest"));
+    RETURN_IF_ERROR(AtAll([this](Part& part) { return Connect(part); }));
+    RETURN_IF_ERROR(CheckProcesses());
+    return Push();
+  }
+
+  // With a process for each GPU the ranks add up only where all machines have as many.
+  absl::Status CheckProcesses() const {
+    const bool counts = plan_.job.processes() == kOneForEachGpu &&
+                        plan_.job.env().count("CUDA_VISIBLE_DEVICES") == 0;
+    for (const Part& part : parts_) {
+      if (!counts || part.gpus == parts_.front().gpus) continue;
+      return UsageError(absl::StrCat("processes: gpus starts as many on each machine, and ",
+                                     parts_.front().row.target.name, " has ", parts_.front().gpus,
+                                     " GPUs, ", part.row.target.name, " has ", part.gpus),
+                        "name a number: processes: 2, and gpus: 2 below resources:");
+    }
+    return absl::OkStatus();
+  }
+
+  // Does `work` with all machines, several at a time, and with no further one after an error. An
+  // error names its machine; returns that of the lowest rank and says the others.
+  absl::Status AtAll(const std::function<absl::Status(Part&)>& work) {
+    std::vector<absl::Status> results(parts_.size());
+    std::atomic<bool> failed{false};
+    ForEachAtOnce(parts_.size(), kAtOnce, [&](size_t rank) {
+      if (failed) return;
+      results[rank] = work(parts_[rank]);
+      if (!results[rank].ok()) failed = true;
+    });
+    absl::Status first;
+    for (size_t rank = 0; rank < results.size(); ++rank) {
+      if (results[rank].ok()) continue;
+      // Errors of a connection name the machine already.
+      const std::string& name = parts_[rank].row.target.name;
+      const bool named = absl::StrContains(results[rank].message(), name);
+      const absl::Status error = named ? results[rank] : Annotate(results[rank], name);
+      if (first.ok()) {
+        first = error;
+      } else {
+        context_.Say(error.message());
+      }
+    }
+    return first;
+  }
+
+  absl::Status Connect(Part& part) {
+    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *part.links, part.row.target));
+    part.calls = std::make_unique<NodeCalls>(std::move(calls));
+    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, part.calls->Hello());
+    RETURN_IF_ERROR(CheckNodeSatisfies(plan_.spec, hello, part.row.target.name));
+    part.gpus = hello.gpus_size();
+    part.row.node_id = hello.node_id();
+    part.start.set_expected_node_id(hello.node_id());
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeParts() {
     const std::string gang_id = absl::StrCat("g-", RandomHex(kGangIdBytes));
     const std::string key = absl::HexStringToBytes(RandomHex(kKeyBytes));
     gpuctl::v1::Gang gang;
@@ -96,12 +210,6 @@ class GangLauncher {
       for (const auto& [name, value] : plan_.secrets) (*part.start.mutable_secrets())[name] = value;
       part.start.mutable_gang()->set_key(key);
       ASSIGN_OR_RETURN(part.links, MakeLinks(context_, part.row.target));
-      ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *part.links, part.row.target));
-      part.calls = std::make_unique<NodeCalls>(std::move(calls));
-      ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, part.calls->Hello());
-      RETURN_IF_ERROR(CheckNodeSatisfies(plan_.spec, hello, part.row.target.name));
-      part.row.node_id = hello.node_id();
-      part.start.set_expected_node_id(hello.node_id());
       parts_.push_back(std::move(part));
     }
     return absl::OkStatus();
@@ -110,10 +218,22 @@ class GangLauncher {
   // All content is there before a job is: rank 0 waits a minute for the others.
   absl::Status Push() {
     if (!plan_.workdir.has_value() && plan_.data.empty()) return absl::OkStatus();
-    for (const Part& part : parts_) {
-      RETURN_IF_ERROR(
-          Annotate(PushPlan(context_, *part.links, part.row.target, plan_, flags_, nullptr),
-                   absl::StrCat("to ", part.row.target.name)));
+    SharedBar bar(context_, parts_.size());
+    const absl::Duration begin = context_.clock.SinceBoot();
+    const absl::Status pushed = AtAll([&](Part& part) {
+      const auto rank = static_cast<size_t>(part.row.rank);
+      return Annotate(PushPlan(context_, *part.links, part.row.target, plan_, flags_, nullptr,
+                               [&bar, rank](const std::string& what, const TransferCount& count) {
+                                 bar.Update(rank, what, count);
+                               }),
+                      absl::StrCat("to ", part.row.target.name));
+    });
+    const absl::Duration took = context_.clock.SinceBoot() - begin;
+    const int64_t bytes = bar.Finish();
+    RETURN_IF_ERROR(pushed);
+    if (bytes > 0 && took >= kWorthTelling) {
+      context_.Say(absl::StrCat("sent ", FormatBytes(bytes), " to ", parts_.size(), " machines in ",
+                                HumanDuration(took)));
     }
     return absl::OkStatus();
   }
@@ -128,23 +248,36 @@ class GangLauncher {
       if (part.row.rank == 0) context_.Say(Announcement());
     }
     gpuctl::v1::GangPlace place;
-    for (Part& part : parts_) {
-      *part.start.mutable_gang()->mutable_place() = place;
-      part.asked = true;
-      absl::StatusOr<gpuctl::v1::Job> job = part.calls->StartJob(part.start);
-      if (DetailOf(job.status()).kind() == gpuctl::v1::ErrorDetail::KIND_CONTENT_MISSING) {
-        RETURN_IF_ERROR(PushPlan(context_, *part.links, part.row.target, plan_, flags_, nullptr));
-        job = part.calls->StartJob(part.start);
-      }
-      RETURN_IF_ERROR(job.status());
-      RETURN_IF_ERROR(store_.SetAccepted(part.row.run_id, part.row.node_id, context_.NowMs()));
-      if (part.row.rank > 0) continue;
-      place = job->gang();
-      if (place.port() == 0) {
-        return absl::UnavailableError(absl::StrCat("the node of ", part.row.target.name,
-                                                   " does not bring the others together"));
-      }
+    RETURN_IF_ERROR(StartOne(parts_.front(), place));
+    if (place.port() == 0) {
+      return absl::UnavailableError(absl::StrCat("the node of ", parts_.front().row.target.name,
+                                                 " does not bring the others together"));
     }
+    const absl::Status started = AtAll([&](Part& part) {
+      gpuctl::v1::GangPlace met = place;
+      return part.row.rank == 0 ? absl::OkStatus() : StartOne(part, met);
+    });
+    // Also of those that were started beside one that failed.
+    for (const Part& part : parts_) {
+      if (!part.accepted) continue;
+      RETURN_IF_ERROR(store_.SetAccepted(part.row.run_id, part.row.node_id, context_.NowMs()));
+    }
+    return started;
+  }
+
+  // Gives the machine its part, which its node holds; sets `place` to where the others go.
+  absl::Status StartOne(Part& part, gpuctl::v1::GangPlace& place) {
+    *part.start.mutable_gang()->mutable_place() = place;
+    part.asked = true;
+    absl::StatusOr<gpuctl::v1::Job> job = part.calls->StartJob(part.start);
+    if (DetailOf(job.status()).kind() == gpuctl::v1::ErrorDetail::KIND_CONTENT_MISSING) {
+      RETURN_IF_ERROR(PushPlan(context_, *part.links, part.row.target, plan_, flags_, nullptr,
+                               [](const std::string&, const TransferCount&) {}));
+      job = part.calls->StartJob(part.start);
+    }
+    RETURN_IF_ERROR(job.status());
+    part.accepted = true;
+    place = job->gang();
     return absl::OkStatus();
   }
 
@@ -189,11 +322,22 @@ class GangLauncher {
       ASSIGN_OR_RETURN(options.pull, ParsePullFlag(flags_.pull, row.name));
     }
     for (Part& part : parts_) part.calls.reset();
+    const std::string place = options.pull.has_value() ? options.pull->to : "";
+    options.all_came = all_came_;
     ASSIGN_OR_RETURN(const int code,
                      ShowRun(context_, store_, row, first.links.get(), std::move(options)));
-    if (const absl::StatusOr<RunRow> shown = store_.Get(row.run_id); shown.ok()) {
-      BringMembers(context_, store_, *shown);
-    }
+    const absl::StatusOr<RunRow> shown = store_.Get(row.run_id);
+    if (!shown.ok()) return code;
+    BringMembers(context_, store_, *shown);
+    // With --down all results come home, and not only those that it names.
+    if (!shown->end.has_value() || place.empty() || flags_.down) return code;
+    const absl::Status others =
+        BringMemberResults(context_, store_, *shown, place, MemberResults::kCheckpoint);
+    if (absl::IsCancelled(others)) return others;
+    if (others.ok()) return code;
+    *all_came_ = false;
+    if (code == kExitOk) return others;
+    context_.Say(others.message());
     return code;
   }
 
@@ -201,14 +345,15 @@ class GangLauncher {
   RunStore& store_;
   const LaunchFlags& flags_;
   const LaunchPlan& plan_;
+  bool* const all_came_;
   std::vector<Part> parts_;  // by rank
 };
 
 }  // namespace
 
 absl::StatusOr<int> LaunchGang(CommandContext& context, RunStore& store, const LaunchFlags& flags,
-                               const LaunchPlan& plan) {
-  return GangLauncher(context, store, flags, plan).Run();
+                               const LaunchPlan& plan, bool* all_came) {
+  return GangLauncher(context, store, flags, plan, all_came).Run();
 }
 
 }  // namespace gpuctl

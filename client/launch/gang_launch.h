@@ -13,10 +13,11 @@ namespace gpuctl {
 
 // Brings the content to all machines of `plan`, gives each its job, and shows that of rank 0. The
 // nodes hold their jobs until all have joined; without this process they end them by themselves
-// after a minute. Returns the exit code. An error means that nothing was started, or says what may
-// have been.
+// after a minute. With --pull, the newest checkpoints of the others come home at the end, too;
+// `all_came` becomes true when nothing is left to come. Returns the exit code. An error means that
+// nothing was started, or says what may have been.
 absl::StatusOr<int> LaunchGang(CommandContext& context, RunStore& store, const LaunchFlags& flags,
-                               const LaunchPlan& plan);
+                               const LaunchPlan& plan, bool* all_came);
 
 }  // namespace gpuctl
 

@@ -159,7 +159,9 @@ absl::Status Launcher::SettleWishes(const RunRow& row) {
 absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& target,
                                     GiveBack* give_back, UniqueFd& resuming) {
   if (!plan.other_machines.empty()) {
-    ASSIGN_OR_RETURN(const int several, LaunchGang(context_, store_, flags_, plan));
+    ASSIGN_OR_RETURN(wishes_, MakeWishes(plan.row));
+    all_came_ = false;
+    ASSIGN_OR_RETURN(const int several, LaunchGang(context_, store_, flags_, plan, &all_came_));
     if (flags_.detach) RETURN_IF_ERROR(PrintLaunched(plan.row.run_id));
     return several;
   }

@@ -57,10 +57,14 @@ class Sender {
 
 absl::Status PushPlan(CommandContext& context, LinkFactory& links, const NodeTarget& machine,
                       const LaunchPlan& plan, const LaunchFlags& flags,
-                      const ChosenTrainer* trainer) {
+                      const ChosenTrainer* trainer, const PushObserver& observe) {
   Sender sender(context, links, machine);
   TransferStyle style;
   style.streams = flags.streams;
+  if (observe != nullptr) {
+    style.quiet = true;
+    style.observe = [&](const TransferCount& count) { observe(style.what, count); };
+  }
   PushTarget target;
   if (trainer != nullptr && trainer->tree.has_value()) {
     const DataTree& tree = *trainer->tree;

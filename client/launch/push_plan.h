@@ -2,22 +2,30 @@
 #ifndef GPUCTL_CLIENT_LAUNCH_PUSH_PLAN_H_
 #define GPUCTL_CLIENT_LAUNCH_PUSH_PLAN_H_
 
+#include <functional>
+#include <string>
+
 #include "absl/status/status.h"
 #include "client/plan/launch_flags.h"
 #include "client/plan/launch_plan.h"
 #include "client/runs/context.h"
+#include "common/transfer/transfer.h"
 
 namespace gpuctl {
 
 struct ChosenTrainer;
 class LinkFactory;
 
+// Gets the progress of the tree `what`, on the thread of PushPlan.
+using PushObserver = std::function<void(const std::string& what, const TransferCount& count)>;
+
 // Sends all that the job needs to `machine`: the trainer that was chosen (null: none), the data,
 // the work directory. A tree that the node has already costs only a round trip. A large one goes to
-// an allocation by the login node's file system, where the node sees that, too.
+// an allocation by the login node's file system, where the node sees that, too. With `observe` no
+// bar is shown, and several threads may send to a machine each.
 absl::Status PushPlan(CommandContext& context, LinkFactory& links, const NodeTarget& machine,
                       const LaunchPlan& plan, const LaunchFlags& flags,
-                      const ChosenTrainer* trainer);
+                      const ChosenTrainer* trainer, const PushObserver& observe = nullptr);
 
 }  // namespace gpuctl
 

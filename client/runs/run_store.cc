@@ -569,9 +569,9 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(const RunFilter& filter) {
   const bool by_name = !filter.prefix.empty() && !filter.live_only;
   // `end_state IS NULL` stands in the text, so that SQLite takes its index of live runs.
   const std::string query =
-      absl::StrCat("SELECT " GPUCTL_RUN_COLUMNS
-                   " FROM runs WHERE leader = '' AND created_ms >= ? AND "
-                   "instr(tags, ?) > 0",
+      absl::StrCat("SELECT " GPUCTL_RUN_COLUMNS " FROM runs WHERE ",
+                   filter.members ? "leader <> ''" : "leader = ''",
+                   " AND created_ms >= ? AND instr(tags, ?) > 0",
                    filter.live_only ? " AND end_state IS NULL" : "",
                    by_name ? " AND name >= ? AND name < ?" : "",
                    filter.target_name.empty() ? "" : " AND target_name = ?",

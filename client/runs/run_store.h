@@ -66,6 +66,8 @@ struct RunFilter {
   std::string prefix;          // of the names; "": all
   std::string target_name;     // NodeTarget::name; "": all
   int64_t ended_since_ms = 0;  // live, or ended then or later; 0: all
+  // Lists, in place of the runs, the members of runs on several machines, which are in no list.
+  bool members = false;
 };
 
 // Accepts a word that can be a tag: 1 to 64 letters, digits and . _ - : / = @ + of ASCII, and no

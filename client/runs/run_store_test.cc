@@ -90,6 +90,10 @@ TEST_F(RunStoreTest, MembersAreInNoListAndHaveTheNamesThatTheyAreGiven) {
   for (const char* reference : {"train", "train-1", "@last", "tra"}) {
     EXPECT_EQ(store_->Get(reference)->run_id, run.run_id) << reference;
   }
+  RunFilter others;
+  others.members = others.live_only = true;
+  EXPECT_EQ(store_->List(others)->size(), 2u);
+  EXPECT_EQ(store_->List(others)->front().leader, run.run_id);
   EXPECT_EQ(store_->Get("train-1.node2")->rank, 2);
   EXPECT_FALSE(store_->Get("train-1.node").ok());
   RunRow next = Row("train");

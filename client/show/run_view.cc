@@ -1,5 +1,6 @@
 #include "client/show/run_view.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,7 +34,7 @@ RunView::RunView(CommandContext& context, const RunRow& row, MirrorReader& mirro
 }
 
 void RunView::AddTail(int64_t offset, absl::string_view data) {
-  Take(offset, data);
+  (void)Take(offset, data);  // only a filter has errors, and a panel has none
   await_tail_ = false;
 }
 
@@ -61,7 +62,7 @@ void RunView::TellLoss() {
   told_loss_ = lost;
 }
 
-void RunView::Take(int64_t offset, absl::string_view data) {
+absl::Status RunView::Take(int64_t offset, absl::string_view data) {
   int64_t skipped = 0;
   const bool first = shown_.next() == options_.begin;
   absl::string_view fresh = shown_.Take(offset, data, skipped);
@@ -70,10 +71,16 @@ void RunView::Take(int64_t offset, absl::string_view data) {
     AddNotice(absl::StrCat(FormatBytes(skipped), " of output not shown; gpuctl logs ", row_.name,
                            " has it"));
   }
-  if (!options_.show_output) return;
+  if (!options_.show_output) return absl::OkStatus();
   if (!options_.panel) {
-    absl::StrAppend(&pending_, fresh);
-    return;
+    if (options_.filter == nullptr) {
+      absl::StrAppend(&pending_, fresh);
+      return absl::OkStatus();
+    }
+    const int64_t at = shown_.next() - static_cast<int64_t>(fresh.size());
+    ASSIGN_OR_RETURN(const std::string chosen, options_.filter->Choose(at, fresh));
+    pending_ += chosen;
+    return absl::OkStatus();
   }
   if (drop_partial_line_ && !fresh.empty()) {
     const size_t newline = fresh.find('\n');
@@ -84,6 +91,7 @@ void RunView::Take(int64_t offset, absl::string_view data) {
   lines_.Add(fresh, [this](absl::string_view line) {
     rows_.Add(line, [this](absl::string_view row) { Log(row); });
   });
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> RunView::CollectOutput() {
@@ -94,10 +102,15 @@ absl::StatusOr<bool> RunView::CollectOutput() {
     int64_t offset = shown_.next();
     if (options_.panel && extent.size - offset > kFarBehind)
       offset = extent.size - kKeptWhenFarBehind;
-    ASSIGN_OR_RETURN(const std::string bytes, mirror_.ReadOutput(offset));
+    ASSIGN_OR_RETURN(std::string bytes, mirror_.ReadOutput(offset));
+    if (options_.filter != nullptr) {
+      const int64_t room =
+          std::max<int64_t>(0, options_.filter->Readable(mirror_.lifecycle()) - offset);
+      if (static_cast<int64_t>(bytes.size()) > room) bytes.resize(static_cast<size_t>(room));
+    }
     if (bytes.empty()) return false;
     taken += bytes.size();
-    Take(offset, bytes);
+    RETURN_IF_ERROR(Take(offset, bytes));
   }
   return true;
 }
@@ -167,6 +180,9 @@ absl::Status RunView::Finish() {
     if (!lines_.partial().empty()) rows_.Add(lines_.TakePartial(), log);
     rows_.Finish(log);
     pending_ += terminal_.Frame(std::exchange(log_, {}), {});
+  } else if (options_.filter != nullptr) {
+    ASSIGN_OR_RETURN(const std::string rest, options_.filter->End());
+    pending_ += rest;
   }
   RETURN_IF_ERROR(Flush(-1));
   terminal_.Restore();

@@ -21,6 +21,17 @@
 
 namespace gpuctl {
 
+// Chooses what is shown of a job's bytes.
+class OutputFilter {
+ public:
+  virtual ~OutputFilter() = default;
+  // Returns up to which byte of the output Choose may be asked by now.
+  virtual int64_t Readable(const Lifecycle& lifecycle) = 0;
+  // Takes the bytes at `offset`, and returns those to show; at the end, what is left.
+  virtual absl::StatusOr<std::string> Choose(int64_t offset, absl::string_view bytes) = 0;
+  virtual absl::StatusOr<std::string> End() = 0;
+};
+
 struct RunViewOptions {
   bool panel = false;       // on a terminal that can animate; else plain bytes
   bool show_output = true;  // false in JSON modes
@@ -28,6 +39,7 @@ struct RunViewOptions {
   int64_t begin = 0;
   // True to wait for the node's display tail before showing the mirror.
   bool await_tail = false;
+  OutputFilter* filter = nullptr;  // without a panel; null: everything is shown
 };
 
 class RunView {
@@ -59,7 +71,7 @@ class RunView {
  private:
   absl::StatusOr<bool> CollectOutput();
   absl::Status Flush(int wake_fd);
-  void Take(int64_t offset, absl::string_view data);
+  absl::Status Take(int64_t offset, absl::string_view data);
   PanelState FillPanel(PanelState state);
   void TellLoss();
   // Adds a line of the job's, for above the panel.

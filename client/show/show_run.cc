@@ -152,6 +152,7 @@ absl::Status Show::Begin() {
   view.panel = view.show_output && context_.terminal.animation && !options_.plain;
   has_panel_ = view.panel;
   view.begin = options_.begin;
+  view.filter = options_.filter;
   if (view.panel && !options_.from_beginning && !options_.start.has_value()) {
     const int64_t screenful =
         int64_t{kBytesPerRow} * std::max(4, GetTerminalSize(STDOUT_FILENO).rows - 6);

@@ -10,6 +10,7 @@
 #include "client/link/link.h"
 #include "client/results/checkpoint_watch.h"
 #include "client/runs/context.h"
+#include "client/show/run_view.h"
 #include "client/streams/follower.h"
 
 namespace gpuctl {
@@ -29,6 +30,8 @@ struct ShowRunOptions {
   std::optional<CheckpointWatchOptions> pull;
   // Not null: becomes true when nothing more can come home by `pull`.
   bool* all_came = nullptr;
+  // Not null, and plain: chooses what is shown. It outlives the call.
+  OutputFilter* filter = nullptr;
 };
 
 // Shows the run. Returns the exit code: the job's (or its replacement), or 0 when the user

@@ -73,6 +73,7 @@ absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
     if (!announced) context.Say(style.announce);
     announced = true;
     bar.Update(count);
+    if (style.observe) style.observe(count);
   };
   const absl::Duration begin = context.clock.SinceBoot();
   absl::StatusOr<PushOutcome> outcome =

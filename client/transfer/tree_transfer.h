@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_TRANSFER_TREE_TRANSFER_H_
 #define GPUCTL_CLIENT_TRANSFER_TREE_TRANSFER_H_
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -24,6 +25,8 @@ struct TransferStyle {
   std::string announce;  // message printed when there is something to send
   // Replaces files at home that pull did not bring.
   bool overwrite = false;
+  // Gets the progress, too; on the transfer's thread. Empty: nobody.
+  std::function<void(const TransferCount& count)> observe;
 };
 
 // Opens a connection to the node's receiver, even before the content is known.

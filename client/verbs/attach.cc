@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "client/follow/members.h"
 #include "client/keep/keep_status.h"
 #include "client/launch/after_run.h"
+#include "client/launch/member_results.h"
 #include "client/market/holdings.h"
 #include "client/market/price_rises.h"
 #include "client/node/make_links.h"
@@ -158,6 +160,7 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   AttachedWishes wishes(context, row, IsKept(paths.state_dir));
   ASSIGN_OR_RETURN(options.pull, wishes.Take(pull));
+  const std::string place = options.pull.has_value() ? options.pull->to : "";
   bool all_came = false;
   options.all_came = &all_came;
   if (!row.end.has_value()) {
@@ -169,6 +172,15 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   const absl::StatusOr<RunRow> shown = store->Get(row.run_id);
   if (!shown.ok()) return code;
   BringMembers(context, *store, *shown);
+  const bool brings_members =
+      shown->end.has_value() && all_came && !place.empty() && !wishes.downs();
+  if (brings_members) {
+    const absl::Status others =
+        BringMemberResults(context, *store, *shown, place, MemberResults::kCheckpoint);
+    all_came = others.ok();
+    if (absl::IsCancelled(others)) return others;
+    if (!others.ok()) context.Say(others.message());
+  }
   const absl::Status settled = wishes.Settle(holdings, *store, *shown, all_came);
   if (!settled.ok() && code == kExitOk) return settled;
   if (!settled.ok()) context.Say(settled.message());

@@ -12,6 +12,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
+#include "client/follow/members.h"
 #include "client/follow/run_outcome.h"
 #include "client/follow/stop_run.h"
 #include "client/home/not_home.h"
@@ -197,7 +198,18 @@ absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, 
       for (const Lease& lease : plan.leases) lease_ids_.insert(lease.lease_id);
     }
     ASSIGN_OR_RETURN(std::vector<RunRow> live, store_.List(/*live_only=*/true));
-    for (RunRow& row : live) RETURN_IF_ERROR(AddRun(std::move(row), plan));
+    std::set<std::string> live_ids;
+    for (RunRow& row : live) {
+      live_ids.insert(row.run_id);
+      RETURN_IF_ERROR(AddRun(std::move(row), plan));
+    }
+    // Parts of runs on several machines whose first part is over, as far as is known here.
+    RunFilter members;
+    members.live_only = members.members = true;
+    ASSIGN_OR_RETURN(std::vector<RunRow> left, store_.List(members));
+    for (RunRow& row : left) {
+      if (live_ids.count(row.leader) == 0) plan.runs.push_back(std::move(row));
+    }
     return plan;
   }
   for (const std::string& reference : references) {
@@ -297,21 +309,23 @@ absl::Status Down::StopOne(RunRow& row) {
   if (!gone && !row.end.has_value() && !asked_to_stop_) {
     ASSIGN_OR_RETURN(
         const bool agreed,
-        Agreed(absl::StrCat("Stop ", row.name, " on ", row.target.name, "?"), row.name));
+        Agreed(absl::StrCat("Stop ", row.name, " on ", MachinesOf(store_, row), "?"), row.name));
     if (!agreed) return absl::OkStatus();
   }
   GiveUp(row);
+  absl::Status stopped;
   if (gone) {
     if (!row.end.has_value()) RETURN_IF_ERROR(RecordGivenBack(row));
   } else {
-    RETURN_IF_ERROR(StopRun(context_, store_, row, /*wait=*/true));
+    stopped = StopWithMembers(context_, store_, row, /*wait=*/true);
+    if (!stopped.ok() && (!row.end.has_value() || absl::IsCancelled(stopped))) return stopped;
   }
   ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, row));
   runs_json_.push_back(RunToJson(row, status));
   if (row.end.has_value()) {
     context_.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
   }
-  return absl::OkStatus();
+  return stopped;
 }
 
 // Nobody resumes by itself what its user ends.
@@ -437,7 +451,8 @@ absl::StatusOr<std::optional<std::map<std::string, NotHomeOn>>> Down::AgreeToAll
 absl::StatusOr<bool> Down::AgreeToStop(const std::vector<RunRow>& runs) {
   std::vector<std::string> names;
   for (const RunRow& row : runs) {
-    if (!row.end.has_value()) names.push_back(absl::StrCat(row.name, " on ", row.target.name));
+    if (row.end.has_value()) continue;
+    names.push_back(absl::StrCat(row.name, " on ", MachinesOf(store_, row)));
   }
   if (names.size() < 2) return true;
   ASSIGN_OR_RETURN(const bool agreed,

@@ -15,6 +15,7 @@
 #include "client/home/nothing_to_bring.h"
 #include "client/launch/after_run.h"
 #include "client/launch/find_machine.h"
+#include "client/launch/member_results.h"
 #include "client/market/holdings.h"
 #include "client/node/make_links.h"
 #include "client/results/checkpoint_watch.h"
@@ -60,6 +61,7 @@ class WishWork {
     if (!row_.end.has_value()) return Brought();
     if (!wish.down) {
       RETURN_IF_ERROR(BringFiles());
+      RETURN_IF_ERROR(BringMemberResults(context_, store_, row_, place_, MemberResults::kNamed));
       RETURN_IF_ERROR(held_.Done());
       return Brought();
     }

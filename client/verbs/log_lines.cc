@@ -54,6 +54,13 @@ absl::StatusOr<bool> LogLines::Add(int64_t offset, absl::string_view bytes) {
   return Flush();
 }
 
+absl::StatusOr<bool> LogLines::GiveLast() {
+  options_.last = -1;
+  for (const std::string& line : newest_) ready_ += line;
+  newest_.clear();
+  return Flush();
+}
+
 absl::Status LogLines::Finish() {
   if (!partial_.empty()) RETURN_IF_ERROR(AddLine(partial_, /*ended=*/false));
   partial_.clear();

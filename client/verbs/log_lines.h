@@ -40,6 +40,8 @@ class LogLines {
 
   // Takes the bytes of the output at `offset`. Returns false when the sink wants no more.
   absl::StatusOr<bool> Add(int64_t offset, absl::string_view bytes);
+  // The last lines are known now: gives them, and from now on each chosen line.
+  absl::StatusOr<bool> GiveLast();
   // Takes the end of the output; a line without its end counts.
   absl::Status Finish();
 

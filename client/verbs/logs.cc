@@ -3,6 +3,7 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -133,6 +134,55 @@ absl::Status PrintRank(const Console& console, MirrorReader& mirror, int rank, i
   }
 }
 
+// Chooses lines of an output that goes on.
+class ChosenLines : public OutputFilter {
+ public:
+  // `rank` -1: no rank is chosen. Of what begins before the byte `begin` nothing is shown, and of
+  // what is before `there`, only the last lines that `options` ask for.
+  ChosenLines(LogLines::Options options, int rank, int64_t begin, int64_t there)
+      : there_(there), lines_(std::move(options), [this](absl::string_view text) {
+          chosen_.append(text.data(), text.size());
+          return absl::StatusOr<bool>(true);
+        }) {
+    if (rank >= 0) of_rank_.emplace(rank, std::vector<OutputPart>(), begin, lines_);
+  }
+
+  int64_t Readable(const Lifecycle& lifecycle) override {
+    if (!of_rank_.has_value()) return std::numeric_limits<int64_t>::max();
+    of_rank_->Learn(OutputPartsOf(lifecycle));
+    return of_rank_->readable();
+  }
+
+  absl::StatusOr<std::string> Choose(int64_t offset, absl::string_view bytes) override {
+    const int64_t before =
+        std::clamp<int64_t>(there_ - offset, 0, static_cast<int64_t>(bytes.size()));
+    const auto first = bytes.substr(0, static_cast<size_t>(before));
+    RETURN_IF_ERROR(Add(offset, first));
+    bytes.remove_prefix(first.size());
+    offset += before;
+    if (offset >= there_) RETURN_IF_ERROR(lines_.GiveLast().status());
+    RETURN_IF_ERROR(Add(offset, bytes));
+    return std::exchange(chosen_, "");
+  }
+
+  absl::StatusOr<std::string> End() override {
+    RETURN_IF_ERROR(of_rank_.has_value() ? of_rank_->Finish() : lines_.Finish());
+    return std::exchange(chosen_, "");
+  }
+
+ private:
+  absl::Status Add(int64_t offset, absl::string_view bytes) {
+    if (bytes.empty()) return absl::OkStatus();
+    return (of_rank_.has_value() ? of_rank_->Add(offset, bytes) : lines_.Add(offset, bytes))
+        .status();
+  }
+
+  const int64_t there_;
+  std::string chosen_;
+  LogLines lines_;
+  std::optional<RankLines> of_rank_;
+};
+
 // What logs prints, as typed.
 struct LogFlags {
   std::string since, grep;
@@ -177,12 +227,39 @@ absl::Status CheckHasRanks(const RunRow& row, MirrorReader& mirror) {
                     absl::StrCat("gpuctl logs ", row.name));
 }
 
+// Prints what comes until the run ends, behind what is there.
+absl::StatusOr<int> FollowLog(CommandContext& context, RunStore& store, const RunRow& row,
+                              MirrorReader& mirror, const LogFlags& flags) {
+  const int tail_lines = flags.by_line() ? -1 : flags.tail_lines;
+  ASSIGN_OR_RETURN(const int64_t begin, BeginOffset(context, mirror, tail_lines, flags.since));
+  ShowRunOptions options;
+  options.plain = true;
+  options.begin = begin;
+  std::optional<ChosenLines> chosen;
+  if (flags.by_line()) {
+    LogLines::Options lines;
+    if (!flags.grep.empty()) {
+      ASSIGN_OR_RETURN(lines.pattern, LinePattern::Compile(flags.grep));
+    }
+    lines.last = flags.tail_lines;
+    ASSIGN_OR_RETURN(const Extent extent, mirror.OutputExtent());
+    chosen.emplace(std::move(lines), flags.rank, begin, extent.size);
+    options.filter = &*chosen;
+    // Only from its beginning the output can be taken apart.
+    if (flags.rank >= 0) options.begin = extent.first_offset;
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  // A failed run is no failure of logs.
+  ASSIGN_OR_RETURN(const int code, ShowRun(context, store, row, links.get(), std::move(options)));
+  (void)code;
+  return kExitOk;
+}
+
 // Returns usage errors.
 absl::Status CheckLogFlags(const LogFlags& flags) {
-  if (flags.follow && flags.by_line()) {
-    return UsageError("--grep, --rank and --timestamps print what is there, -f what comes",
-                      flags.rank > 0 ? absl::StrCat("gpuctl logs -f RUN | grep '^", flags.rank, "'")
-                                     : "gpuctl logs -f RUN | grep REGEX");
+  if (flags.follow && flags.timestamps) {
+    return UsageError("--timestamps is for what is there, and -f prints what comes",
+                      "leave out one of them");
   }
   if (flags.grep.empty()) return absl::OkStatus();
   const absl::Status pattern = LinePattern::Compile(flags.grep).status();
@@ -242,20 +319,10 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
     caught = tried.value_or(Caught::kNot);
   }
   MirrorReader mirror(paths.MirrorDir(row.run_id), row.output_segment_bytes);
-  if (flags.follow && !offline && !row.end.has_value()) {
-    ASSIGN_OR_RETURN(const int64_t begin,
-                     BeginOffset(context, mirror, flags.tail_lines, flags.since));
-    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
-    ShowRunOptions options;
-    options.plain = true;
-    options.begin = begin;
-    // A failed run is no failure of logs.
-    ASSIGN_OR_RETURN(const int code,
-                     ShowRun(context, *store, row, links.get(), std::move(options)));
-    (void)code;
-    return kExitOk;
-  }
   if (flags.rank >= 0) RETURN_IF_ERROR(CheckHasRanks(row, mirror));
+  if (flags.follow && !offline && !row.end.has_value()) {
+    return FollowLog(context, *store, row, mirror, flags);
+  }
   RETURN_IF_ERROR(PrintLog(context, mirror, flags));
   RETURN_IF_ERROR(mirror.Refresh());
   if (const OutputLoss loss = LossOf(mirror.lifecycle()); loss.any()) {

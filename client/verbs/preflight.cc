@@ -1,5 +1,6 @@
 // gpuctl preflight: tries a run of the built-in trainer on this computer. gpuctl train: runs it
 // here, in this terminal.
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -120,6 +121,15 @@ std::vector<std::string> GpusOf(const std::vector<GpuRequirement>& asked) {
   return names;
 }
 
+// Returns how many processes the run has on all its machines; 0: it does not say so. What it does
+// not say of GPUs counts as one GPU.
+int64_t AllProcesses(const RunSpec& spec) {
+  if (spec.processes == 0) return 0;
+  const int64_t gpus = spec.gpus.value_or(spec.gpu.empty() ? 1 : spec.gpu[0].count);
+  return (spec.processes == kOneForEachGpu ? gpus : spec.processes) *
+         std::max<int64_t>(1, spec.nodes);
+}
+
 // Says which GPUs of the run file have no figures.
 void TellOfUnknown(const CommandContext& context, const std::vector<GpuRequirement>& asked) {
   std::vector<std::string> unknown;
@@ -162,7 +172,7 @@ absl::Status PrintResult(const CommandContext& context, const std::string& verb,
 
 absl::StatusOr<int> CmdPreflight(CommandContext& context, std::vector<std::string> args) {
   RunFlags flags;
-  std::string gpu;
+  std::string gpu, processes;
   VerbParser parser(
       context, "preflight RUN.yaml [FLAGS]",
       "Tries a run of the built-in trainer on a small part of it, on this computer: the model\n"
@@ -175,6 +185,10 @@ absl::StatusOr<int> CmdPreflight(CommandContext& context, std::vector<std::strin
   parser.Option("--gpu", gpu,
                 "Plan for the first of these GPUs that fits, instead of the run file's; by\n"
                 "default the smallest that fits");
+  parser.Option(
+      "--processes", processes,
+      "Plan for so many processes, each on a GPU of its own, instead of those of the run\n"
+      "file");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   RunSpec spec;
@@ -182,6 +196,19 @@ absl::StatusOr<int> CmdPreflight(CommandContext& context, std::vector<std::strin
   if (gpu.empty()) {
     gpu = absl::StrJoin(GpusOf(spec.gpu), ",");
     TellOfUnknown(context, spec.gpu);
+  }
+  if (!processes.empty()) {
+    const absl::StatusOr<int> number = ParseProcesses(processes);
+    if (!number.ok() || *number == kOneForEachGpu) {
+      return UsageError(
+          absl::StrCat("--processes: \"", processes, "\" is no number from 1 to ", kMostProcesses),
+          "for example --processes 8");
+    }
+    spec.processes = *number;
+    spec.nodes = 1;
+  }
+  if (const int64_t all = AllProcesses(spec); all > 0) {
+    call.words.push_back(absl::StrCat("--processes=", all));
   }
   if (!gpu.empty()) call.words.push_back(absl::StrCat("--gpu=", gpu));
   std::string printed;

@@ -99,7 +99,12 @@ absl::Status Prune::Select() {
     ASSIGN_OR_RETURN(const NodeTarget target, ResolveTarget(flags_.target));
     only = target.name;
   }
-  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store_.List());
+  ASSIGN_OR_RETURN(std::vector<RunRow> rows, store_.List());
+  // Those of runs on several machines lie each on its own.
+  RunFilter of_several;
+  of_several.members = true;
+  ASSIGN_OR_RETURN(const std::vector<RunRow> members, store_.List(of_several));
+  rows.insert(rows.end(), members.begin(), members.end());
   for (const RunRow& row : rows) {
     ours_.insert(row.job_id);
     const bool own = row.target.provider == "local" || row.target.provider == "ssh";

@@ -114,6 +114,7 @@ class LiveNodes {
   absl::Status Find(RunFilter filter, bool all) {
     filter.live_only = true;
     ASSIGN_OR_RETURN(rows_, store_.List(filter));
+    RETURN_IF_ERROR(AddMembers(all));
     if (all) return absl::OkStatus();
     const auto nowhere = [](const RunRow& row) { return row.node_id.empty(); };
     rows_.erase(std::remove_if(rows_.begin(), rows_.end(), nowhere), rows_.end());
@@ -141,6 +142,20 @@ class LiveNodes {
   bool stuck() const { return work_ != nullptr && work_->stuck(); }
 
  private:
+  // Adds the other machines of runs on several: one of them may be silent, or over, before the run
+  // is. `all`: also those whose run is over, by what is known here.
+  absl::Status AddMembers(bool all) {
+    std::set<std::string> listed;
+    for (const RunRow& row : rows_) listed.insert(row.run_id);
+    RunFilter live;
+    live.live_only = live.members = true;
+    ASSIGN_OR_RETURN(std::vector<RunRow> members, store_.List(live));
+    for (RunRow& member : members) {
+      if (all || listed.count(member.leader) > 0) rows_.push_back(std::move(member));
+    }
+    return absl::OkStatus();
+  }
+
   CommandContext& context_;
   RunStore& store_;
   std::vector<RunRow> rows_;

@@ -16,6 +16,7 @@
 #include "client/base/wake_pipe.h"
 #include "client/dispatch/dispatch_pass.h"
 #include "client/follow/catch_up.h"
+#include "client/follow/members.h"
 #include "client/market/holdings.h"
 #include "client/node/listing.h"
 #include "client/node/make_links.h"
@@ -54,6 +55,7 @@ struct PullFlags {
   PullRequest request;
   bool watch = false;
   bool list = false;
+  int node = 0;  // a rank, where it is given
 };
 
 void TakeBrought(CommandContext& context, const CheckpointWatch::News& news, PullResults& pulled) {
@@ -203,27 +205,45 @@ absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row, Pull
   return WithPlaces(context, row, BringResults(context, *links, row, request, pulled));
 }
 
-// Brings what the other members of a run on several machines have, into directories of their own:
-// ./RUN.node1 beside ./RUN.
-absl::Status PullMembers(CommandContext& context, RunStore& store, const RunRow& row,
-                         const PullFlags& flags, const std::string& again) {
+// Brings what the other machines of a run on several have, into directories of their own:
+// ./RUN.node1 beside ./RUN. An error with one does not keep the others from coming. Adds them to
+// `json`; returns the exit code of the first error.
+absl::StatusOr<int> PullMembers(CommandContext& context, RunStore& store, const RunRow& row,
+                                const PullFlags& flags, const PullRequest& of_run,
+                                nlohmann::ordered_json& json) {
   ASSIGN_OR_RETURN(std::vector<RunRow> members, store.Members(row.run_id));
+  int code = kExitOk;
   for (RunRow& member : members) {
-    PullRequest request = flags.request;
-    request.to = JoinPath(DirName(request.to), member.name);
-    request.own_directory = true;
+    PullRequest request = of_run;
+    request.to = PlaceOfMember(of_run.to, member);
     PullResults pulled;
-    const absl::Status status =
-        PullOne(context, store, member, request, flags.result, again, pulled);
-    if (CauseOf(status) == kNothingToBring) continue;  // often only rank 0 writes results
-    if (absl::IsNotFound(status)) {
-      context.Say(status.message());
-      continue;
+    const std::string again = absl::StrCat("gpuctl pull ", row.name, " --node ", member.rank);
+    absl::Status status = PullOne(context, store, member, request, flags.result, again, pulled);
+    if (absl::IsCancelled(status)) return status;
+    // Often only one of them writes results, or has the files that were named.
+    const bool named = !request.patterns.empty() && absl::IsNotFound(status);
+    if (named) context.Say(status.message());
+    if (named || CauseOf(status) == kNothingToBring) status = absl::OkStatus();
+    nlohmann::ordered_json object = ToJson(member, request, pulled);
+    object["error"] = status.ok() ? nlohmann::ordered_json() : ErrorToJson(status);
+    json["members"].push_back(std::move(object));
+    if (status.ok()) continue;
+    if (code == kExitOk) code = ExitCodeOf(status);
+    if (!context.json()) {
+      context.PrintError(
+          Annotate(status, absl::StrCat("the results of ", member.name, " are not here")));
     }
-    RETURN_IF_ERROR(Annotate(
-        status, absl::StrCat("the results of ", row.name, " are here, not all of ", member.name)));
   }
-  return absl::OkStatus();
+  return code;
+}
+
+// True when something is here of one of `members`, as PullMembers added them.
+bool BroughtSome(const nlohmann::ordered_json& members) {
+  if (members.is_null()) return false;
+  const auto& list = members.at("members");
+  return std::any_of(list.begin(), list.end(), [](const nlohmann::ordered_json& one) {
+    return !one.at("checkpoints").empty() || !one.at("files").empty();
+  });
 }
 
 // Brings what `flags` say of each run into a directory of its own. An error with one run does not
@@ -244,7 +264,14 @@ absl::StatusOr<int> PullSeveral(CommandContext& context, RunStore& store, std::v
     if (absl::IsCancelled(status)) return status;
     objects.push_back(ToJson(row, request, pulled));
     objects.back()["error"] = status.ok() ? nlohmann::ordered_json() : ErrorToJson(status);
-    if (status.ok()) continue;
+    ASSIGN_OR_RETURN(const int others,
+                     PullMembers(context, store, row, flags, request, objects.back()));
+    if (status.ok() && others == kExitOk) continue;
+    if (status.ok() && code == kExitOk) code = others;
+    if (status.ok()) {
+      ++failed;
+      continue;
+    }
     ++failed;
     if (code == kExitOk) code = ExitCodeOf(status);
     if (!context.json()) context.PrintError(status);
@@ -481,6 +508,10 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   parser.Switch("--overwrite", flags.request.overwrite,
                 "Replace files here that pull did not bring");
   parser.Switch("--list", flags.list, "List the checkpoints that are there; bring nothing");
+  const FlagSet::Flag node =
+      parser
+          .Option("--node", flags.node, "Of a run on several machines: only from this one, from 0")
+          .Range(0, kMostNodes - 1);
   parser.Switch("--watch", flags.watch, "Bring new checkpoints until the run has ended");
   parser.Option("--keep", flags.keep, "With --watch: keep only the newest N here");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
@@ -498,14 +529,22 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   }
   flags.request.own_directory = flags.request.to.empty();
   if (rows.size() > 1 || !flags.batch.empty()) {
+    if (node.given()) {
+      return UsageError("--node names a machine of one run", "gpuctl pull RUN --node 1");
+    }
     return PullSeveral(context, *store, std::move(rows), flags);
   }
   RunRow& row = rows.front();
+  if (node.given()) {
+    ASSIGN_OR_RETURN(row, MemberOf(*store, row, flags.node));
+  }
   if (flags.list) {
     RETURN_IF_ERROR(ListThere(context, row));
     return kExitOk;
   }
   const std::string again = CommandFor(row, flags.request);
+  nlohmann::ordered_json members;
+  int code = kExitOk;
   if (flags.request.own_directory) flags.request.to = absl::StrCat("./", row.name);
   // Also a directory of the run's name elsewhere: keep brings them there.
   flags.request.own_directory |= BaseName(flags.request.to) == row.name;
@@ -513,11 +552,22 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   if (flags.watch) {
     RETURN_IF_ERROR(WatchPull(context, *store, row, flags, keep, pulled));
   } else {
-    RETURN_IF_ERROR(PullOne(context, *store, row, flags.request, flags.result, again, pulled));
-    RETURN_IF_ERROR(PullMembers(context, *store, row, flags, again));
+    const absl::Status own =
+        PullOne(context, *store, row, flags.request, flags.result, again, pulled);
+    if (absl::IsCancelled(own)) return own;
+    if (!node.given()) {
+      ASSIGN_OR_RETURN(code, PullMembers(context, *store, row, flags, flags.request, members));
+    }
+    // Another machine than the first may be the one that writes results.
+    const bool others_did = CauseOf(own) == kNothingToBring && BroughtSome(members);
+    if (!others_did) RETURN_IF_ERROR(own);
   }
-  if (context.json()) context.PrintJson(ToJson(row, flags.request, pulled));
-  return kExitOk;
+  if (context.json()) {
+    nlohmann::ordered_json result = ToJson(row, flags.request, pulled);
+    if (!members.is_null()) result["members"] = std::move(members["members"]);
+    context.PrintJson(result);
+  }
+  return code;
 }
 
 }  // namespace gpuctl

@@ -1,6 +1,7 @@
 #include "client/verbs/rank_lines.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -20,6 +21,8 @@ absl::StatusOr<bool> RankLines::Add(int64_t offset, absl::string_view bytes) {
   }
   while (!bytes.empty() && status_.ok() && more_) {
     for (; part_ < parts_.size() && parts_[part_].begin <= offset; ++part_) {
+      // One that was told late began in what was read already.
+      if (parts_[part_].begin < offset && !gap) continue;
       EndPart();
       if (parts_[part_].begin == offset) torn_ = false;
     }
@@ -41,6 +44,11 @@ absl::StatusOr<bool> RankLines::Add(int64_t offset, absl::string_view bytes) {
   next_ = offset;
   RETURN_IF_ERROR(status_);
   return more_;
+}
+
+int64_t RankLines::readable() const {
+  if (parts_.empty()) return 0;
+  return parts_.back().setup ? parts_.back().begin : std::numeric_limits<int64_t>::max();
 }
 
 void RankLines::EndPart() {

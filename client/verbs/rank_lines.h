@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,11 @@ class RankLines {
   // Leaves out lines that begin before `begin`.
   RankLines(int rank, std::vector<OutputPart> parts, int64_t begin, LogLines& lines);
 
+  // Tells the parts that are known now: those from before, and perhaps more.
+  void Learn(std::vector<OutputPart> parts) { parts_ = std::move(parts); }
+  // Returns up to which byte the output can be taken apart: behind it another part may begin.
+  int64_t readable() const;
+
   // Takes the bytes of the output at `offset`. Returns false when nobody wants more.
   absl::StatusOr<bool> Add(int64_t offset, absl::string_view bytes);
   // Takes the end of the output, and tells it to the lines.
@@ -34,7 +40,7 @@ class RankLines {
   void EndPart();
 
   const int rank_;
-  const std::vector<OutputPart> parts_;
+  std::vector<OutputPart> parts_;
   const int64_t begin_;
   LogLines& lines_;
   RankReader reader_;

@@ -54,5 +54,30 @@ TEST(RankLinesTest, EachLineHasOneOwner) {
   }
 }
 
+TEST(RankLinesTest, PartsBecomeKnownWhileItIsRead) {
+  std::string printed;
+  LogLines lines({}, [&printed](absl::string_view part) -> absl::StatusOr<bool> {
+    printed += std::string(part);
+    return true;
+  });
+  RankLines of_rank(1, {}, 0, lines);
+  EXPECT_EQ(of_rank.readable(), 0);
+  // Of a setup nobody knows where it ends.
+  std::vector<OutputPart> parts = {{0, 1, false, true}, {0, 1, true, false}};
+  of_rank.Learn(parts);
+  EXPECT_EQ(of_rank.readable(), 0);
+  parts.push_back({6, 1, false, true});
+  of_rank.Learn(parts);
+  EXPECT_GT(of_rank.readable(), 1 << 30);
+  EXPECT_OK(of_rank.Add(0, "1| no\n1| yes\n1+ half"));
+  // The next attempt is told when a part of it was read.
+  EXPECT_OK(of_rank.Add(21, " a\n1| line"));
+  parts.push_back({24, 2, false, true});
+  of_rank.Learn(parts);
+  EXPECT_OK(of_rank.Add(31, " on\n"));
+  EXPECT_OK(of_rank.Finish());
+  EXPECT_EQ(printed, "yes\nhalf a\nline on\n");
+}
+
 }  // namespace
 }  // namespace gpuctl

@@ -2,6 +2,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -159,10 +161,9 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   VerbParser parser(
       context, "rm RUN... [FLAGS]",
       "Removes what ended runs left on their machines: work directory, checkpoints, output,\n"
-      "also what a cluster keeps of an allocation that is over.\n"
-      "The copy of their output and metrics stays here, and ps -a still lists them, unless\n"
-      "you say --forget. Refuses\n"
-      "a run that has not ended, and one that is not completely at home.",
+      "also what a cluster keeps of an allocation that is over. The copy of their output and\n"
+      "metrics stays here, and ps -a still lists them, unless you say --forget. Refuses a run\n"
+      "that has not ended, and one that is not completely at home.",
       "  gpuctl rm --dry-run amber-fox-3    only say what it would free\n"
       "  gpuctl prune                       all runs that have ended");
   parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
@@ -182,14 +183,20 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   }
   Holdings holdings(context);
   std::vector<RunRemoval> removals;
+  std::set<std::string> needed;  // ids of runs with a member that stays in the list
   int code = kExitOk;
   for (const RunRow& row : rows) {
     removals.push_back(RemoveOne(context, holdings, *store, row, force, dry_run));
     if (forget && !dry_run && (removals.back().why.ok() || removals.back().unasked)) {
-      const absl::Status forgotten = Forget(context, *store, removals.back());
+      const absl::Status forgotten =
+          needed.count(row.run_id) > 0
+              ? absl::FailedPreconditionError(
+                    absl::StrCat("forget ", row.name, ": a part of it stays in the list"))
+              : Forget(context, *store, removals.back());
       // What is left of a run that goes is told all the same.
       if (!forgotten.ok()) removals.back().why = forgotten;
     }
+    if (!removals.back().why.ok()) needed.insert(row.leader);
     if (code == kExitOk && !removals.back().why.ok()) code = ExitCodeOf(removals.back().why);
   }
   PrintRemovals(context, removals, dry_run);

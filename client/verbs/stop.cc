@@ -90,9 +90,13 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
     ASSIGN_OR_RETURN(rows, FindRuns(context, *store, references));
   }
   std::set<std::string> stopped;  // run ids
+  absl::Status failed;
   for (RunRow& row : rows) {
     stopped.insert(row.run_id);
-    RETURN_IF_ERROR(StopWithMembers(context, *store, row, !no_wait));
+    const absl::Status stopping = StopWithMembers(context, *store, row, !no_wait);
+    // Another machine of a run on several may have failed to answer.
+    if (!stopping.ok() && (!row.end.has_value() || absl::IsCancelled(stopping))) return stopping;
+    failed.Update(stopping);
     RETURN_IF_ERROR(GiveUpIfTakenAway(paths.MirrorDir(row.run_id), row));
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
     if (context.json()) {
@@ -104,6 +108,7 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
     }
   }
   TellOfSchedules(context, stopped);
+  RETURN_IF_ERROR(failed);
   if (!context.json()) return kExitOk;
   if (entries.empty() || context.format == OutputFormat::kJsonLines) {
     objects.insert(objects.end(), entries.begin(), entries.end());

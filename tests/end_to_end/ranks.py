@@ -100,12 +100,55 @@ def test_logs_of_a_rank(l):
     assert len(timed.splitlines()) == 4 and b" 1| line 1" in timed, timed
     assert l.run("logs", "ranked-1", "--rank", "9").stdout == b""
     assert l.run("logs", "ranked-1").stdout == output
-    wrong = l.run("logs", "-f", "ranked-1", "--rank", "2", code=2)
-    assert b"grep '^2'" in wrong.stderr, wrong
+    # It is over: nothing follows.
+    assert l.run("logs", "-f", "ranked-1", "--rank", "2", "-n", "1").stdout == b"half\n"
+    assert l.run("logs", "-f", "ranked-1", "--grep", "nothing like it").stdout == b""
+    wrong = l.run("logs", "-f", "ranked-1", "--rank", "2", "--timestamps", code=2)
+    assert b"--timestamps is for what is there" in wrong.stderr, wrong
     l.run("launch", "--no-workdir", "--name", "plain", "--", "echo", "1| hello")
     assert l.run("logs", "plain-1").stdout == b"1| hello\n"
     wrong = l.run("logs", "plain-1", "--rank", "0", code=2)
     assert b"has no ranks" in wrong.stderr, wrong
+
+
+def test_a_rank_is_followed(l):
+    """logs -f --rank shows the lines of one rank as they come, to the end of the run."""
+    script = ("echo first of $RANK; echo second of $RANK; while [ ! -e %s/go ]; do sleep 0.05; done; "
+              "for i in 1 2 3; do echo $i of $RANK; done; printf 'last of %%s' $RANK" % l.dir)
+    l.run("launch", "-d", "--no-workdir", "--name", "followed", "--processes", "3", "--setup",
+          "echo 2\\| of the setup", "--", "bash", "-c", script)
+    wait_until(lambda: l.run("logs", "followed-1").stdout.count(b"second of") == 3, "all have begun")
+    followers = {}
+    for words in (("--rank", "2"), ("--rank", "0"), ("--rank", "1", "-n", "1"),
+                  ("--rank", "2", "--grep", "^[12] of"), ("--grep", "of 1$")):
+        followers[words] = subprocess.Popen([l.gpuctl, "logs", "-f", "followed-1", *words],
+                                            env=l.env, stdout=subprocess.PIPE)
+    # What is there comes at once, while the run goes on.
+    assert followers["--rank", "2"].stdout.readline() == b"first of 2\n"
+    assert followers["--rank", "1", "-n", "1"].stdout.readline() == b"second of 1\n"
+    with open(l.dir + "/go", "w"):
+        pass
+    printed = {words: follower.communicate()[0] for words, follower in followers.items()}
+    assert printed["--rank", "2"] == b"second of 2\n1 of 2\n2 of 2\n3 of 2\nlast of 2\n", printed
+    assert printed["--rank", "0"] == (b"first of 0\nsecond of 0\n1 of 0\n2 of 0\n3 of 0\n"
+                                      b"last of 0\n"), printed
+    assert printed["--rank", "1", "-n", "1"] == b"1 of 1\n2 of 1\n3 of 1\nlast of 1\n", printed
+    assert printed["--rank", "2", "--grep", "^[12] of"] == b"1 of 2\n2 of 2\n", printed
+    marked = printed["--grep", "of 1$"].splitlines()
+    assert len(marked) == 6 and all(b"of 1" in line for line in marked), marked
+    assert all(follower.returncode == 0 for follower in followers.values())
+
+
+def test_cores_are_divided(l):
+    script = "echo threads ${OMP_NUM_THREADS-all}"
+    cores = len(os.sched_getaffinity(0))
+    for words, said in ((["--processes", "2"], max(1, cores // 2)), (["--processes", "1"], "all"),
+                        ([], "all"), (["--processes", "2", "--env", "OMP_NUM_THREADS=7"], 7)):
+        environment = {name: value for name, value in l.env.items() if name != "OMP_NUM_THREADS"}
+        done = subprocess.run([l.gpuctl, "launch", "--no-workdir", *words, "--", "bash", "-c", script],
+                              env=environment, stdout=subprocess.PIPE, check=True)
+        lines = [line.split(b"| ")[-1] for line in done.stdout.splitlines()]
+        assert set(lines) == {b"threads %s" % str(said).encode()}, (words, lines)
 
 
 def test_only_rank_zeros_numbers_count(l):

@@ -53,6 +53,14 @@ def test_the_file_of_a_preflight_is_launched(w):
     assert report["gpu"]["micro_batch"] * report["gpu"]["accumulation"] >= 4, report
     assert report["loss"]["last"] < report["loss"]["first"], report
     assert w.json("preflight", run_file, "--gpu", "L4")["gpu"]["name"] == "L4"
+    # Each process has a GPU of its own.
+    write(run_file, json.dumps({**spec, "processes": "gpus", "resources": {"gpu": "A100-80GB:2"}}))
+    assert w.json("preflight", run_file)["gpu"]["processes"] == 2
+    assert b"gpu     2 x A100" in w.run("preflight", run_file).stdout
+    assert w.json("preflight", run_file, "--processes", "3")["gpu"]["processes"] == 3
+    assert "processes" not in w.json("preflight", run_file, "--processes", "1")["gpu"]
+    for word, code in (("gpus", 2), ("0", 2), ("512", 2)):  # the last: fewer windows than that
+        assert b"processes" in w.run("preflight", run_file, "--processes", word, code=code).stderr
     # Nothing ran and nothing is listed; the rows are there for the launch.
     assert w.json("ps", "-a")["runs"] == [] and w.creates() == []
     write(run_file, json.dumps(spec))

@@ -105,6 +105,14 @@ class Machine:
         """Cuts the machine off ("down"), or joins it again ("up"). Nobody is told: packets vanish."""
         run("ip", "link", "set", self.veth, state)
 
+    def slow(self, rate):
+        """Lets at most this much per second come to the machine, such as "40mbit"; False where the
+        kernel cannot."""
+        return subprocess.run(["tc", "qdisc", "replace", "dev", self.veth, "root", "tbf", "rate", rate,
+                               "burst", "64k", "latency", "500ms"], stdin=subprocess.DEVNULL,
+                              capture_output=True, check=False, env={**os.environ, "PATH": PATH}
+                              ).returncode == 0
+
     def processes(self, *words):
         """Returns the processes of the machine that have all these words in their command lines:
         {pid as the test sees it: command line}."""

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Runs on several machines: joining, the end of all, and whatever breaks in between.
 
-  runs_test.py GPUCTL [TEST...]
+  runs_test.py GPUCTL [TEST...|--long]
 
 Each machine is a set of namespaces with its own sshd (machines.py). It needs root.
 """
+import contextlib
 import json
 import os
+import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -161,6 +164,152 @@ def test_a_stop_stops_all():
         laptop.close()
 
 
+SAVE = """
+    save() {
+      mkdir $GPUCTL_CHECKPOINT_DIR/.new; echo $1 > $GPUCTL_CHECKPOINT_DIR/.new/weights
+      sum=$(sha256sum < $GPUCTL_CHECKPOINT_DIR/.new/weights | cut -d' ' -f1)
+      echo '{"format": 1, "step": '$1', "files": [{"path": "weights", "size": 2, "sha256": "'$sum'"}]}' \\
+        > $GPUCTL_CHECKPOINT_DIR/.new/manifest.json
+      mv $GPUCTL_CHECKPOINT_DIR/.new $GPUCTL_CHECKPOINT_DIR/step-$1
+    }
+    """
+
+WRITER = SAVE + """
+    save 7
+    mkdir -p out
+    echo "result of $RANK" > out/result-$RANK.txt
+    """
+
+
+def hidden(laptop):
+    """Returns how many members' rows the list of runs has."""
+    with contextlib.closing(sqlite3.connect(laptop.dir + "/state/state.db")) as database:
+        return database.execute("SELECT COUNT(*) FROM runs WHERE leader <> ''").fetchone()[0]
+
+
+def results(laptop):
+    """Returns the files that came home, by their places below the work directory."""
+    return sorted(os.path.relpath(os.path.join(folder, name), laptop.work)
+                  for folder, _, names in os.walk(laptop.work) for name in names
+                  if name.startswith("result-"))
+
+
+def both(name):
+    return ["%s.node1/out/result-1.txt" % name, "%s/out/result-0.txt" % name]
+
+
+def test_results_of_all_come_home_and_go():
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        laptop.write("job.sh", WRITER)
+        writes = ["--artifacts", "out/*", "--", "bash", "job.sh"]
+        laptop.launch("--name", "pulled", "--pull", *writes)
+        for home in ("pulled-1", "pulled-1.node1"):
+            assert os.path.exists(os.path.join(laptop.work, home, "step-7", "weights")), home
+        laptop.ask("pull", "pulled-1")
+        assert results(laptop) == both("pulled-1"), results(laptop)
+        laptop.launch("--name", "downed", "--down", *writes)
+        assert results(laptop) == both("downed-1") + both("pulled-1"), results(laptop)
+
+        # keep does it where nobody shows the run, and knows the members' ends.
+        laptop.launch("--name", "kept", "-d", "--pull", *writes)
+        wait_for_end(them)
+        laptop.ask("keep")
+        assert results(laptop) == both("downed-1") + both("kept-1") + both("pulled-1"), results(laptop)
+
+        def known():
+            # A pass asks for a few seconds, which may be too few here.
+            laptop.ask("keep")
+            shown = json.loads(laptop.ask("show", "kept-1", "--json").stdout)
+            return [member["exit_code"] for member in shown["members"]] == [0]
+        wait_until(known, "keep knows the member's end")
+
+        # One machine's alone, and what each brought.
+        shutil.rmtree(os.path.join(laptop.work, "kept-1"))
+        shutil.rmtree(os.path.join(laptop.work, "kept-1.node1"))
+        laptop.ask("pull", "kept-1", "--node", "1", "--to", "one/")
+        assert results(laptop) == both("downed-1") + ["one/out/result-1.txt"] + both("pulled-1")
+        said = json.loads(laptop.ask("pull", "kept-1", "--json").stdout)
+        assert [one["path"] for one in said["files"]] == ["work/out/result-0.txt"], said
+        assert [[one["path"] for one in member["files"]] for member in said["members"]] == [
+            ["work/out/result-1.txt"]], said
+        laptop.ask("pull", "kept-1", "--node", "2", code=2)
+
+        # prune knows the members' jobs, and rm takes their rows.
+        done = laptop.ask("prune", "-y")
+        assert "another list" not in done.stderr, done.stderr
+        assert not any(machine.jobs() for machine in them.all), done
+        assert hidden(laptop) == 3
+        them.all[1].link("down")
+        done = laptop.ask("rm", "--forget", "kept-1", code=None)
+        assert done.returncode != 0 and "kept-1.node1 stays" in done.stderr, done.stderr
+        assert "a part of it stays in the list" in done.stderr, done.stderr
+        them.all[1].link("up")
+        laptop.ask("rm", "--forget", "kept-1", "downed-1", "pulled-1")
+        assert hidden(laptop) == 0
+        assert json.loads(laptop.ask("ps", "-a", "--json").stdout)["runs"] == []
+        laptop.close()
+
+
+def test_down_ends_the_others_of_one_that_does_not_answer():
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        laptop.launch("--name", "both", "-d", *SLEEPER)
+        wait_for_jobs(them)
+        laptop.ask("down", "both-1", "-y")
+        wait_for_end(them)
+        assert [last(machine)["reason"] for machine in them.all] == ["user", "user"]
+        shown = json.loads(laptop.ask("show", "both-1", "--json").stdout)
+        assert shown["members"][0]["exit_code"] is not None, shown["members"]
+        laptop.ask("rm", "--force", "both-1")
+        for silent in (1, 0):
+            laptop.launch("--name", "silent", "-d", *SLEEPER)
+            wait_for_jobs(them)
+            them.all[silent].link("down")
+            name = "silent-%d" % (2 - silent)
+            done = laptop.ask("down", name, "-y", code=None)
+            assert done.returncode not in (0, 130), done
+            assert them.all[silent].host in done.stderr, done.stderr
+            assert last(them.all[1 - silent])["event"] == "exited", last(them.all[1 - silent])
+            assert silent == 0 or name + ".node1 on" in done.stderr, done.stderr
+            them.all[silent].link("up")
+            wait_for_end(them)
+            laptop.ask("ps", "-u")
+            laptop.ask("rm", "--force", name)
+        laptop.close()
+
+
+def test_content_goes_to_all_at_once():
+    """A push that went to one machine after the other would never be at both."""
+    with Machines(2) as them:
+        if not all(machine.slow("40mbit") for machine in them.all):
+            print("  skipped: no tbf")
+            return
+        laptop = Laptop(them)
+        with open(os.path.join(laptop.work, "content"), "wb") as file:
+            file.write(os.urandom(30 << 20))
+        process = laptop.start("--name", "large", *SLEEPER[1:])
+        wait_until(lambda: all(machine.processes("gpuctl-agent receive") for machine in them.all),
+                   "content goes to both machines")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 130 and b"nothing was started" in said, said
+        assert json.loads(laptop.ask("ps", "-a", "--json").stdout)["runs"] == []
+        assert not any(machine.jobs() for machine in them.all)
+        # What was sent is kept, and all of it comes.
+        done = laptop.launch("--name", "large", "--", "sh", "-c", "wc -c < content")
+        assert " to 2 machines in " in done.stderr, done.stderr
+        for rank in range(2):
+            assert laptop.ask("logs", "large-1", "--node", str(rank)).stdout.split() == [str(30 << 20)]
+        wait_for_end(them)
+
+        # An error names its machine, and the others'.
+        them.all[1].link("down")
+        done = laptop.launch("--name", "gone", "--", "true", code=None)
+        assert done.returncode not in (0, 130) and them.all[1].host in done.stderr, done.stderr
+        laptop.close()
+
+
 def test_a_dead_server_is_not_noticed():
     with Machines(2) as them:
         laptop = Laptop(them)
@@ -200,6 +349,79 @@ def test_a_dead_rank_keeper_or_machine_ends_all():
             assert done.returncode not in (0, 130), done
             assert "node 1" in done.stderr, done.stderr
             assert number >= 0
+        laptop.close()
+
+
+PRINTER = """
+    exec 3>>printed
+    i=0
+    while :; do
+      i=$((i + 1)); echo "line $i"; echo $i >&3
+      [ $((i % 20)) = 0 ] && sleep 0.02
+    done
+    """
+
+
+def printed(machine):
+    """Returns how many lines the machine's only job says that it has printed."""
+    folder = os.path.join(machine.home, ".gpuctl", "jobs")
+    count = 0
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            with open(os.path.join(folder, name, "work", "printed")) as file:
+                count = max([count] + [int(line) for line in file if line.endswith("\n")])
+    return count
+
+
+def check_lines(laptop, them, name):
+    """Every line that a member printed is in `logs --node`, once and in its order."""
+    for rank, machine in enumerate(them.all):
+        lines = laptop.ask("logs", name, "--node", str(rank)).stdout.splitlines()
+        count = printed(machine)
+        assert count > 100, count
+        # The last one may have been printed and not counted.
+        assert lines == ["line %d" % (i + 1) for i in range(len(lines))], (rank, len(lines))
+        assert count <= len(lines) <= count + 1, (rank, count, len(lines))
+        print("  %s, node %d: %d lines printed, 0 lost" % (name, rank, count))
+
+
+def test_no_line_is_lost():
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        laptop.write("print.sh", PRINTER)
+        argv = ["--grace", "2s", "--", "bash", "-c", "exec -a the-job bash print.sh"]
+
+        # Agents, bridges and laptops die again and again, and all goes on.
+        process = laptop.start("--name", "agents", *argv)
+        wait_for_jobs(them)
+        for words in ("gpuctl-agent server", "gpuctl-agent bridge", "gpuctl-agent guard"):
+            before = [printed(machine) for machine in them.all]
+            for machine in them.all:
+                machine.kill(words)
+            wait_until(lambda b=before: all(printed(machine) > count + 50 for machine, count in zip(them.all, b)),
+                       "the jobs go on without " + words)
+            process.kill()
+            process.communicate()
+            process = subprocess.Popen(laptop.command("attach", "agents-1"), cwd=laptop.work, env=laptop.env,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+        laptop.ask("stop", "agents-1")
+        process.communicate(timeout=60)
+        wait_for_end(them)
+        check_lines(laptop, them, "agents-1")
+        laptop.ask("rm", "--force", "agents-1")
+
+        # A keeper's end is that of all, and nothing of what was printed before is lost.
+        for rank in (1, 0):
+            laptop.launch("--name", "keeper", "-d", *argv)
+            wait_for_jobs(them)
+            wait_until(lambda: all(printed(machine) > 200 for machine in them.all), "all print")
+            assert them.all[rank].kill("gpuctl-agent gang")
+            wait_for_end(them)
+            name = "keeper-%d" % (2 - rank)
+            assert laptop.ask("attach", name, code=None).returncode not in (0, 130)
+            check_lines(laptop, them, name)
+            laptop.ask("rm", "--force", name)
         laptop.close()
 
 
@@ -296,17 +518,11 @@ def test_a_retry_is_everybodys():
     with Machines(2) as them:
         laptop = Laptop(them)
         # Rank 0 saves steps 1 and 2; rank 1 fails in the first attempt.
-        laptop.write("job.sh", """
+        laptop.write("job.sh", SAVE + """
             echo "attempt $GPUCTL_ATTEMPT from ${GPUCTL_RESUME_FROM##*/} port $MASTER_PORT"
             if [ "$GPUCTL_ATTEMPT" = 2 ]; then exit 0; fi
             if [ "$RANK" = 1 ]; then sleep 3; exit 9; fi
-            for step in 1 2; do
-              mkdir $GPUCTL_CHECKPOINT_DIR/.new; echo $step > $GPUCTL_CHECKPOINT_DIR/.new/weights
-              sum=$(sha256sum < $GPUCTL_CHECKPOINT_DIR/.new/weights | cut -d' ' -f1)
-              echo '{"format": 1, "step": '$step', "files": [{"path": "weights", "size": 2, "sha256": "'$sum'"}]}' \\
-                > $GPUCTL_CHECKPOINT_DIR/.new/manifest.json
-              mv $GPUCTL_CHECKPOINT_DIR/.new $GPUCTL_CHECKPOINT_DIR/step-$step
-            done
+            for step in 1 2; do save $step; done
             sleep 600
             """)
         laptop.launch("--name", "again", "--retry-max", "1", "--retry-on", "failed", "--retry-backoff", "1s",
@@ -319,6 +535,75 @@ def test_a_retry_is_everybodys():
         laptop.ask("pull", "again-1")
         home = [name for _, names, _ in os.walk(os.path.join(laptop.work, "again-1")) for name in names]
         assert "step-2" in home, home
+        wait_for_end(them)
+        laptop.close()
+
+
+def test_a_taken_port_is_tried_again_once():
+    """Rank 0 finds MASTER_PORT taken, as by a program that took it after it was chosen."""
+    script = """
+        import os, socket, sys, time
+        port = int(os.environ["MASTER_PORT"])
+        taken = int(os.environ["GPUCTL_ATTEMPT"]) <= int(sys.argv[1])
+        if os.environ["RANK"] == "0":
+            first = socket.socket()
+            if taken:
+                first.bind((os.environ["MASTER_ADDR"], port))
+                first.listen()
+            try:
+                second = socket.socket()
+                second.bind((os.environ["MASTER_ADDR"], port))
+            except OSError as error:
+                sys.exit("port %d: %s" % (port, error.strerror))
+        elif taken:
+            time.sleep(600)
+        print("port=%d" % port)
+        """
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        laptop.write("job.py", script)
+        laptop.launch("--name", "port", "--grace", "2s", "--", sys.executable, "job.py", "1")
+        said = [laptop.ask("logs", "port-1", "--node", str(rank)).stdout for rank in range(2)]
+        assert "Address already in use" in said[0], said
+        assert variables(said[0])["port"] == variables(said[1])["port"], said
+        assert ("port %s:" % variables(said[0])["port"]) not in said[0], said
+        # Once: then it is an error like others.
+        laptop.launch("--name", "port", "--grace", "2s", "--", sys.executable, "job.py", "2", code=1)
+        said = laptop.ask("logs", "port-2").stdout
+        assert said.count("Address already in use") == 2, said
+        wait_for_end(them)
+        laptop.close()
+
+
+def test_processes_on_several_machines():
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        laptop.write("show.sh", "echo rank=$RANK local=$LOCAL_RANK of $LOCAL_WORLD_SIZE node=$GPUCTL_NODE_RANK "
+                                "world=$WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT by $GLOO_SOCKET_IFNAME\n")
+        laptop.write("run.yaml", "run: sh show.sh\nname: ranks\nprocesses: 2\nresources: {nodes: 2}\n")
+        laptop.run([GPUCTL, "launch", "run.yaml", "--host", them.hosts, "-i", them.dir + "/key"])
+        lines = set()
+        for node in range(2):
+            said = laptop.ask("logs", "ranks-1", "--node", str(node)).stdout
+            lines.update("rank=" + line.split("rank=", 1)[1] for line in said.splitlines())
+        meeting = {line.split(" at ")[1] for line in lines}
+        assert len(meeting) == 1 and meeting.pop().startswith("10.88.0.11:"), lines
+        assert {line.split(" at ")[0] for line in lines} == {
+            "rank=%d local=%d of 2 node=%d world=4" % (2 * node + local, local, node)
+            for node in range(2) for local in range(2)}, lines
+        assert all(line.endswith(" by eth0") for line in lines), lines
+        # The output of one process is found by its number among all.
+        only = laptop.ask("logs", "ranks-1", "--node", "1", "--rank", "3").stdout
+        assert only.startswith("rank=3 "), only
+        if subprocess.run([sys.executable, "-c", "import torch.distributed as d; assert d.is_available()"],
+                          capture_output=True, check=False).returncode == 0:
+            laptop.write("train.py", DDP)
+            laptop.write("train.yaml", "run: %s train.py\nname: ddp\nprocesses: 2\nresources: {nodes: 2}\n"
+                         % sys.executable)
+            laptop.run([GPUCTL, "launch", "train.yaml", "--host", them.hosts, "-i", them.dir + "/key"])
+            ends = re.findall(r"RESULT=(\S+)", "".join(
+                laptop.ask("logs", "ddp-1", "--node", str(node)).stdout for node in range(2)))
+            assert len(ends) == 4 and len(set(ends)) == 1, ends
         wait_for_end(them)
         laptop.close()
 
@@ -363,10 +648,17 @@ def test_data_parallel_training():
     assert abs(results[2] - results[4]) < 1e-4, results
 
 
+# These take half a minute each.
+LONG = (test_results_of_all_come_home_and_go, test_down_ends_the_others_of_one_that_does_not_answer,
+        test_content_goes_to_all_at_once, test_no_line_is_lost)
+
+
 def main():
     wanted = sys.argv[2:]
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or (wanted and name not in wanted):
+    tests = [test for name, test in list(globals().items()) if name.startswith("test_")]
+    for test in tests:
+        name = test.__name__
+        if not (name in wanted or (test in LONG) == (wanted == ["--long"]) and wanted in ([], ["--long"])):
             continue
         began = time.monotonic()
         test()

@@ -228,7 +228,7 @@ def cases(bench):
         "ps_bad_since": ["ps", "--since", "soon"],
         "ps_live_and_all": ["ps", "-a", "--live"],
         "logs_bad_grep": ["logs", "amber", "--grep", "(open"],
-        "logs_grep_follow": ["logs", "amber", "--grep", "x", "-f"],
+        "logs_timestamps_follow": ["logs", "amber", "--timestamps", "-f"],
         "launch_bad_tag": ["launch", "--tag", "two words", "--", "true"],
         "launch_like_unknown": ["launch", "--like", "amber"],
         "launch_like_and_file": ["launch", "typo.yaml", "--like", "amber"],

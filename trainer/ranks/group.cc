@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
+#include <thread>
 
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
@@ -18,9 +21,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kJoin = 600;   // seconds
-constexpr double kRemind = 30;  // seconds between lines about ranks that are not there
-constexpr double kConnect = 2;  // seconds of one try
+constexpr double kJoin = 600;         // seconds
+constexpr double kRemind = 30;        // seconds between lines about ranks that are not there
+constexpr double kConnect = 2;        // seconds of one try
+constexpr double kAnswerWithin = 60;  // seconds in which whoever listens at the port must answer
+constexpr double kAnswerStopped = 3;  // the same, once this process is to stop
 
 std::atomic<bool> must_end{false};
 
@@ -37,8 +42,60 @@ std::string FirstLine(const std::exception& error) {
   throw Error(ExitCode::kTryAgain, "join the other processes: stopped before all had come");
 }
 
+// A question to the store has no limit of time, and something else may listen at the port: then
+// this ends the process.
+class AnswerGuard {
+ public:
+  AnswerGuard(const Ranks& ranks, const std::function<bool()>& stopped)
+      : where_(ranks.address + ":" + std::to_string(ranks.port)), stopped_(stopped) {
+    thread_ = std::thread([this] { Watch(); });
+  }
+  ~AnswerGuard() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  AnswerGuard(const AnswerGuard&) = delete;
+  AnswerGuard& operator=(const AnswerGuard&) = delete;
+
+  // A question was answered, or given up.
+  void Answered() { answered_ = true; }
+
+ private:
+  void Watch() {
+    constexpr double kGuardLook = 0.2;
+    double silent = 0;  // counted, so that a process that stood still is not blamed for it
+    for (;;) {
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        const std::chrono::duration<double> look(kGuardLook);
+        if (changed_.wait_for(lock, look, [this] { return over_; })) return;
+      }
+      silent = answered_.exchange(false) ? 0 : silent + kGuardLook;
+      if (silent <= (stopped_() ? kAnswerStopped : kAnswerWithin)) continue;
+      std::fprintf(
+          stderr,
+          "gpuctl-trainer: join the other processes: what listens at %s does not answer as "
+          "rank 0 does; set MASTER_PORT to a free port of rank 0's machine\n",
+          where_.c_str());
+      EndAtOnce(static_cast<int>(ExitCode::kTryAgain));
+    }
+  }
+
+  const std::string where_;
+  const std::function<bool()> stopped_;
+  std::atomic<bool> answered_{true};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
 // Tries again as long as rank 0 may not have begun yet.
-std::unique_ptr<Store> Connect(const Ranks& ranks, bool serve,
+std::unique_ptr<Store> Connect(const Ranks& ranks, bool serve, AnswerGuard& guard,
                                const std::function<void(const std::string&)>& say,
                                const std::function<bool()>& stopped) {
   const Clock::time_point start = Clock::now();
@@ -55,6 +112,7 @@ std::unique_ptr<Store> Connect(const Ranks& ranks, bool serve,
                     "serve the other processes at " + where + ": " + FirstLine(error),
                     "set MASTER_PORT to a free port of rank 0's machine");
       }
+      guard.Answered();
       if (stopped()) ThrowStopped();
       const double waited = SecondsSince(start);
       if (waited > kJoin) {
@@ -85,13 +143,23 @@ void ThrowLost(const Peers& peers, const std::string& trouble, const std::string
 
 // Waits until each rank has said that it is there.
 void Group::Meet(const std::function<void(const std::string&)>& say,
-                 const std::function<bool()>& stopped) {
+                 const std::function<bool()>& stopped, const std::function<void()>& answered) {
+  // A store of another run answers, too; it has such a rank already, or will have one.
+  if (store_->Add("claimed/" + std::to_string(ranks_.rank), 1) != 1) {
+    throw Error(ExitCode::kTryAgain,
+                Format("join the other processes: there is a rank %lld already at %s:%lld: address "
+                       "already in use by another run",
+                       static_cast<long long>(ranks_.rank), ranks_.address.c_str(),
+                       static_cast<long long>(ranks_.port)),
+                "set MASTER_PORT to a free port of rank 0's machine");
+  }
   store_->Set(HereKey(ranks_.rank), std::to_string(ranks_.size));
   const Clock::time_point start = Clock::now();
   double reminded = 0;
   for (;;) {
     std::string missing;
     for (int64_t rank = 0; rank < ranks_.size; ++rank) {
+      answered();
       if (!store_->Has(HereKey(rank))) {
         missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
       } else if (const std::string size = store_->Get(HereKey(rank));
@@ -126,9 +194,10 @@ std::unique_ptr<Group> Group::Join(const Ranks& ranks, double silence,
                       "unset WORLD_SIZE, or take another LibTorch");
   }
   std::unique_ptr<Group> group(new Group(ranks, silence));
-  group->store_ = Connect(ranks, ranks.rank == 0, say, stopped);
+  auto guard = std::make_unique<AnswerGuard>(ranks, stopped);
+  group->store_ = Connect(ranks, ranks.rank == 0, *guard, say, stopped);
   try {
-    group->Meet(say, stopped);
+    group->Meet(say, stopped, [&] { guard->Answered(); });
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -136,11 +205,12 @@ std::unique_ptr<Group> Group::Join(const Ranks& ranks, double silence,
                 "join the other processes: rank 0 is gone: " + FirstLine(error));
   }
   group->monitor_ = std::make_unique<Monitor>(
-      ranks, silence, Connect(ranks, false, say, stopped), [](const std::string& trouble) {
+      ranks, silence, Connect(ranks, false, *guard, say, stopped), [](const std::string& trouble) {
         std::fflush(stdout);
         std::fprintf(stderr, "gpuctl-trainer: %s\n", trouble.c_str());
         EndAtOnce(static_cast<int>(ExitCode::kTryAgain));
       });
+  guard.reset();  // the monitor takes over
   const Peers peers = {[monitor = group->monitor_.get()] { return monitor->Trouble(); },
                        [monitor = group->monitor_.get()] { return monitor->FindTrouble(); },
                        [monitor = group->monitor_.get()] { monitor->Notice(); }};

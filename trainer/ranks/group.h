@@ -52,7 +52,7 @@ class Group {
  private:
   Group(const Ranks& ranks, double silence) : ranks_(ranks), silence_(silence) {}
   void Meet(const std::function<void(const std::string&)>& say,
-            const std::function<bool()>& stopped);
+            const std::function<bool()>& stopped, const std::function<void()>& answered);
 
   const Ranks ranks_;
   const double silence_;

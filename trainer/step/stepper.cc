@@ -161,6 +161,7 @@ Stepper::Stepper(const Config& config, const Placement& placement,
                                                       std::vector<ElementRange>(specs_.size()));
   for (const size_t i : trained_) all_of_first[0][i] = {0, masters_[i].numel()};
   SendFromOwners(all_of_first);
+  CheckSameFrozen();
 }
 
 void Stepper::PlaceWeights(const std::vector<at::Tensor>& weights) {

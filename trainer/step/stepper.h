@@ -198,6 +198,7 @@ class Stepper {
   GradientResult TryTogether(const Batch& batch, const std::function<bool()>& stop);
   GradientResult NormTogether(double loss);
   std::vector<ElementRange> RangesOfOne(size_t parameter, const ElementRange& range) const;
+  void CheckSameFrozen();
   void SendFromOwners(const std::vector<std::vector<ElementRange>>& owners);
   std::vector<double> ReduceShard(int member);
   GradientResult ReduceOnDevice();

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -9,7 +10,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <numeric>
+#include <string>
 
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
@@ -35,6 +38,13 @@ struct ReadyHook : torch::autograd::FunctionPostHook {
   }
   const std::function<void()> ready;
 };
+
+// Returns the sum of a tensor's bits, read as whole numbers: the same one on every device.
+int64_t SumOfBits(const at::Tensor& tensor) {
+  const int64_t size = tensor.element_size();
+  const at::ScalarType whole = size == 4 ? at::kInt : size == 2 ? at::kShort : at::kByte;
+  return ToHost(tensor.contiguous().view({-1}).view(whole).sum(at::kLong)).item<int64_t>();
+}
 
 }  // namespace
 
@@ -151,6 +161,29 @@ GradientResult Stepper::NormTogether(double loss) {
   }
   norm_ = result.norm = group_->Share({std::sqrt(norm)})[0][0];
   return result;
+}
+
+// Weights that stay are not sent: each process has read them from a folder of its own.
+void Stepper::CheckSameFrozen() {
+  const at::NoGradGuard no_grad;
+  std::vector<std::string> names, sums;
+  std::string text;
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    if (!frozen_[i] || compute_[i].numel() == 0) continue;
+    names.push_back(specs_[i].slices[0].name);
+    sums.push_back(std::to_string(SumOfBits(compute_[i])));
+    text += sums.back() + "\n";
+  }
+  group_->CheckSame(text, [&](const std::string& first) {
+    size_t at = 0;
+    for (size_t i = 0;
+         i < sums.size() && first.compare(at, sums[i].size() + 1, sums[i] + "\n") == 0; ++i) {
+      at += sums[i].size() + 1;
+    }
+    const auto same = static_cast<size_t>(
+        std::count(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+    return "other weights in model.init" + (same < names.size() ? ", first in " + names[same] : "");
+  });
 }
 
 // Each rank gives its elements of the weights to all others, many at once.
