@@ -169,6 +169,7 @@ Requirements RequirementsOf(const RunSpec& spec) {
   requirements.max_price_usd_per_hour = spec.max_price_usd_per_hour;
   requirements.regions = spec.regions;
   requirements.spot = spec.spot;
+  requirements.scheduler = spec.slurm;
   return requirements;
 }
 

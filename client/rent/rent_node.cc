@@ -259,6 +259,7 @@ class NodeRenter {
     options.image = spec.image;
     options.registry_login = request_.login;
     options.disk_bytes = spec.disk_bytes;
+    options.scheduler = spec.slurm;
     if (request_.volume.has_value()) {
       options.volume_id = request_.volume->id;
       options.volume_path = request_.volume->mount_path;

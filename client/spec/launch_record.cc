@@ -46,6 +46,16 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit("retry_backoff_ms", spec.retry_backoff);
 }
 
+template <typename Wishes, typename Visitor>
+void VisitSlurm(Wishes& slurm, Visitor& visit) {
+  visit("partition", slurm.partition);
+  visit("account", slurm.account);
+  visit("qos", slurm.qos);
+  visit("constraint", slurm.constraint);
+  visit("time_ms", slurm.time);
+  visit("flags", slurm.flags);
+}
+
 class Writer {
  public:
   explicit Writer(Json& out) : out_(out) {}
@@ -153,6 +163,10 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
                         {"username", registry.username},
                         {"password", registry.password}};
   }
+  if (const SchedulerWishes& slurm = record.spec.slurm; !slurm.empty()) {
+    Writer wishes(spec["slurm"] = Json::object());
+    VisitSlurm(slurm, wishes);
+  }
   if (!record.spec.setup.empty()) spec["setup"] = record.spec.setup;
   if (record.spec.processes != 0) spec["processes"] = record.spec.processes;
   if (!record.spec.stop_if.empty()) spec["stop_if"] = record.spec.stop_if;
@@ -219,6 +233,11 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
     notify("command", record.spec.notify.command);
     notify("webhook", record.spec.notify.webhook);
     parts_good = notify.good();
+  }
+  if (whole["spec"].contains("slurm")) {
+    Reader wishes(whole["spec"]["slurm"]);
+    VisitSlurm(record.spec.slurm, wishes);
+    parts_good = parts_good && wishes.good();
   }
   if (whole["spec"].contains("registry")) {
     Reader login(whole["spec"]["registry"]);

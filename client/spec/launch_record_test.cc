@@ -14,6 +14,7 @@ TEST(LaunchRecordTest, ComesBackAsItWas) {
 name: fine
 resources: {gpu: [H100:2, 24GB..80GB:2], gpus: 1, provider: [runpod, vast], max_price: 3.5, on_price_rise: stop, spot: true,
             region: [EU], image: "me/image:1", disk: 50GB,
+            slurm: {account: lab, time: 12h, flags: [--mem=64G]},
             registry: {server: docker.io, username: me, password: HUB_TOKEN},
             volume: {name: sets, path: /data/sets}}
 env: {A: "1", B: "x y"}
@@ -58,6 +59,9 @@ notify: {desktop: true, command: "echo x", webhook: HOOK}
   EXPECT_EQ(back->spec.registry.server, "docker.io");
   EXPECT_EQ(back->spec.registry.username, "me");
   EXPECT_EQ(back->spec.registry.password, "HUB_TOKEN");
+  EXPECT_EQ(back->spec.slurm.account, "lab");
+  EXPECT_EQ(back->spec.slurm.time, absl::Hours(12));
+  EXPECT_EQ(back->spec.slurm.flags, spec->slurm.flags);
   EXPECT_EQ(back->spec.env, spec->env);
   EXPECT_EQ(back->spec.secrets, spec->secrets);
   EXPECT_EQ(back->spec.ports, (std::vector<std::string>{"6006", "80:8080"}));

@@ -1,6 +1,7 @@
 // What a run spec says of rented machines. The declarations are in run_spec.h.
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -27,6 +28,12 @@ bool ResumesWhenPreempted(const RunSpec& spec) {
          std::find(spec.retry_on.begin(), spec.retry_on.end(), kOnPreempted) != spec.retry_on.end();
 }
 
+absl::Status CheckScheduler(const RunSpec& spec) {
+  const std::vector<std::string> alone = {std::string(kClusterProvider)};
+  if (spec.slurm.empty() || !NamesMarket(spec) || spec.providers == alone) return absl::OkStatus();
+  return absl::InvalidArgumentError("resources.slurm is for provider slurm alone");
+}
+
 absl::Status CheckNothingRented(const RunSpec& spec) {
   const char* field = spec.max_price_usd_per_hour.has_value() ? "resources.max_price"
                       : spec.spot                             ? "resources.spot"
@@ -34,6 +41,7 @@ absl::Status CheckNothingRented(const RunSpec& spec) {
                       : !spec.image.empty()                   ? "resources.image"
                       : !spec.registry.empty()                ? "resources.registry"
                       : !spec.volume.name.empty()             ? "resources.volume"
+                      : !spec.slurm.empty()                   ? "resources.slurm"
                       : spec.cost_limit_usd.has_value()       ? "limits.cost"
                                                               : nullptr;
   if (field == nullptr) return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include "client/base/port_pair.h"
 #include "client/base/quantity.h"
 #include "client/base/suggest.h"
+#include "client/spec/slurm_request.h"
 #include "client/spec/trainer_settings.h"
 #include "client/spec/yaml_reader.h"
 #include "common/base/status_macros.h"
@@ -374,6 +375,16 @@ YamlType Registry(RunSpec* spec) {
   return {read, YamlMapSchema(RegistryFields(&spec->registry))};
 }
 
+YamlType Slurm(SchedulerWishes* slurm) {
+  return YamlMapOf(
+      {{"partition", Text(&slurm->partition, CheckSlurmName, ScalarSchema()), "the only one"},
+       {"account", Text(&slurm->account, CheckSlurmName, ScalarSchema()), "that pays"},
+       {"qos", Text(&slurm->qos, CheckSlurmName, ScalarSchema()), "quality of service"},
+       {"constraint", Text(&slurm->constraint, CheckSlurmName, ScalarSchema()), "of the nodes"},
+       {"time", Duration(&slurm->time), "of the allocation, where it is longer than needed"},
+       {"flags", Texts(&slurm->flags, CheckSlurmFlag, ScalarSchema()), "more words for sbatch"}});
+}
+
 YamlType Resources(RunSpec* spec) {
   return YamlMapOf(
       {{"gpu", Gpu(spec), "model:count or a range of memory, like 24GB..80GB; best first"},
@@ -390,7 +401,8 @@ YamlType Resources(RunSpec* spec) {
        {"region", Strings(&spec->regions), "where the machine may be, like US or EU"},
        {"image", String(&spec->image), "container image, where the provider takes one"},
        {"registry", Registry(spec), "the login for a private image"},
-       {"volume", Volume(spec), "storage of yours that the machine mounts"}});
+       {"volume", Volume(spec), "storage of yours that the machine mounts"},
+       {"slurm", Slurm(&spec->slurm), "what counts more than the settings of your cluster"}});
 }
 
 YamlType Environment(RunSpec* spec) {
@@ -718,6 +730,7 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
   RETURN_IF_ERROR(CheckGpus(spec));
   RETURN_IF_ERROR(CheckProcesses(spec));
   RETURN_IF_ERROR(CheckRegistryFits(spec.registry, spec.image));
+  RETURN_IF_ERROR(CheckScheduler(spec));
   if (spec.time_limit < absl::Seconds(1)) {
     return absl::InvalidArgumentError("limits.time must be at least 1s");
   }

@@ -20,6 +20,7 @@
 #include "client/spec/notify_request.h"
 #include "client/spec/registry_request.h"
 #include "common/metrics/alert_watch.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 
@@ -118,6 +119,7 @@ struct RunSpec {
   // How often the command is started, as processes with ranks; kOneForEachGpu. 0: once, without
   // ranks.
   int processes = 0;
+  SchedulerWishes slurm;  // for an allocation of a cluster
 };
 
 // Reads a run file. INVALID_ARGUMENT names `file`, line, column, the cause and, for a misspelled
@@ -148,6 +150,8 @@ bool NamesMarket(const RunSpec& spec);
 // Returns INVALID_ARGUMENT when `spec` sets a field that only rented machines have: a price or
 // cost, a region, an image.
 absl::Status CheckNothingRented(const RunSpec& spec);
+// Returns INVALID_ARGUMENT when `spec` asks something of a scheduler, and its providers have none.
+absl::Status CheckScheduler(const RunSpec& spec);
 
 // Returns INVALID_ARGUMENT when `spec` says how many GPUs of a rented machine the run gets, and not
 // which machine that is: too small a one would be found out after it was rented.

@@ -250,6 +250,39 @@ TEST(ParseRunSpecTest, ReadsAVolume) {
   EXPECT_FALSE(ParseVolumeRequest(":/data").ok());
 }
 
+TEST(ParseRunSpecTest, ReadsWhatARunAsksOfAScheduler) {
+  auto spec = ParseRunSpec(
+      "resources: {provider: slurm, slurm: {partition: gpu, account: lab, qos: high,\n"
+      "  constraint: nvlink, time: 12h, flags: [--mem=64G, -x, n7]}}\nrun: \"true\"",
+      "run.yaml");
+  EXPECT_THAT(spec.status().message(), HasSubstr("\"n7\" does not begin with -"));
+  spec = ParseRunSpec(
+      "resources: {provider: slurm, slurm: {partition: gpu, account: lab, qos: high,\n"
+      "  constraint: nvlink, time: 12h, flags: [--mem=64G, -xn7]}}\nrun: \"true\"",
+      "run.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->slurm.partition, "gpu");
+  EXPECT_EQ(spec->slurm.account, "lab");
+  EXPECT_EQ(spec->slurm.qos, "high");
+  EXPECT_EQ(spec->slurm.constraint, "nvlink");
+  EXPECT_EQ(spec->slurm.time, absl::Hours(12));
+  EXPECT_THAT(spec->slurm.flags, ElementsAre("--mem=64G", "-xn7"));
+  EXPECT_TRUE(CheckRunSpec(*spec).ok());
+  spec->providers = {"slurm", "vast"};
+  EXPECT_THAT(CheckRunSpec(*spec).message(), HasSubstr("resources.slurm is for provider slurm"));
+  EXPECT_THAT(CheckNothingRented(*spec).message(), HasSubstr("resources.slurm"));
+  // By these gpuctl knows its own jobs.
+  for (const char* own : {"--job-name=x", "--job=x", "-Jx", "--array=0-3", "-a", "--wrap=true",
+                          "--nodes=2", "-N2", "--parsable"}) {
+    EXPECT_THAT(ErrorOf(std::string("resources: {slurm: {flags: [\"") + own + "\"]}}"),
+                HasSubstr("is gpuctl's own"))
+        << own;
+  }
+  EXPECT_THAT(ErrorOf("resources: {slurm: {account: --wrap=true}}"),
+              HasSubstr("does not begin with -"));
+  EXPECT_THAT(ErrorOf("resources: {slurm: {partitoin: gpu}}"), HasSubstr("partition"));
+}
+
 TEST(ParseRunSpecTest, PointsAtWrongResources) {
   EXPECT_EQ(ErrorOf("resources: {gpu: H100,\n  max_price: cheap}"),
             "run.yaml:2:14: resources.max_price: \"cheap\" is no price; write US dollars, like "

@@ -29,6 +29,21 @@ struct Volume {
 };
 
 // Constraints on hardware, price and place. Empty or zero: no constraint.
+// What a run asks of a cluster's scheduler, beyond the user's settings. Empty: what these say.
+struct SchedulerWishes {
+  std::string partition;
+  std::string account;
+  std::string qos;
+  std::string constraint;
+  absl::Duration time;             // of the allocation, where that is longer than the run needs
+  std::vector<std::string> flags;  // after those of the settings
+
+  bool empty() const {
+    return partition.empty() && account.empty() && qos.empty() && constraint.empty() &&
+           time == absl::ZeroDuration() && flags.empty();
+  }
+};
+
 struct Requirements {
   struct Gpu {
     std::string name;  // canonical; empty: any with enough memory
@@ -52,6 +67,7 @@ struct Requirements {
   };
   Unserved x86_64;
   Unserved arm64;
+  SchedulerWishes scheduler;  // only a cluster looks at them
 };
 
 // The address of a machine for ssh.
@@ -118,6 +134,7 @@ struct RentOptions {
   std::optional<double> bid_usd_per_hour;
   // When the market ends it, where Expiry::at_create; infinite: never.
   absl::Time expires_at = absl::InfiniteFuture();
+  SchedulerWishes scheduler;  // only a cluster looks at them
 };
 
 // A rented machine.

@@ -78,6 +78,10 @@ std::optional<Wanted> ParseRef(absl::string_view ref) {
   return wanted;
 }
 
+const std::string& Either(const std::string& first, const std::string& second) {
+  return first.empty() ? second : first;
+}
+
 class SlurmProvider : public Provider {
  public:
   SlurmProvider(std::shared_ptr<LoginNode> login, SlurmOptions options, Clock& clock)
@@ -94,19 +98,20 @@ class SlurmProvider : public Provider {
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
     if (requirements.spot || requirements.volume.has_value()) return std::vector<Offer>();
+    const std::string& only = Either(requirements.scheduler.partition, options_.partition);
     ASSIGN_OR_RETURN(
         const std::string text,
         Ask("list the partitions",
-            absl::StrCat("sinfo -h -o '", kSinfoFormat, "'",
-                         options_.partition.empty() ? "" : " -p ",
-                         options_.partition.empty() ? "" : QuoteForShell(options_.partition))));
+            absl::StrCat("sinfo -h -o '", kSinfoFormat, "'", only.empty() ? "" : " -p ",
+                         only.empty() ? "" : QuoteForShell(only))));
     ASSIGN_OR_RETURN(const std::vector<PartitionRow> rows, ParseSinfo(text));
     OfferList offers(kName, requirements);
     std::set<std::string> usual;
     for (const PartitionRow& row : rows) {
       if (row.usual) usual.insert(row.partition);
       if (!row.up || row.nodes < 1 || !NodeStateServes(row.state) || !IsPlain(row.partition) ||
-          row.longest < std::max(kShortestTime, requirements.needed_for)) {
+          row.longest <
+              std::max({kShortestTime, requirements.needed_for, requirements.scheduler.time})) {
         continue;
       }
       for (const GpuGres& gpu : row.gpus) AddOffers(row, gpu, requirements, offers);
@@ -124,9 +129,10 @@ class SlurmProvider : public Provider {
     if (!ParseLabel(label).has_value()) {
       return absl::InvalidArgumentError(absl::StrCat(doing, ": the label is none of ours"));
     }
-    ASSIGN_OR_RETURN(const int64_t minutes, MinutesFor(options.expires_at, *wanted, doing));
+    ASSIGN_OR_RETURN(const int64_t minutes,
+                     MinutesFor(options.expires_at, *wanted, options.scheduler, doing));
     const std::string command =
-        absl::StrCat(kMake, "sbatch ", SbatchWords(*wanted, minutes, label));
+        absl::StrCat(kMake, "sbatch ", SbatchWords(*wanted, minutes, label, options.scheduler));
     ASSIGN_OR_RETURN(const std::string keeps, MakeResultsDirectory(label));
     ASSIGN_OR_RETURN(const CommandAnswer answer, login_->Run(command, ScriptOf(options, keeps)));
     if (answer.exit_code != 0) {
@@ -236,10 +242,10 @@ class SlurmProvider : public Provider {
                        MinutesFor(requirements.needed_for > absl::ZeroDuration()
                                       ? clock_.Now() + requirements.needed_for
                                       : absl::InfiniteFuture(),
-                                  *wanted, "ask when a job would start"));
-      const std::string command =
-          absl::StrCat("LC_ALL=C SLURM_TIME_FORMAT=%s timeout -k 2 10 sbatch --test-only ",
-                       SbatchWords(*wanted, minutes, "gpuctl-test"), " --wrap true");
+                                  *wanted, requirements.scheduler, "ask when a job would start"));
+      const std::string command = absl::StrCat(
+          "LC_ALL=C SLURM_TIME_FORMAT=%s timeout -k 2 10 sbatch --test-only ",
+          SbatchWords(*wanted, minutes, "gpuctl-test", requirements.scheduler), " --wrap true");
       ASSIGN_OR_RETURN(const CommandAnswer answer, login_->Run(command, ""));
       if (answer.exit_code != 0) {
         const absl::Status why =
@@ -268,10 +274,11 @@ class SlurmProvider : public Provider {
 
   // Returns the time limit of an allocation, in minutes.
   absl::StatusOr<int64_t> MinutesFor(absl::Time expires_at, const Wanted& wanted,
-                                     absl::string_view doing) const {
+                                     const SchedulerWishes& wishes, absl::string_view doing) const {
     const absl::Duration longest =
         wanted.longest_min == 0 ? absl::InfiniteDuration() : absl::Minutes(wanted.longest_min);
     absl::Duration life = options_.time > absl::ZeroDuration() ? options_.time : kUsualTime;
+    if (wishes.time > absl::ZeroDuration()) life = wishes.time;
     if (expires_at != absl::InfiniteFuture()) {
       life = expires_at - clock_.Now() + kAfterTheRun;
       if (life < kShortestTime) {
@@ -279,13 +286,15 @@ class SlurmProvider : public Provider {
             absl::StrCat(doing, ": the time at which it is to end is over"));
       }
     }
+    life = std::max(life, wishes.time);
     // Slurm takes a job that is longer than its partition allows, and never starts it.
     life = std::min(life, longest);
     return std::max<int64_t>(1, absl::ToInt64Minutes(absl::Ceil(life, absl::Minutes(1))));
   }
 
   // Returns the words of sbatch's command line, for a shell.
-  std::string SbatchWords(const Wanted& wanted, int64_t minutes, absl::string_view label) const {
+  std::string SbatchWords(const Wanted& wanted, int64_t minutes, absl::string_view label,
+                          const SchedulerWishes& wishes) const {
     std::vector<std::pair<std::string, std::string>> words = {
         {"--parsable", ""},
         {"--job-name", std::string(label)},
@@ -297,15 +306,20 @@ class SlurmProvider : public Provider {
         {"--signal", absl::StrCat("B:TERM@", kWarningS)},
         {"--chdir", "/tmp"},
         {"--output", "/dev/null"}};
-    if (!options_.account.empty()) words.emplace_back("--account", options_.account);
-    if (!options_.qos.empty()) words.emplace_back("--qos", options_.qos);
-    if (!options_.constraint.empty()) words.emplace_back("--constraint", options_.constraint);
+    for (const auto& [flag, value] :
+         {std::make_pair("--account", Either(wishes.account, options_.account)),
+          std::make_pair("--qos", Either(wishes.qos, options_.qos)),
+          std::make_pair("--constraint", Either(wishes.constraint, options_.constraint))}) {
+      if (!value.empty()) words.emplace_back(flag, value);
+    }
     std::vector<std::string> line;
     for (const auto& [flag, value] : words) {
       if (options_.without.count(flag) > 0) continue;
       line.push_back(value.empty() ? flag : QuoteForShell(absl::StrCat(flag, "=", value)));
     }
-    for (const std::string& flag : options_.flags) line.push_back(QuoteForShell(flag));
+    for (const std::vector<std::string>& flags : {options_.flags, wishes.flags}) {
+      for (const std::string& flag : flags) line.push_back(QuoteForShell(flag));
+    }
     return absl::StrJoin(line, " ");
   }
 

@@ -280,6 +280,45 @@ TEST_F(SlurmTest, SubmitsOneJobWithALimit) {
   EXPECT_EQ(login_->inputs.back(), "#!/bin/sh\nexport WORD='it'\\''s'\necho begun\n");
 }
 
+TEST_F(SlurmTest, ARunsWishesCountMoreThanTheSettings) {
+  SlurmOptions options;
+  options.partition = "low";
+  options.account = "lab";
+  options.qos = "usual";
+  options.flags = {"--mem=0"};
+  Make(options);
+  Requirements wish = Wish(1);
+  wish.scheduler.partition = "main";
+  wish.scheduler.account = "other";
+  wish.scheduler.constraint = "nvlink";
+  wish.scheduler.time = absl::Hours(3);
+  wish.scheduler.flags = {"--mem=64G"};
+  Answer("sinfo -h -o '%P|%a|%l|%D|%G|%t|%c|%m' -p 'main'",
+         "main*|up|4:00:00|2|gpu:h100:4|idle|16|16000\n");
+  Answer("--test-only", "", 0, "sbatch: Job 5 to start at 1790000000 using");
+  const auto offers = provider_->ListOffers(wish);
+  ASSERT_OK(offers);
+  ASSERT_THAT(*offers, SizeIs(1));
+  Answer("sbatch", "17\n");
+  RentOptions rent;
+  rent.scheduler = wish.scheduler;
+  rent.expires_at = Clock::Real().Now() + absl::Hours(1);
+  ASSERT_OK(provider_->Rent(offers->front(), rent, kLabel));
+  ASSERT_THAT(login_->asked, SizeIs(3));
+  for (const size_t i : {1u, 2u}) {
+    const std::string& line = login_->asked[i];
+    EXPECT_THAT(line, HasSubstr("'--partition=main'"));
+    EXPECT_THAT(line, HasSubstr("'--account=other'"));
+    EXPECT_THAT(line, HasSubstr("'--qos=usual'"));
+    EXPECT_THAT(line, HasSubstr("'--constraint=nvlink'"));
+    EXPECT_THAT(line, HasSubstr("'--time=180'"));
+    EXPECT_THAT(line, HasSubstr("'--mem=0' '--mem=64G'"));
+  }
+  // A partition that allows less has no offer.
+  wish.scheduler.time = absl::Hours(5);
+  EXPECT_THAT(*provider_->ListOffers(wish), IsEmpty());
+}
+
 TEST_F(SlurmTest, MakesADirectoryForResults) {
   Make({}, "~/kept results");
   Answer("mkdir", "/home/ada/kept results/x\n");

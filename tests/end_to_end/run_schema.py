@@ -34,6 +34,7 @@ resources: {gpu: [H100:1, "24GB..80GB:2"]}
 resources: {gpu: 4090}
 resources: {gpus: 0}
 resources: {gpus: 2}
+resources: {provider: slurm, slurm: {partition: gpu, time: 12h, flags: [--mem=64G]}}
 resources: {provider: local}
 resources: {provider: [runpod, vast]}
 resources: {disk: 100GB}
@@ -74,6 +75,7 @@ run: [a, b]
 run: {a: b}
 resources: H100
 resources: {gpus: H100}
+resources: {slurm: {partitoin: gpu}}
 resources: {gpus: -1}
 resources: {gpus: 1025}
 resources: {gpus: 1.5}
