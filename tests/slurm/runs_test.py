@@ -59,6 +59,16 @@ def test_stop_ends_the_job_and_not_the_allocation(l, c):
     l.run("launch", "--yes", "--provider", "slurm", "--gpu", "H100", "--time", "2m", "--salvage", "2m",
           "--no-workdir", "--name", "again-1", "--", "true")
     assert run_of(l, "again-1")["node"].endswith("/" + job), run_of(l, "again-1")
+    # A run with wishes of its own gets another one.
+    with open(os.path.join(l.work, "run.yaml"), "w") as file:
+        file.write("name: own\nresources:\n  provider: slurm\n  gpu: H100:1\n"
+                   "  slurm: {partition: low, time: 90m, flags: [--comment=mine]}\n"
+                   "limits: {time: 5m, salvage: 2m}\nworkdir: .\nrun: sleep 100\n")
+    l.run("launch", "--yes", "-d", "run.yaml", "--no-workdir")
+    own = next(run for run in l.json("ps")["runs"] if run["name"].startswith("own"))
+    number = own["node"].split("/")[-1]
+    assert number != job and c.squeue(number, "%P|%l|%k") == "low|1:30:00|mine", c.squeue(number, "%P|%l|%k")
+    assert l.json("show", own["name"])["spec"]["slurm"]["partition"] == "low"
 
 
 def test_a_controller_that_is_silent_ends_nothing(l, c):
