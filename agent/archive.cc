@@ -39,6 +39,7 @@ class NoLauncher : public ShimLauncher {
   }
   void Reap() override {}
   bool IsStarting(const JobPaths&) override { return false; }
+  bool JobsMayLive() const override { return false; }
 };
 
 grpc::Status IsOverStatus() {

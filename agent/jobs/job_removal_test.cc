@@ -35,6 +35,8 @@ class NoLauncher : public ShimLauncher {
   }
   void Reap() override {}
   bool IsStarting(const JobPaths& /*job*/) override { return false; }
+  bool JobsMayLive() const override { return may_live; }
+  bool may_live = true;
   int launched = 0;
 };
 
@@ -101,6 +103,16 @@ TEST_F(JobRemovalTest, ARemovedJobLeavesATombstoneAndIsNeverStartedAgain) {
   // A second removal is not an error.
   EXPECT_TRUE(Remove()->removed());
   EXPECT_TRUE(Remove(/*dry_run=*/true)->removed());
+}
+
+TEST_F(JobRemovalTest, WhereNothingCanLiveAJobWithoutAnEndGoes) {
+  ASSERT_OK(table_.Start(Request()));
+  Append(Type::kStarted);  // and then its machine failed
+  EXPECT_TRUE(absl::IsFailedPrecondition(Remove().status()));
+  launcher_.may_live = false;
+  EXPECT_FALSE(Remove(/*dry_run=*/true)->removed());
+  EXPECT_TRUE(Remove()->removed());
+  EXPECT_FALSE(PathExists(job_.dir));
 }
 
 TEST_F(JobRemovalTest, WhatIsNotOverStays) {

@@ -319,7 +319,9 @@ absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request)
       absl::StatusOr<Job> state = DeriveJob(job);
       if (!state.ok()) return Annotate(state.status(), doing);
       *reply.mutable_job() = *std::move(state);
-      RETURN_IF_ERROR(Annotate(CheckOver(job, reply.job()), doing));
+      if (launcher_.JobsMayLive()) {
+        RETURN_IF_ERROR(Annotate(CheckOver(job, reply.job()), doing));
+      }
       RETURN_IF_ERROR(Annotate(CheckUnused(job, job_id), doing));
       if (!request.dry_run()) RETURN_IF_ERROR(Annotate(Bury(job, job_id), doing));
     }

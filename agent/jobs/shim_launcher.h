@@ -27,6 +27,9 @@ class ShimLauncher {
   // True when a shim that was launched for the job had not ended at the last Reap. On a busy node
   // it may need long until it holds its lock.
   virtual bool IsStarting(const JobPaths& job) = 0;
+  // False where no job can be alive, as in what is kept of an allocation that is over: a job of
+  // which no end is written down ended all the same.
+  virtual bool JobsMayLive() const { return true; }
   // Starts the keeper of a gang's member (agent/gang/keeper.h) and gives it its ticket.
   virtual absl::Status LaunchKeeper(const JobPaths& job, const std::string& ticket) {
     (void)job, (void)ticket;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "client/spec/job_spec.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/console.h"
+#include "client/trainer/trainer_choice.h"
 #include "client/transfer/transfer_bar.h"
 #include "client/transfer/transfer_interrupt.h"
 #include "common/base/at_once.h"
@@ -47,6 +49,7 @@ constexpr absl::Duration kWorthTelling = absl::Seconds(1);
 struct Part {
   RunRow row;
   gpuctl::v1::StartJobRequest start;
+  std::optional<ChosenTrainer> trainer;
   std::unique_ptr<LinkFactory> links;
   std::unique_ptr<NodeCalls> calls;
   bool asked = false;     // its node may have the job
@@ -123,6 +126,8 @@ class GangLauncher {
                          "the same command goes on with the rest"));
     RETURN_IF_ERROR(AtAll([this](Part& part) { return Connect(part); }));
     RETURN_IF_ERROR(CheckProcesses());
+    RETURN_IF_ERROR(ChooseTrainers());
+    for (Part& part : parts_) Seal(part);
     return Push();
   }
 
@@ -199,14 +204,11 @@ class GangLauncher {
         part.row.tags.clear();
         part.row.source_diff.clear();
       }
-      gpuctl::v1::JobSpec job = plan_.job;
+      gpuctl::v1::JobSpec& job = *part.start.mutable_spec();
+      job = plan_.job;
       job.set_job_id(part.row.job_id);
       gang.set_rank(rank);
       *job.mutable_gang() = gang;
-      const StoredSpec stored{SpecDigest(job), job};
-      part.row.spec_json = FormatStoredSpec(stored);
-      *part.start.mutable_spec() = stored.spec;
-      part.start.set_spec_digest(stored.spec_digest);
       for (const auto& [name, value] : plan_.secrets) (*part.start.mutable_secrets())[name] = value;
       part.start.mutable_gang()->set_key(key);
       ASSIGN_OR_RETURN(part.links, MakeLinks(context_, part.row.target));
@@ -215,18 +217,42 @@ class GangLauncher {
     return absl::OkStatus();
   }
 
+  // Each machine may need another one: its processor and its torch decide.
+  absl::Status ChooseTrainers() {
+    if (!plan_.trainer.has_value()) return absl::OkStatus();
+    for (Part& part : parts_) {
+      TrainerNode node{part.row.target.name, /*local=*/false, part.gpus, part.links->platform()};
+      ASSIGN_OR_RETURN(part.trainer,
+                       ChooseTrainer(context_, *part.links, plan_.spec, *plan_.trainer, node));
+    }
+    return absl::OkStatus();
+  }
+
+  // Completes the machine's job, which does not change from here on.
+  static void Seal(Part& part) {
+    gpuctl::v1::JobSpec& job = *part.start.mutable_spec();
+    if (part.trainer.has_value()) {
+      SetTrainerStart(part.trainer->start, job);
+      if (part.trainer->tree.has_value()) AddDataTrees({*part.trainer->tree}, "", job);
+    }
+    const StoredSpec stored{SpecDigest(job), job};
+    part.row.spec_json = FormatStoredSpec(stored);
+    part.start.set_spec_digest(stored.spec_digest);
+  }
+
   // All content is there before a job is: rank 0 waits a minute for the others.
   absl::Status Push() {
-    if (!plan_.workdir.has_value() && plan_.data.empty()) return absl::OkStatus();
+    if (!plan_.workdir.has_value() && plan_.data.empty() && !plan_.trainer.has_value()) {
+      return absl::OkStatus();
+    }
     SharedBar bar(context_, parts_.size());
     const absl::Duration begin = context_.clock.SinceBoot();
     const absl::Status pushed = AtAll([&](Part& part) {
       const auto rank = static_cast<size_t>(part.row.rank);
-      return Annotate(PushPlan(context_, *part.links, part.row.target, plan_, flags_, nullptr,
-                               [&bar, rank](const std::string& what, const TransferCount& count) {
-                                 bar.Update(rank, what, count);
-                               }),
-                      absl::StrCat("to ", part.row.target.name));
+      return Annotate(
+          PushTo(part, [&bar, rank](const std::string& what,
+                                    const TransferCount& count) { bar.Update(rank, what, count); }),
+          absl::StrCat("to ", part.row.target.name));
     });
     const absl::Duration took = context_.clock.SinceBoot() - begin;
     const int64_t bytes = bar.Finish();
@@ -236,6 +262,11 @@ class GangLauncher {
                                 HumanDuration(took)));
     }
     return absl::OkStatus();
+  }
+
+  absl::Status PushTo(Part& part, const PushObserver& observe) {
+    return PushPlan(context_, *part.links, part.row.target, plan_, flags_,
+                    part.trainer.has_value() ? &*part.trainer : nullptr, observe);
   }
 
   absl::Status Start() {
@@ -275,8 +306,7 @@ class GangLauncher {
     part.asked = true;
     absl::StatusOr<gpuctl::v1::Job> job = part.calls->StartJob(part.start);
     if (DetailOf(job.status()).kind() == gpuctl::v1::ErrorDetail::KIND_CONTENT_MISSING) {
-      RETURN_IF_ERROR(PushPlan(context_, *part.links, part.row.target, plan_, flags_, nullptr,
-                               [](const std::string&, const TransferCount&) {}));
+      RETURN_IF_ERROR(PushTo(part, [](const std::string&, const TransferCount&) {}));
       job = part.calls->StartJob(part.start);
     }
     RETURN_IF_ERROR(job.status());

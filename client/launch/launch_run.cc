@@ -78,11 +78,6 @@ absl::StatusOr<std::optional<ChosenTrainer>> CheckMachine(CommandContext& contex
     node.platform = links.platform();
   }
   if (!plan.trainer.has_value()) return std::optional<ChosenTrainer>();
-  if (!spec.gpus.has_value() && node.gpus > 1 && TrainerDevice(spec.trainer_json) != "cpu") {
-    context.Say(absl::StrCat(target.name, " has ", node.gpus,
-                             " GPUs, and the trainer uses the first one; CUDA_VISIBLE_DEVICES in "
-                             "env: names another"));
-  }
   ASSIGN_OR_RETURN(ChosenTrainer chosen, ChooseTrainer(context, links, spec, *plan.trainer, node));
   return chosen;
 }

@@ -69,7 +69,7 @@ absl::Status PushPlan(CommandContext& context, LinkFactory& links, const NodeTar
   if (trainer != nullptr && trainer->tree.has_value()) {
     const DataTree& tree = *trainer->tree;
     style.what = "the trainer";
-    style.announce = trainer->announce;
+    if (observe == nullptr) style.announce = trainer->announce;
     target.likely_there = true;
     target.sources = tree.sources;
     RETURN_IF_ERROR(

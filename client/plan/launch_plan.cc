@@ -185,10 +185,14 @@ absl::Status CheckKitUsesGpus(const LaunchPlan& plan, absl::string_view place) {
   return CheckTrainerUsesGpus(*plan.trainer->kit, plan.spec.trainer_json, place);
 }
 
+// True for a run that uses no machine but this one.
+bool IsOnlyHere(const LaunchPlan& plan) {
+  return !plan.rents && plan.own_machine.provider == "local" && plan.other_machines.empty();
+}
+
 absl::Status PlanTrainer(LaunchPlan& plan) {
   if (plan.spec.trainer_json.empty()) return absl::OkStatus();
-  const bool local = !plan.rents && plan.own_machine.provider == "local";
-  ASSIGN_OR_RETURN(plan.trainer, FindTrainerWays(plan.spec, local, BundlePaths::Find()));
+  ASSIGN_OR_RETURN(plan.trainer, FindTrainerWays(plan.spec, IsOnlyHere(plan), BundlePaths::Find()));
   if (plan.spec.gpu.empty()) return absl::OkStatus();
   return CheckKitUsesGpus(plan, "the GPUs asked for");
 }
@@ -209,10 +213,6 @@ absl::Status CheckSeveral(const NodeTarget* machine, const LaunchPlan& plan) {
                                    " is not resumed, and takes no machine of "
                                    "another run"),
                       "gpuctl launch with the same --host A,B,C begins a new one");
-  }
-  if (!plan.spec.trainer_json.empty()) {
-    return UsageError("nodes: the built-in trainer uses one machine",
-                      "take run: with a script of your own for several");
   }
   return absl::OkStatus();
 }
@@ -293,8 +293,7 @@ std::vector<NodePlatform> PlatformsOf(const LaunchPlan& plan) {
 absl::Status PlanInputs(CommandContext& context, LaunchPlan& plan) {
   if (plan.spec.trainer_json.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
-  const bool local = !plan.rents && plan.own_machine.provider == "local";
-  const bool own_files = !local && (!plan.rents || !plan.spec.volume.name.empty());
+  const bool own_files = !IsOnlyHere(plan) && (!plan.rents || !plan.spec.volume.name.empty());
   absl::StatusOr<TrainerInputs> inputs = PlanTrainerInputs(context, root, own_files, plan.spec);
   if (!inputs.ok()) {
     const bool interrupted = absl::IsCancelled(inputs.status());

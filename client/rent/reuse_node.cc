@@ -169,8 +169,9 @@ std::string WhyUnfit(const RunSpec& spec, const Lease& lease, double most_usd_pe
   if (!spec.image.empty() || !spec.regions.empty() || !spec.volume.name.empty()) {
     return "not enough is known of its image, region and volume";
   }
-  // The trainer uses one GPU, and leaves the others of a whole machine idle.
-  if (!spec.trainer_json.empty() && lease.gpu_count > 1 && !spec.gpus.has_value()) {
+  // The trainer uses one GPU a process, and leaves the others of a whole machine idle.
+  if (!spec.trainer_json.empty() && spec.processes == 0 && lease.gpu_count > 1 &&
+      !spec.gpus.has_value()) {
     return "the trainer uses one GPU, and it has more";
   }
   const bool has_gpus =

@@ -155,11 +155,14 @@ class ReuseNodeOfTwoGpusTest : public ReuseNodeTest {
   ReuseNodeOfTwoGpusTest() : ReuseNodeTest(2) {}
 };
 
-TEST_F(ReuseNodeOfTwoGpusTest, IsNothingForTheTrainerWhichUsesOne) {
+TEST_F(ReuseNodeOfTwoGpusTest, IsNothingForATrainerThatUsesOne) {
   spec_.trainer_json = "{}";
   ExpectPassedOver();
   spec_.gpu.clear();
   ExpectPassedOver();
+  spec_.processes = kOneForEachGpu;
+  ExpectTaken();
+  spec_.processes = 0;
   spec_.trainer_json.clear();
   ExpectTaken();
 }

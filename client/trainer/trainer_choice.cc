@@ -1,5 +1,7 @@
 #include "client/trainer/trainer_choice.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,13 +27,18 @@ absl::Status NoSources() {
                     "install gpuctl again, or use run: with a script");
 }
 
-// The trainer uses one GPU; the others would bill and do nothing.
-absl::Status CheckOneGpu(const RunSpec& spec) {
+// A process of the trainer uses one GPU; the others would bill and do nothing.
+absl::Status CheckGpusAreUsed(const RunSpec& spec) {
+  if (spec.processes == kOneForEachGpu) return absl::OkStatus();
+  const int used = std::max(1, spec.processes);
   for (const GpuRequirement& gpu : spec.gpu) {
-    if (gpu.count <= 1) continue;
-    return UsageError(absl::StrCat("trainer: it uses one GPU; of ", gpu.text, " the other ",
-                                   gpu.count - 1, " would bill and do nothing"),
-                      "ask for one GPU; or use run: with a script that uses all of them");
+    if (gpu.count <= used) continue;
+    const std::string uses = used == 1
+                                 ? "it uses one GPU"
+                                 : absl::StrCat("its ", used, " processes use ", used, " GPUs");
+    return UsageError(absl::StrCat("trainer: ", uses, "; of ", gpu.text, " the other ",
+                                   gpu.count - used, " would bill and do nothing"),
+                      "processes: gpus trains on all of them; or ask for fewer");
   }
   return absl::OkStatus();
 }
@@ -64,7 +71,7 @@ std::string WhyNotThere(const RunSpec& spec, const TrainerNode& node,
 
 absl::StatusOr<TrainerWays> FindTrainerWays(const RunSpec& spec, bool local,
                                             const BundlePaths& paths) {
-  RETURN_IF_ERROR(CheckOneGpu(spec));
+  RETURN_IF_ERROR(CheckGpusAreUsed(spec));
   TrainerWays ways;
   if (spec.trainer_build != TrainerBuild::kKit) ways.sources = paths.trainer_sources;
   if (spec.trainer_build == TrainerBuild::kNode) {
@@ -140,6 +147,12 @@ absl::StatusOr<ChosenTrainer> ChooseTrainer(CommandContext& context, LinkFactory
                                             const RunSpec& spec, const TrainerWays& ways,
                                             const TrainerNode& node) {
   ChosenTrainer chosen;
+  if (!spec.gpus.has_value() && spec.processes == 0 && node.gpus > 1 &&
+      TrainerDevice(spec.trainer_json) != "cpu") {
+    context.Say(absl::StrCat(node.name, " has ", node.gpus,
+                             " GPUs, and the trainer uses the first one; CUDA_VISIBLE_DEVICES in "
+                             "env: names another, processes: gpus takes all"));
+  }
   if (node.local && !ways.program.empty()) {
     chosen.start = FirstStart(ways);
     return chosen;

@@ -36,8 +36,8 @@ struct TrainerWays {
 };
 
 // Finds the ways of the run `spec`; `local`: it runs on this machine. FAILED_PRECONDITION with a
-// hint when there is none, or not the one that trainer.build names. INVALID_ARGUMENT when several
-// GPUs are asked for, of which the trainer would use one.
+// hint when there is none, or not the one that trainer.build names. INVALID_ARGUMENT when more
+// GPUs are asked for than the trainer's processes would use.
 absl::StatusOr<TrainerWays> FindTrainerWays(const RunSpec& spec, bool local,
                                             const BundlePaths& paths);
 
@@ -62,8 +62,9 @@ struct ChosenTrainer {
   std::string announce;          // said when it is sent
 };
 
-// Chooses, and asks the node when that decides. Scans what is sent. FAILED_PRECONDITION names what
-// is missing and has a hint with the ways out; an error of the link otherwise.
+// Chooses, and asks the node when that decides. Scans what is sent. Says what is special about it.
+// FAILED_PRECONDITION names what is missing and has a hint with the ways out; an error of the link
+// otherwise.
 absl::StatusOr<ChosenTrainer> ChooseTrainer(CommandContext& context, LinkFactory& links,
                                             const RunSpec& spec, const TrainerWays& ways,
                                             const TrainerNode& node);

@@ -122,7 +122,7 @@ TEST(DecideTrainerTest, WhatTheRunFileNamesIsTakenOrRefused) {
   EXPECT_THAT(kit.way.status().message(), HasSubstr("built without CUDA"));
 }
 
-TEST(FindTrainerWaysTest, SeveralGpusAreRefused) {
+TEST(FindTrainerWaysTest, GpusThatNoProcessUsesAreRefused) {
   RunSpec spec = Spec(TrainerBuild::kAuto);
   BundlePaths paths;
   paths.trainer_sources = "/src";
@@ -132,8 +132,16 @@ TEST(FindTrainerWaysTest, SeveralGpusAreRefused) {
   const auto ways = FindTrainerWays(spec, false, paths);
   EXPECT_THAT(ways.status().message(),
               HasSubstr("of A100-80GB:8 the other 7 would bill and do nothing"));
-  EXPECT_THAT(HintOf(ways.status()), HasSubstr("ask for one GPU"));
+  EXPECT_THAT(HintOf(ways.status()), HasSubstr("processes: gpus"));
   EXPECT_EQ(ExitCodeOf(ways.status()), kExitUsage);
+  spec.processes = 4;
+  EXPECT_THAT(FindTrainerWays(spec, false, paths).status().message(),
+              HasSubstr("its 4 processes use 4 GPUs; of A100-80GB:8 the other 4 would"));
+  // Each process uses one.
+  for (const int processes : {8, kOneForEachGpu}) {
+    spec.processes = processes;
+    EXPECT_OK(FindTrainerWays(spec, false, paths));
+  }
 }
 
 TEST(FindTrainerWaysTest, TakesWhatIsThere) {

@@ -423,7 +423,7 @@ def test_a_batch_shows_parameters_and_what_waits(l):
         check_page(board)
         check_contrast()
         BROWSER.open_run("sweep-1")
-        BROWSER.wait_text(".detail", "PARAMETERS", "lr=1e-4")
+        BROWSER.wait_text(".detail", "Parameters", "lr=1e-4")
         check_page(board)
         l.run("cancel", "sweep")
         BROWSER.wait("document.querySelector('.waiting').hidden")

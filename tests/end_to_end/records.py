@@ -241,7 +241,8 @@ def test_logs_prints_chosen_lines(l):
     assert times == sorted(times) and len(set(times)) >= 3, lines
     assert lines[0].endswith(b"Z step 1") and lines[2].endswith(b"Z step 2"), lines
     assert l.run("logs", "chatty", "--grep", "absent").stdout == b""
-    for bad in (["--grep", "("], ["--grep", ""], ["--grep", "x", "-f"], ["--timestamps", "-f"]):
+    assert l.run("logs", "chatty", "--grep", "^step 3", "-f").stdout == b"step 3\n"
+    for bad in (["--grep", "("], ["--grep", ""], ["--grep", "(", "-f"], ["--timestamps", "-f"]):
         done = l.run("logs", "chatty", *bad, code=2)
         assert b"HINT" in done.stderr, done
     l.run("launch", "--no-workdir", "--name", "slow", "--", "bash", "-c",

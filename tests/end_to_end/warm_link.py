@@ -367,6 +367,11 @@ def test_its_end_by_other_things(l):
         a_link(l)
 
 
+def close_all(l):
+    """Ends the holders, also one that is just starting and hears nobody yet."""
+    eventually(lambda: l.run("debug", "links", "--close") and not holders(l), "its end")
+
+
 def test_what_lies_in_its_place(l):
     with machine(l, "place") as proxy:
         path = a_link(l)["socket"]
@@ -377,15 +382,13 @@ def test_what_lies_in_its_place(l):
         assert execute(l, "place", "echo", "1").stdout == b"1\n"
         assert a_link(l)["socket"] == path
         # Something else.
-        l.run("debug", "links", "--close")
-        eventually(lambda: not holders(l), "its end")
+        close_all(l)
         with open(path, "w") as file:
             file.write("mine\n")
         assert execute(l, "place", "echo", "2").stdout == b"2\n"
         a_link(l)
         # Somebody who listens and says nothing, or nonsense, or ends.
-        l.run("debug", "links", "--close")
-        eventually(lambda: not holders(l), "its end")
+        close_all(l)
         for answer in (None, b"\xff" * 64, b""):
             with contextlib.suppress(OSError):
                 os.unlink(path)
@@ -410,8 +413,7 @@ def test_what_lies_in_its_place(l):
                     listener.shutdown(socket.SHUT_RDWR)
                 thread.join()
         # A directory that others can write to is not used.
-        l.run("debug", "links", "--close")
-        eventually(lambda: not holders(l), "its end")
+        close_all(l)
         os.chmod(links_dir(l), 0o777)
         assert execute(l, "place", "echo", "4").stdout == b"4\n"
         time.sleep(0.3)
@@ -425,8 +427,7 @@ def test_another_users_socket(l):
         return
     with machine(l, "foreign"):
         path = a_link(l)["socket"]
-        l.run("debug", "links", "--close")
-        eventually(lambda: not holders(l), "its end")
+        close_all(l)
         with contextlib.suppress(OSError):
             os.unlink(path)
         listener = socket.socket(socket.AF_UNIX)
@@ -486,8 +487,7 @@ def test_when_there_is_none(l):
                                   stderr=subprocess.PIPE, timeout=DEADLINE_S, check=True)
             assert done.stdout == b"homeless\n", done
             a_link(l)
-        l.run("debug", "links", "--close")
-        eventually(lambda: not holders(l), "its end")
+        close_all(l)
 
 
 def test_few_descriptors(l):
@@ -500,8 +500,7 @@ def test_few_descriptors(l):
                  "echo", "x"], env=l.env, cwd=l.work, stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
             assert done.returncode == 0 or done.stderr, (most, done)
-        l.run("debug", "links", "--close")
-        eventually(lambda: not holders(l), "its end")
+        close_all(l)
         subprocess.run(["sh", "-c", "ulimit -n 32; exec \"$0\" \"$@\"", l.gpuctl, "exec", "few", "--",
                         "true"], env=l.env, cwd=l.work, stdin=subprocess.DEVNULL, check=True,
                        timeout=DEADLINE_S)

@@ -6,6 +6,8 @@
 Each machine is a set of namespaces with its own sshd (machines.py). It needs root.
 """
 import contextlib
+import csv
+import io
 import json
 import os
 import re
@@ -653,8 +655,66 @@ def test_data_parallel_training():
     assert abs(results[2] - results[4]) < 1e-4, results
 
 
+def losses(laptop, run):
+    """Returns {step: loss} of a run of the trainer."""
+    table = csv.DictReader(io.StringIO(laptop.ask("metrics", run, "--csv").stdout))
+    return {int(row["step"]): float(row["loss"]) for row in table if row["loss"]}
+
+
+def test_the_built_in_trainer():
+    """On 2 and 4 machines it learns what one process learns, also when a rank is killed meanwhile."""
+    if not os.path.exists(os.path.join(os.path.dirname(GPUCTL), "gpuctl-trainer")):
+        print("  skipped: no gpuctl-trainer beside gpuctl")
+        return
+    run = """
+        name: {name}
+        workdir: .
+        trainer:
+          build: kit
+          model: {{layers: 2, d_model: 64, heads: 4, kv_heads: 2, ffn: 128, context: 64}}
+          data: {{paths: [texts], held_out_fraction: 0.1}}
+          optimizer: {{lr: 1e-3}}
+          train: {{steps: 300, batch: 8, micro_batch: 1, seed: 1, log_every: 1, device: cpu, threads: 1}}
+          checkpoint: {{every: 50, keep_last: 2}}
+        retry: {{on: [failed], max: 1, backoff: 1s}}
+        """
+    alone = None
+    for size in (2, 4):
+        with Machines(size) as them:
+            laptop = Laptop(them)
+            os.mkdir(os.path.join(laptop.work, "texts"))
+            laptop.write("texts/text.md", "".join("%d times %d is %d.\n" % (a, b, a * b)
+                                                  for a in range(60) for b in range(60)))
+            if alone is None:
+                laptop.write("alone.yaml", run.replace("build: kit", "build: auto").format(name="alone"))
+                laptop.run(laptop.command("launch", "--host", "local", "alone.yaml"))
+                alone = losses(laptop, "alone-1")
+                assert len(alone) == 300 and alone[300] < alone[1] - 1, alone
+            laptop.write("all.yaml", run.format(name="all"))
+            live = laptop.start("all.yaml")
+            wait_until(lambda: "step-00000050" in laptop.ask("logs", "all-1", code=None).stdout,
+                       "a checkpoint", 200)
+            assert them.all[-1].kill("gpuctl-trainer") != 0
+            out, err = (text.decode() for text in live.communicate())
+            assert live.returncode == 0, (out[-3000:], err[-3000:])
+            own = losses(laptop, "all-1")
+            assert set(own) == set(alone)
+            # The second attempt went on from a checkpoint of rank 0, of which the others have none.
+            text = laptop.ask("logs", "all-1").stdout
+            (start,) = (int(found) for found in re.findall(r"^resum.*step-(\d+)", text, re.M))
+            assert start >= 50 and start % 50 == 0, text
+            off = {step: abs(own[step] - alone[step]) / alone[step] for step in own}
+            first, again = max(off[step] for step in range(1, 21)), off[start + 1]
+            # Sums in another order differ in the last bits, and every step makes more of it.
+            assert first < 1e-6 and again < 1e-2, (first, again)
+            print("  %d machines: losses within %.1e of one process; %.1e after a kill and step %d"
+                  % (size, first, again, start))
+            wait_for_end(them)
+            laptop.close()
+
+
 # These take half a minute each.
-LONG = (test_results_of_all_come_home_and_go, test_down_ends_the_others_of_one_that_does_not_answer,
+LONG = (test_the_built_in_trainer, test_results_of_all_come_home_and_go, test_down_ends_the_others_of_one_that_does_not_answer,
         test_content_goes_to_all_at_once, test_no_line_is_lost)
 
 

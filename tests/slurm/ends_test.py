@@ -127,9 +127,13 @@ def test_a_node_that_is_cut_off(l, c):
         assert lines.startswith(seen) and len(lines) > len(seen), (len(seen), len(lines))
         pulled = l.run("pull", "cut-1", code=None)
         assert b"before all results were on the shared file system" in pulled.stderr, pulled
+        # Nothing that is kept there says that the job is over.
+        assert l.run("rm", "cut-1", code=None).returncode != 0 and os.listdir(kept)
     finally:
         c.heal(node)
     check_clean(c)
+    l.run("rm", "--force", "cut-1")
+    assert os.listdir(kept) == [], os.listdir(kept)
 
 
 def test_a_controller_that_dies_or_hangs_under_a_live_run(l, c):
