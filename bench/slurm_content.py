@@ -75,7 +75,8 @@ def measure(laptop, cluster):
              peer_spread=samples.spread("ssh"), rounds=ROUNDS)
 
 
-def main():
+def with_cluster(measure_there):
+    """Calls measure_there(laptop, cluster), with a cluster that has started."""
     reason = requirements()
     if reason:
         sys.exit("bench: " + reason)
@@ -85,8 +86,8 @@ def main():
         sys.exit("bench: no %s/libcuda.so.1: gpuctl-cloudsim builds it" % libraries)
     progress("  a cluster starts")
     with place(os.path.join(programs, "gpuctl"), "/bin/true", libraries, "cgroup") as (laptop, cluster):
-        measure(laptop, cluster)
+        measure_there(laptop, cluster)
 
 
 if __name__ == "__main__":
-    main()
+    with_cluster(measure)
