@@ -100,7 +100,12 @@ def check(w, service):
         assert w.run(*words).stdout.strip() == b"x"
     move(w)
     child = w.start("forward", name, there)
-    here = re.search(rb"http://127\.0\.0\.1:(\d+)", child.stdout.readline()).group(1).decode()
+    line = child.stdout.readline()
+    found = re.search(rb"http://127\.0\.0\.1:(\d+)", line)
+    if not found:
+        child.kill()
+    assert found, (line, child.communicate())
+    here = found.group(1).decode()
     with urllib.request.urlopen("http://127.0.0.1:%s/http.log" % here, timeout=60) as reply:
         assert b"Serving" in reply.read()
     # The machine is given back: that is the end, with its reason.
