@@ -16,11 +16,16 @@ import urllib.request
 from rent_world import DEADLINE_S, eventually, run_tests, write
 
 
+# Sockets that do not listen, and keep their ports from being anybody else's.
+WRONG = []
+
+
 def move(w):
     """Makes the address that the ledger has a wrong one, as if the machine had moved since."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
+    closed = socket.socket()
+    closed.bind(("127.0.0.1", 0))
+    WRONG.append(closed)
+    port = closed.getsockname()[1]
     path = os.path.join(w.env["GPUCTL_STATE_DIR"], "ledger.db")
     with contextlib.closing(sqlite3.connect(path)) as ledger:
         ledger.execute("UPDATE leases SET port = ?", (port,))
