@@ -354,7 +354,8 @@ TEST_F(RunStoreTest, FindsWithoutReadingAllRuns) {
   EXPECT_EQ(found->at(third.run_id).name, third.name);
   const auto names = [this](const RunFilter& filter) {
     std::vector<std::string> listed;
-    for (const RunRow& row : store_->List(filter).value()) listed.push_back(row.name);
+    const std::vector<RunRow> rows = store_->List(filter).value();
+    for (const RunRow& row : rows) listed.push_back(row.name);
     return listed;
   };
   RunFilter there;
