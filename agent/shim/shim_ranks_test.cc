@@ -248,9 +248,11 @@ TEST(ShimRanksTest, OneProcessForEachGpu) {
 }
 
 TEST(ShimRanksTest, ATakenPortIsTriedOnceMore) {
+  // Rank 0 ends when the other has begun as well, because the other counts its beginnings, too.
   constexpr char kScript[] =
       "echo $MASTER_PORT >> ports-$RANK; "
-      "if [ $RANK = 0 ]; then [ $(wc -l < ports-0) -gt %d ] && exit 0; "
+      "if [ $RANK = 0 ]; then until cmp -s ports-0 ports-1; do sleep 0.01; done; "
+      "[ $(wc -l < ports-0) -gt %d ] && exit 0; "
       "echo \"bind to port $MASTER_PORT (errno: 98 - Address already in use).\"; exit 1; fi; "
       "[ $(wc -l < ports-$RANK) -gt %d ] || sleep 1000";
   const auto script = [&](int times) {

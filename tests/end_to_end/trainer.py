@@ -217,12 +217,12 @@ def test_a_kit_of_another_processor_is_not_sent(w):
         check_trained(w, "there-1")
 
 
-def test_several_gpus_are_refused(w):
+def test_several_gpus_for_one_process_are_refused(w):
     for build in ("auto", "node", "kit"):
         run_file = project(w, build=build, device="cuda")
         done = w.run("launch", run_file, "-y", "--gpu", "RTX-4090:2", code=2)
         assert b"of RTX-4090:2 the other 1 would bill and do nothing" in done.stderr, done
-        assert b"HINT: ask for one GPU" in done.stderr, done
+        assert b"HINT: processes: gpus trains on all of them; or ask for fewer" in done.stderr, done
     assert w.creates() == [] and w.books() == []
 
 
