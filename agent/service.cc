@@ -70,8 +70,10 @@ grpc::Status AgentService::Hello(grpc::ServerContext* context,
   }
   reply->set_memory_bytes(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
   reply->set_cpus(static_cast<int32_t>(std::thread::hardware_concurrency()));
-  for (gpuctl::v1::Gpu& gpu : telemetry_.Gpus()) *reply->add_gpus() = std::move(gpu);
+  // The slots come first: they say that the list, which follows, is complete.
   if (auto slots = jobs_.Slots()) *reply->mutable_gpu_slots() = *std::move(slots);
+  Telemetry::Listed listed = telemetry_.ListedGpus();
+  for (gpuctl::v1::Gpu& gpu : listed.gpus) *reply->add_gpus() = std::move(gpu);
   char hostname[256] = "";
   gethostname(hostname, sizeof(hostname) - 1);
   reply->set_hostname(hostname);

@@ -87,9 +87,9 @@ absl::Status Telemetry::Tick() {
   const std::vector<GpuSample> gpus = probe_->Sample();
   {
     MutexLock lock(mutex_);
-    gpus_.clear();
+    std::vector<gpuctl::v1::Gpu> seen;
     for (const GpuSample& sample : gpus) {
-      gpuctl::v1::Gpu& gpu = gpus_.emplace_back();
+      gpuctl::v1::Gpu& gpu = seen.emplace_back();
       gpu.set_index(sample.index);
       gpu.set_name(sample.name);
       gpu.set_uuid(sample.uuid);
@@ -97,8 +97,8 @@ absl::Status Telemetry::Tick() {
     }
     // The list of a driver that is silent for a moment stays, and so does a complete one while
     // another begins.
-    const bool complete = !gpus_.empty() && probe_->HasAll();
-    if (complete || (!listed_.complete && !gpus_.empty())) listed_ = {gpus_, complete};
+    const bool complete = !seen.empty() && probe_->HasAll();
+    if (complete || (!listed_.complete && !seen.empty())) listed_ = {std::move(seen), complete};
   }
   const HostCounters now = ReadHostCounters();
   const absl::Duration now_at = clock_.SinceBoot();
@@ -120,11 +120,6 @@ absl::Status Telemetry::Tick() {
 Telemetry::Listed Telemetry::ListedGpus() {
   MutexLock lock(mutex_);
   return listed_;
-}
-
-std::vector<gpuctl::v1::Gpu> Telemetry::Gpus() {
-  MutexLock lock(mutex_);
-  return gpus_;
 }
 
 }  // namespace gpuctl

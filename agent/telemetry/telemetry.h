@@ -29,7 +29,7 @@ std::string FormatTelemetry(absl::Time time, const HostCounters& before, const H
                             absl::Duration elapsed, int64_t disk_free_bytes,
                             const std::vector<GpuSample>& gpus);
 
-// The node's telemetry. Call Tick from one thread, Gpus from any.
+// The node's telemetry. Call Tick from one thread, ListedGpus from any.
 class Telemetry {
  public:
   Telemetry(const RootPaths& paths, std::unique_ptr<GpuProbe> gpus, Clock& clock);
@@ -37,8 +37,6 @@ class Telemetry {
   // Samples and appends a line. Call it once a second. An error (disk full) loses only that second.
   absl::Status Tick();
 
-  // Returns the GPUs of the last sample.
-  std::vector<gpuctl::v1::Gpu> Gpus();
   // The GPUs that the machine was last known to have.
   struct Listed {
     std::vector<gpuctl::v1::Gpu> gpus;
@@ -54,7 +52,6 @@ class Telemetry {
   HostCounters before_;
   absl::Duration before_at_;
   Mutex mutex_;
-  std::vector<gpuctl::v1::Gpu> gpus_ ABSL_GUARDED_BY(mutex_);
   Listed listed_ ABSL_GUARDED_BY(mutex_);
 };
 

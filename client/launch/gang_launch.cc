@@ -174,7 +174,10 @@ class GangLauncher {
   absl::Status Connect(Part& part) {
     ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *part.links, part.row.target));
     part.calls = std::make_unique<NodeCalls>(std::move(calls));
-    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, part.calls->Hello());
+    const bool gpus_matter = !plan_.spec.gpu.empty() || plan_.trainer.has_value() ||
+                             plan_.job.processes() == kOneForEachGpu;
+    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello,
+                     gpus_matter ? part.calls->HelloWithGpus(context_.clock) : part.calls->Hello());
     RETURN_IF_ERROR(CheckNodeSatisfies(plan_.spec, hello, part.row.target.name));
     part.gpus = hello.gpus_size();
     part.row.node_id = hello.node_id();

@@ -72,7 +72,9 @@ absl::StatusOr<std::optional<ChosenTrainer>> CheckMachine(CommandContext& contex
   const bool sends = plan.trainer.has_value() && (!node.local || plan.trainer->program.empty());
   if (needs || sends) {
     ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, links, target));
-    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, calls.Hello());
+    const bool gpus_matter = sends || !spec.gpu.empty();
+    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello,
+                     gpus_matter ? calls.HelloWithGpus(context.clock) : calls.Hello());
     if (!plan.rents) RETURN_IF_ERROR(CheckNodeSatisfies(spec, hello, target.name));
     node.gpus = hello.gpus_size();
     node.platform = links.platform();

@@ -24,6 +24,8 @@ constexpr int64_t kListPageBytes = 2 << 20;
 constexpr int kMostListedFiles = 2'000'000;
 
 constexpr int64_t kCallTimeoutMs = 30'000;
+constexpr absl::Duration kGpusListedWithin = absl::Seconds(20);
+constexpr absl::Duration kAskForGpusEvery = absl::Milliseconds(200);
 // Longest time between the end of a link's stream and the report of its reason.
 constexpr absl::Duration kLinkEndPatience = absl::Seconds(1);
 
@@ -117,6 +119,15 @@ absl::StatusOr<gpuctl::v1::HelloReply> NodeCalls::Hello(const std::vector<std::s
   const absl::Status enough = CheckApiLevel(reply);
   if (!enough.ok()) return ExplainLinkError(enough, target_);
   return reply;
+}
+
+absl::StatusOr<gpuctl::v1::HelloReply> NodeCalls::HelloWithGpus(Clock& clock) {
+  const absl::Duration end = clock.SinceBoot() + kGpusListedWithin;
+  for (;;) {
+    ASSIGN_OR_RETURN(gpuctl::v1::HelloReply hello, Hello());
+    if (hello.has_gpu_slots() || clock.SinceBoot() >= end) return hello;
+    clock.SleepFor(kAskForGpusEvery);
+  }
 }
 
 absl::StatusOr<gpuctl::v1::Job> NodeCalls::StartJob(const gpuctl::v1::StartJobRequest& request) {

@@ -27,6 +27,9 @@ class NodeCalls {
 
   // The reply has the jobs that are not over, and those of `job_ids`. An older node sends all.
   absl::StatusOr<gpuctl::v1::HelloReply> Hello(const std::vector<std::string>& job_ids = {});
+  // Does the same once the node has listed its GPUs: an agent that has just started has not.
+  // After 20 seconds without a list it returns what there is.
+  absl::StatusOr<gpuctl::v1::HelloReply> HelloWithGpus(Clock& clock);
   // Returns all jobs of the node. An older node, which has no pages, answers by Hello.
   absl::StatusOr<std::vector<gpuctl::v1::Job>> ListJobs();
   // Starts a job that the node may have already; see the service's StartJob.

@@ -604,17 +604,43 @@ def test_processes_on_several_machines():
         # The output of one process is found by its number among all.
         only = laptop.ask("logs", "ranks-1", "--node", "1", "--rank", "3").stdout
         assert only.startswith("rank=3 "), only
-        if subprocess.run([sys.executable, "-c", "import torch.distributed as d; assert d.is_available()"],
-                          capture_output=True, check=False).returncode == 0:
-            laptop.write("train.py", DDP)
-            laptop.write("train.yaml", "run: %s train.py\nname: ddp\nprocesses: 2\nresources: {nodes: 2}\n"
-                         % sys.executable)
-            laptop.run([GPUCTL, "launch", "train.yaml", "--host", them.hosts, "-i", them.dir + "/key"])
-            ends = re.findall(r"RESULT=(\S+)", "".join(
-                laptop.ask("logs", "ddp-1", "--node", str(node)).stdout for node in range(2)))
-            assert len(ends) == 4 and len(set(ends)) == 1, ends
         wait_for_end(them)
         laptop.close()
+
+
+SMI = """#!/bin/sh
+# Stands in for nvidia-smi, which needs its time: lists GPUs as long as the agent reads, or once.
+[ "$1" != -L ] || { for i in %s; do echo "GPU $i: NVIDIA H100 80GB HBM3 (UUID: GPU-0000-$i)"; done; exit; }
+while :; do
+  echo "index, name, uuid, memory.total [MiB], utilization.gpu [%%]"
+  for i in %s; do sleep 0.7; echo "$i, NVIDIA H100 80GB HBM3, GPU-0000-$i, 81559, 0"; done
+  sleep 1 || exit
+done
+"""
+
+
+def test_a_process_for_each_gpu_of_several_machines():
+    """Where one machine has fewer GPUs, the ranks would not add up: nothing is started."""
+    for other, code in (("0", 2), ("0 1", 0)):
+        with Machines(2, environment={"GPUCTL_NVIDIA_SMI": "/root/nvidia-smi"}) as them:
+            for machine, gpus in zip(them.all, ("0 1", other)):
+                with open(machine.home + "/nvidia-smi", "w") as file:
+                    file.write(SMI % (gpus, gpus))
+                    os.fchmod(file.fileno(), 0o755)
+            laptop = Laptop(them)
+            laptop.write("run.yaml", "run: echo world=$WORLD_SIZE rank=$RANK\nname: each\nprocesses: gpus\n"
+                                     "resources: {nodes: 2}\n")
+            done = laptop.run([GPUCTL, "launch", "run.yaml", "--host", them.hosts, "-i", them.dir + "/key"], code)
+            said = {line for node in range(2) if code == 0 for line in re.findall(
+                "world=.*", laptop.ask("logs", "each-1", "--node", str(node)).stdout)}
+            if code == 0:
+                assert said == {"world=4 rank=%d" % rank for rank in range(4)}, said
+            else:
+                assert "%s has 2 GPUs, %s has 1" % tuple(
+                    machine.host + ":22" for machine in them.all) in done.stderr, done.stderr
+                assert not any(machine.jobs() for machine in them.all)
+                assert not json.loads(laptop.ask("ps", "-a", "--json").stdout)["runs"]
+            laptop.close()
 
 
 DDP = """
@@ -637,11 +663,30 @@ DDP = """
     """
 
 
-def test_data_parallel_training():
+def python_with_torch():
+    # The machines have a /root of their own, so that a Python below it is not there.
     python = shutil.which("python3", path=machines.PATH)
     if not python or subprocess.run([python, "-c", "import torch.distributed as d; assert d.is_gloo_available()"],
                                     capture_output=True, check=False).returncode != 0:
         raise Skipped("%s has no torch with Gloo" % python)
+    return python
+
+
+def test_data_parallel_training_with_processes():
+    python = python_with_torch()
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        laptop.write("train.py", DDP)
+        laptop.write("train.yaml", "run: %s train.py\nname: ddp\nprocesses: 2\nresources: {nodes: 2}\n" % python)
+        laptop.run([GPUCTL, "launch", "train.yaml", "--host", them.hosts, "-i", them.dir + "/key"])
+        ends = re.findall(r"RESULT=(\S+)", "".join(
+            laptop.ask("logs", "ddp-1", "--node", str(node)).stdout for node in range(2)))
+        assert len(ends) == 4 and len(set(ends)) == 1, ends
+        laptop.close()
+
+
+def test_data_parallel_training():
+    python = python_with_torch()
     results = {}
     for size in (2, 4):
         with Machines(size) as them:
@@ -714,8 +759,8 @@ def test_the_built_in_trainer():
             laptop.close()
 
 
-# It needs what is not everywhere, so it is a test of its own, which is told as skipped.
-BY_NAME = (test_data_parallel_training,)
+# They need what is not everywhere, so they are a test of their own, which is told as skipped.
+BY_NAME = (test_data_parallel_training, test_data_parallel_training_with_processes)
 # These take half a minute each.
 LONG = (test_the_built_in_trainer, test_results_of_all_come_home_and_go, test_down_ends_the_others_of_one_that_does_not_answer,
         test_content_goes_to_all_at_once, test_no_line_is_lost)
