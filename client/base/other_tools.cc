@@ -70,7 +70,8 @@ constexpr OtherWord kOtherWords[] = {
     {"--resume", "gpuctl resume RUN"},
     {"--mem", "part of the machine that --gpu names"},
     {"--cpus-per-task", "part of the machine that --gpu names"},
-    {"--partition", "--provider, and --region"},
+    {"--partition",
+     "--provider and --region, or slurm: {partition: NAME} in resources of the run file"},
     {"-t", "--time, with a unit, like 1h30m"},
     {"-J", "--name"},
     {"-a", "submit --sweep i=0..5 --max-parallel 2"},
@@ -89,11 +90,18 @@ constexpr OtherWord kOtherWords[] = {
     {"--nice", "submit --priority"},
     {"--mail-type", "notify: in the run file"},
     {"--mail-user", "notify: in the run file"},
-    {"-N", "one machine for a run"},
-    {"-n", "one command for a run, such as torchrun"},
-    {"--ntasks-per-node", "one command for a run, such as torchrun"},
-    {"--nodes", "one machine for a run"},
-    {"--ntasks", "one command for a run, such as torchrun"}};
+    {"-N", "--host A,B,C (machines of yours)"},
+    {"-n", "--processes N"},
+    {"--ntasks-per-node", "--processes N"},
+    {"--nodes", "--host A,B,C (machines of yours)"},
+    {"--ntasks", "--processes N"},
+    {"-A", "slurm: {account: NAME} in resources of the run file"},
+    {"--account", "slurm: {account: NAME} in resources of the run file"},
+    {"--qos", "slurm: {qos: NAME} in resources of the run file"},
+    {"--wrap", "the command behind --"},
+    {"--parsable", "what submit and launch -d print: names alone"},
+    {"--error", "gpuctl logs"},
+    {"--test-only", "--dry-run"}};
 
 }  // namespace
 

@@ -297,6 +297,49 @@ absl::Status BatchStore::Insert(const Batch& batch, const std::vector<Entry>& en
   return InTransaction([&] { return InsertLocked(batch, entries); });
 }
 
+// Gives the batch `id` another name than `name`, and cancels what waits of it.
+absl::StatusOr<ReplacedBatch> BatchStore::MakeRoomLocked(const std::string& name,
+                                                         absl::string_view id) {
+  ReplacedBatch replaced;
+  const std::string base = absl::StrCat(name.substr(0, kLongestBatchName - 8), ".old");
+  for (int number = 1; replaced.name.empty(); ++number) {
+    const std::string free = number == 1 ? base : absl::StrCat(base, number);
+    SqliteStatement taken(database_, "SELECT 1 FROM batches WHERE name = ?", "name the batch");
+    ASSIGN_OR_RETURN(const bool found, taken.Bind(free).Step());
+    if (!found) replaced.name = free;
+  }
+  SqliteStatement rename(database_, "UPDATE batches SET name = ? WHERE batch_id = ? AND name = ?",
+                         "name the batch");
+  RETURN_IF_ERROR(rename.Bind(replaced.name).Bind(id).Bind(name).Run());
+  if (sqlite3_changes(database_) != 1) {
+    return absl::AlreadyExistsError(absl::StrCat("there is another batch ", name, " by now"));
+  }
+  SqliteStatement cancel(database_,
+                         "UPDATE batch_entries SET state = 'cancelled', why = ? "
+                         "WHERE batch_id = ? AND state = 'waiting'",
+                         "cancel what waits");
+  RETURN_IF_ERROR(cancel.Bind(kReplacedByUser).Bind(id).Run());
+  replaced.cancelled = sqlite3_changes(database_);
+  SqliteStatement live(database_,
+                       "SELECT COUNT(*) FROM batch_entries WHERE batch_id = ? AND "
+                       "entry_id IN (" GPUCTL_LIVE_ENTRY_IDS ")",
+                       "count what runs");
+  ASSIGN_OR_RETURN(const bool counted, live.Bind(id).Step());
+  replaced.live = counted ? static_cast<int>(live.Int(0)) : 0;
+  return replaced;
+}
+
+absl::StatusOr<ReplacedBatch> BatchStore::Replace(const Batch& batch,
+                                                  const std::vector<Entry>& entries,
+                                                  absl::string_view before_id) {
+  ReplacedBatch replaced;
+  RETURN_IF_ERROR(InTransaction([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(replaced, MakeRoomLocked(batch.name, before_id));
+    return InsertLocked(batch, entries);
+  }));
+  return replaced;
+}
+
 absl::Status BatchStore::SetLimits(const Batch& batch) {
   return InTransaction([&]() -> absl::Status {
     SqliteStatement update(database_,

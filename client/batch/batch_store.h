@@ -34,9 +34,11 @@ struct BatchHost {
   std::string why;            // of the last failure
 };
 
+inline constexpr size_t kLongestBatchName = 40;  // a run's name has its number behind it
 inline constexpr char kOnMachine[] = "on:";
 // Why an entry that the user took out of its batch did not start.
 inline constexpr char kCancelledByUser[] = "cancelled by you";
+inline constexpr char kReplacedByUser[] = "another batch took its place";
 
 struct Batch {
   std::string batch_id;
@@ -107,6 +109,13 @@ struct Attempt {
   bool starting = false;    // it is being started
 };
 
+// What became of a batch whose name another one took.
+struct ReplacedBatch {
+  std::string name;   // its new one
+  int cancelled = 0;  // entries that waited
+  int live = 0;       // entries that are being started or run, and go on
+};
+
 // What the claim of an entry needs.
 struct ClaimRequest {
   std::string entry_id;
@@ -131,7 +140,12 @@ class BatchStore {
 
   // Stores a batch with all its entries at once. ALREADY_EXISTS when there is one of that name.
   absl::Status Insert(const Batch& batch, const std::vector<Entry>& entries);
-  // Does the same for a batch without entries that has a schedule.
+  // Does the same in the place of the batch `before_id`, which has that name: that one gets a name
+  // of its own, what waits of it is cancelled, and its other entries stay as they are.
+  // ALREADY_EXISTS, and nothing changes, when another batch has the name by now.
+  absl::StatusOr<ReplacedBatch> Replace(const Batch& batch, const std::vector<Entry>& entries,
+                                        absl::string_view before_id);
+  // Stores a batch without entries that has a schedule. ALREADY_EXISTS as for Insert.
   absl::Status InsertScheduled(const Batch& batch, const Schedule& schedule);
   // Replaces the schedule of a batch, its digest, and lets it go on if it had ended.
   absl::Status ReplaceSchedule(const Batch& batch, const Schedule& schedule);
@@ -219,6 +233,7 @@ class BatchStore {
   absl::Status InTransaction(const std::function<absl::Status()>& work);
   absl::Status InsertEntries(const std::string& batch_id, const std::vector<Entry>& entries);
   absl::Status InsertLocked(const Batch& batch, const std::vector<Entry>& entries);
+  absl::StatusOr<ReplacedBatch> MakeRoomLocked(const std::string& name, absl::string_view id);
   absl::Status ClaimLocked(const ClaimRequest& request);
   absl::Status CheckMachineIsFree(const ClaimRequest& request);
   absl::StatusOr<std::vector<Entry>> Select(const char* where, absl::string_view value);

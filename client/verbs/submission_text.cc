@@ -102,6 +102,14 @@ void Submission::AddMoney(bool of_a_run, std::vector<std::string>& lines) const 
       FormatUsd(bound_salvage_usd_), " while results wait for you; --salvage shortens that"));
 }
 
+// Says what becomes of the batch whose name this one takes.
+void Submission::AddReplaced(std::vector<std::string>& lines) const {
+  if (!replaces_) return;
+  lines.push_back(
+      absl::StrCat("replaces  the batch of that name: ", DescribeCounts(*before_),
+                   before_->over() ? "" : "; what waits of it is called off, what runs goes on"));
+}
+
 // Names what looks like a parameter in the commands, and is none: those words stay as they are.
 void Submission::AddUnknownNames(std::vector<std::string>& lines) const {
   std::vector<std::string> names;
@@ -127,6 +135,7 @@ std::vector<std::string> Submission::Text(int columns) const {
           : absl::StrCat(count, count == 1 ? " run, " : " runs, ", "at most ", batch_.max_parallel,
                          " at once");
   std::vector<std::string> lines = {absl::StrCat("batch     ", batch_.name, ": ", what)};
+  AddReplaced(lines);
   for (size_t i = 0; i < count && i < kShownEntries; ++i) {
     const Parameters& parameters = entries_[i].parameters;
     std::vector<std::string> parts = {entries_[i].name};
@@ -180,6 +189,7 @@ void Submission::AddPlans(int columns, std::vector<std::string>& lines) const {
 
 std::vector<std::string> Submission::Terms(int columns) const {
   std::vector<std::string> lines;
+  AddReplaced(lines);
   AddUnknownNames(lines);
   if (batch_.rents) AddMoney(/*of_a_run=*/true, lines);
   for (const Source& source : sources_) {
@@ -206,6 +216,7 @@ nlohmann::ordered_json Submission::ToJson() const {
   nlohmann::ordered_json plan = {{"batch", batch_.name},
                                  {"runs", entries_.size()},
                                  {"digest", batch_.digest},
+                                 {"replaces", replaces_},
                                  {"max_parallel", batch_.max_parallel},
                                  {"max_failures", batch_.max_failures},
                                  {"runs_on_one_machine", batch_.rents ? RunsOnOne() : 1},
