@@ -135,7 +135,6 @@ std::vector<std::string> Submission::Text(int columns) const {
           : absl::StrCat(count, count == 1 ? " run, " : " runs, ", "at most ", batch_.max_parallel,
                          " at once");
   std::vector<std::string> lines = {absl::StrCat("batch     ", batch_.name, ": ", what)};
-  AddReplaced(lines);
   for (size_t i = 0; i < count && i < kShownEntries; ++i) {
     const Parameters& parameters = entries_[i].parameters;
     std::vector<std::string> parts = {entries_[i].name};
@@ -147,6 +146,7 @@ std::vector<std::string> Submission::Text(int columns) const {
   if (count > kShownEntries) {
     lines.push_back(absl::StrCat("          and ", count - kShownEntries, " more"));
   }
+  AddReplaced(lines);
   if (batch_.max_failures > 0) {
     lines.push_back(absl::StrCat("          no more start after ", batch_.max_failures,
                                  batch_.max_failures == 1 ? " failed run" : " failed runs"));
@@ -197,6 +197,9 @@ std::vector<std::string> Submission::Terms(int columns) const {
     if (source.plan.rents) more = MachineText(source.plan);
     if (std::string results = ResultsText(source.plan); !results.empty()) {
       more.push_back(std::move(results));
+    }
+    if (std::string ignored = IgnoredText(source.plan); !ignored.empty()) {
+      more.push_back(std::move(ignored));
     }
     for (std::string& line : more) {
       const bool again = std::find(lines.begin(), lines.end(), line) != lines.end();

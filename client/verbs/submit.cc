@@ -217,9 +217,11 @@ absl::StatusOr<std::string> ReplaceBefore(CommandContext& context, BatchStore& b
   ASSIGN_OR_RETURN(const ReplacedBatch replaced,
                    batches.Replace(submission.batch(), submission.entries(),
                                    submission.before()->batch.batch_id));
-  context.Say(absl::StrCat("the batch that was ", name, " is ", replaced.name,
-                           " now: ", replaced.cancelled, " of its runs are called off, ",
-                           replaced.live, " go on"));
+  std::vector<std::string> parts;
+  if (replaced.cancelled > 0) parts.push_back(absl::StrCat(replaced.cancelled, " called off"));
+  if (replaced.live > 0) parts.push_back(absl::StrCat(replaced.live, " running on"));
+  context.Say(absl::StrCat("the batch that was ", name, " is ", replaced.name, " now",
+                           parts.empty() ? "" : ": ", absl::StrJoin(parts, ", ")));
   if (replaced.live > 0) {
     context.Hint(absl::StrCat("gpuctl cancel --running ", replaced.name, " stops those"));
   }

@@ -181,6 +181,20 @@ def test_words_of_other_tools_are_named(l):
             assert ("gpuctl %s -- " % verb).encode() + program in done.stderr, done
 
 
+def test_a_batch_script_of_slurm_runs_as_it_is(l):
+    with open(os.path.join(l.work, "array.sh"), "w", encoding="utf-8") as file:
+        file.write("#!/bin/bash\n#SBATCH --array=0-2\n#SBATCH --time=01:00:00\necho task $SLURM_ARRAY_TASK_ID\n")
+    ignored = b"count for nothing here: --array=0-2, --time=01:00:00; "
+    args = ["--name", "array", "--host", "local", "--sweep", "SLURM_ARRAY_TASK_ID=0..2", "--", "bash", "array.sh"]
+    assert ignored in l.run("submit", "--dry-run", *args).stdout
+    assert ignored in l.run("submit", *args).stderr
+    l.run("wait", "--batch", "array")
+    assert [l.run("logs", "array-%d" % n).stdout for n in (1, 2, 3)] == [b"task %d\n" % n for n in (0, 1, 2)]
+    done = l.run("launch", "--provider", "local", "--", "bash", "array.sh")
+    assert ignored in done.stderr and b"SBATCH" not in done.stdout, done
+    os.remove(os.path.join(l.work, "array.sh"))
+
+
 def test_ranges_and_dependencies_of_slurm_are_named(l):
     done = l.run("submit", "--name", "ranged", "--host", "local", "--sweep", "i=0-5", "--no-workdir",
                  "--", "true", code=2)
@@ -378,7 +392,7 @@ def test_another_batch_takes_the_place_of_one(l):
     done = l.run("submit", "--replace", *args("1,4"))
     assert done.stdout == b"put-4\nput-5\n", done
     said = b" ".join(done.stderr.split())
-    assert b"put is put.old now: 2 of its runs are called off, 1 go on" in said, done
+    assert b"put is put.old now: 2 called off, 1 running on" in said, done
     assert b"HINT: gpuctl cancel --running put.old stops those" in said, done
     old = batch(l, "put.old")
     assert old["batch_id"] == first["batch_id"], old
@@ -401,23 +415,24 @@ def test_another_batch_takes_the_place_of_one(l):
     entries = batch(l, "put")["entries"]
     assert [e["run"] for e in entries] == ["put-6", "put-7"], entries
     # A schedule is replaced by itself alone.
-    done = l.run("submit", "--replace", *args("1"), "--every", "@daily", code=2)
+    done = l.run("submit", "--replace", "--every", "@daily", "--name", "put", "--host", "local", "--no-workdir", "--",
+                 "true", code=2)
     assert b"it runs something else" in done.stderr and b"gpuctl cancel put" in done.stderr, done
 
 
 def test_many_replacements_at_once_make_one_batch(l):
-    args = ["--name", "race", "--host", "local", "--sweep"]
-    l.run("submit", *args, "v=1,2", *gated_job(l, "race.ran", "race.go"))
-    children = [l.start("submit", "--replace", *args, "v=1,3", *gated_job(l, "race.ran", "race.go"))
+    args = ["--name", "swap", "--host", "local", "--sweep"]
+    l.run("submit", *args, "v=1,2", *gated_job(l, "swap.ran", "swap.go"))
+    children = [l.start("submit", "--replace", *args, "v=1,3", *gated_job(l, "swap.ran", "swap.go"))
                 for _ in range(5)]
     outputs = [child.communicate(timeout=DEADLINE_S) for child in children]
     assert [child.returncode for child in children] == 5 * [0], outputs
-    assert {out for out, _ in outputs} == {b"race-3\nrace-4\n"}, outputs
-    names = [b["batch"] for b in l.json("queue", "-a")["batches"] if b["batch"].startswith("race")]
-    assert sorted(names) == ["race", "race.old"], names
-    open(os.path.join(l.dir, "race.go"), "w", encoding="utf-8").close()
-    l.run("wait", "--batch", "race")
-    check_ran_once_of(l, "race.ran", {"1": 2, "3": 1})
+    assert {out for out, _ in outputs} == {b"swap-3\nswap-4\n"}, outputs
+    names = [b["batch"] for b in l.json("queue", "-a")["batches"] if b["batch"].startswith("swap")]
+    assert sorted(names) == ["swap", "swap.old"], names
+    open(os.path.join(l.dir, "swap.go"), "w", encoding="utf-8").close()
+    l.run("wait", "--batch", "swap")
+    check_ran_once_of(l, "swap.ran", {"1": 2, "3": 1})
 
 
 def test_cancel_takes_out_what_waits_and_with_running_the_rest(l):
