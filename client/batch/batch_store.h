@@ -141,7 +141,7 @@ class BatchStore {
   // Stores a batch with all its entries at once. ALREADY_EXISTS when there is one of that name.
   absl::Status Insert(const Batch& batch, const std::vector<Entry>& entries);
   // Does the same in the place of the batch `before_id`, which has that name: that one gets a name
-  // of its own, what waits of it is cancelled, and its other entries stay as they are.
+  // of its own, and its entries are cancelled as by CancelWaiting.
   // ALREADY_EXISTS, and nothing changes, when another batch has the name by now.
   absl::StatusOr<ReplacedBatch> Replace(const Batch& batch, const std::vector<Entry>& entries,
                                         absl::string_view before_id);
@@ -209,13 +209,15 @@ class BatchStore {
   absl::Status SetOutcomes(const std::vector<Entry>& entries);
   // Lets a claimed or started entry wait again, not before `not_before_ms`: nothing of it runs.
   // `failed`: the start failed in a way that may be the entry's own fault. Does nothing when the
-  // entry has another run by now. One whose stop was wished is cancelled instead.
+  // entry has another run by now. One whose stop was wished, or that was called off, is cancelled
+  // instead.
   absl::Status Release(absl::string_view entry_id, absl::string_view run_id, absl::string_view why,
                        int64_t not_before_ms, bool failed);
   // Ends a waiting entry with kFailed or kCancelled. Returns false when it does not wait any more.
   absl::StatusOr<bool> EndWaiting(absl::string_view entry_id, EntryState state,
                                   absl::string_view why);
-  // Cancels those of these entries that wait, all at once. Returns their number.
+  // Cancels those of these entries that wait, all at once. Returns their number. One that is being
+  // started or runs goes on, and is cancelled when that start comes to nothing.
   absl::StatusOr<int> CancelWaiting(const std::vector<std::string>& entry_ids,
                                     absl::string_view why);
   // Notes why an entry waits, and until when. `failed` as for Release. Does nothing when it does

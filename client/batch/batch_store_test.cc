@@ -138,6 +138,20 @@ TEST_F(BatchStoreTest, ANameIsThereOnceAndAFailedInsertLeavesNothing) {
   ABatch("third", 1, 1);  // no transaction stayed open
 }
 
+TEST_F(BatchStoreTest, WhatIsCalledOffWhileItStartsDoesNotWaitForAnotherStart) {
+  ABatch("off", 3, 3);
+  ASSERT_TRUE(Claim(*store_, "e-off-1", "r-1").ok());
+  ASSERT_TRUE(Claim(*store_, "e-off-2", "r-2").ok());
+  EXPECT_EQ(*store_->CancelWaiting({"e-off-1", "e-off-3"}, kCancelledByUser), 1);
+  EXPECT_EQ((*store_->FindEntry("off-1"))->state, EntryState::kStarting);
+  ASSERT_TRUE(store_->Release("e-off-1", "r-1", "nothing on offer", 0, true).ok());
+  ASSERT_TRUE(store_->Release("e-off-2", "r-2", "nothing on offer", 0, true).ok());
+  EXPECT_EQ((*store_->FindEntry("off-1"))->state, EntryState::kCancelled);
+  EXPECT_EQ((*store_->FindEntry("off-1"))->why, kCancelledByUser);
+  EXPECT_EQ((*store_->FindEntry("off-2"))->state, EntryState::kWaiting);
+  EXPECT_EQ((*store_->FindEntry("off-2"))->why, "nothing on offer");
+}
+
 TEST_F(BatchStoreTest, AnotherBatchTakesTheName) {
   const Batch before = ABatch("sweep", 3, 2);
   ASSERT_TRUE(Claim(*store_, "e-sweep-1", "r-1").ok());
@@ -157,6 +171,10 @@ TEST_F(BatchStoreTest, AnotherBatchTakesTheName) {
   EXPECT_EQ(store_->Get("sweep.old")->batch_id, before.batch_id);
   EXPECT_EQ((*store_->FindEntry("sweep-1"))->state, EntryState::kStarting);
   EXPECT_EQ((*store_->FindEntry("sweep-2"))->why, kReplacedByUser);
+  // What was being started then does not wait for another start.
+  ASSERT_TRUE(store_->Release("e-sweep-1", "r-1", "nothing on offer", 0, true).ok());
+  EXPECT_EQ((*store_->FindEntry("sweep-1"))->state, EntryState::kCancelled);
+  EXPECT_EQ((*store_->FindEntry("sweep-1"))->why, kReplacedByUser);
   // What another process replaced meanwhile is left alone, and so is its name.
   batch.batch_id = "b-late";
   entry.entry_id = "e-late";
