@@ -67,6 +67,12 @@ CREATE TABLE IF NOT EXISTS batch_schedules (
 ) WITHOUT ROWID;
 )sql";
 
+// Runs whose entries were called off while they were being started or ran: one that has to start
+// again does not, for the reason `why`.
+constexpr char kCalledOffTable[] =
+    "CREATE TABLE IF NOT EXISTS batch_called_off "
+    "(run_id TEXT PRIMARY KEY, why TEXT NOT NULL) WITHOUT ROWID";
+
 // A column that came later. A gpuctl that does not know it leaves it at its default.
 constexpr char kFailuresColumn[] =
     "ALTER TABLE batches ADD COLUMN max_failures INTEGER NOT NULL DEFAULT 0";
@@ -170,6 +176,18 @@ absl::Status InsertHosts(sqlite3* database, const Batch& batch) {
   return absl::OkStatus();
 }
 
+// Notes that the entries whose `column` has this value do not start again, where they have begun.
+absl::Status CallOffBegun(sqlite3* database, const char* column, absl::string_view value,
+                          absl::string_view why) {
+  const std::string query = absl::StrCat(
+      "INSERT OR IGNORE INTO batch_called_off SELECT run_id, ? FROM batch_entries WHERE ", column,
+      " = ? AND state IN ('starting', 'started')");
+  return SqliteStatement(database, query.c_str(), "call off what has begun")
+      .Bind(why)
+      .Bind(value)
+      .Run();
+}
+
 void BindCost(SqliteStatement& statement, const std::optional<double>& cost) {
   if (cost.has_value()) {
     statement.BindDouble(*cost);
@@ -216,6 +234,10 @@ absl::StatusOr<std::unique_ptr<BatchStore>> BatchStore::Open(const std::string& 
                             doing);
   ASSIGN_OR_RETURN(const bool has_schedules, scheduled.Step());
   if (!has_schedules) RETURN_IF_ERROR(SqliteExecute(database, kScheduleTable, doing));
+  SqliteStatement called_off(database,
+                             "SELECT 1 FROM sqlite_master WHERE name = 'batch_called_off'", doing);
+  ASSIGN_OR_RETURN(const bool has_called_off, called_off.Step());
+  if (!has_called_off) RETURN_IF_ERROR(SqliteExecute(database, kCalledOffTable, doing));
   SqliteStatement indexed(database, "SELECT 1 FROM sqlite_master WHERE name = 'batch_entries_open'",
                           doing);
   ASSIGN_OR_RETURN(const bool has_index, indexed.Step());
@@ -295,6 +317,50 @@ absl::Status BatchStore::InsertEntries(const std::string& batch_id,
 
 absl::Status BatchStore::Insert(const Batch& batch, const std::vector<Entry>& entries) {
   return InTransaction([&] { return InsertLocked(batch, entries); });
+}
+
+// Gives the batch `id` another name than `name`, and cancels what waits of it.
+absl::StatusOr<ReplacedBatch> BatchStore::MakeRoomLocked(const std::string& name,
+                                                         absl::string_view id) {
+  ReplacedBatch replaced;
+  const std::string base = absl::StrCat(name.substr(0, kLongestBatchName - 8), ".old");
+  for (int number = 1; replaced.name.empty(); ++number) {
+    const std::string free = number == 1 ? base : absl::StrCat(base, number);
+    SqliteStatement taken(database_, "SELECT 1 FROM batches WHERE name = ?", "name the batch");
+    ASSIGN_OR_RETURN(const bool found, taken.Bind(free).Step());
+    if (!found) replaced.name = free;
+  }
+  SqliteStatement rename(database_, "UPDATE batches SET name = ? WHERE batch_id = ? AND name = ?",
+                         "name the batch");
+  RETURN_IF_ERROR(rename.Bind(replaced.name).Bind(id).Bind(name).Run());
+  if (sqlite3_changes(database_) != 1) {
+    return absl::AlreadyExistsError(absl::StrCat("there is another batch ", name, " by now"));
+  }
+  SqliteStatement cancel(database_,
+                         "UPDATE batch_entries SET state = 'cancelled', why = ? "
+                         "WHERE batch_id = ? AND state = 'waiting'",
+                         "cancel what waits");
+  RETURN_IF_ERROR(cancel.Bind(kReplacedByUser).Bind(id).Run());
+  replaced.cancelled = sqlite3_changes(database_);
+  RETURN_IF_ERROR(CallOffBegun(database_, "batch_id", id, kReplacedByUser));
+  SqliteStatement live(database_,
+                       "SELECT COUNT(*) FROM batch_entries WHERE batch_id = ? AND "
+                       "entry_id IN (" GPUCTL_LIVE_ENTRY_IDS ")",
+                       "count what runs");
+  ASSIGN_OR_RETURN(const bool counted, live.Bind(id).Step());
+  replaced.live = counted ? static_cast<int>(live.Int(0)) : 0;
+  return replaced;
+}
+
+absl::StatusOr<ReplacedBatch> BatchStore::Replace(const Batch& batch,
+                                                  const std::vector<Entry>& entries,
+                                                  absl::string_view before_id) {
+  ReplacedBatch replaced;
+  RETURN_IF_ERROR(InTransaction([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(replaced, MakeRoomLocked(batch.name, before_id));
+    return InsertLocked(batch, entries);
+  }));
+  return replaced;
 }
 
 absl::Status BatchStore::SetLimits(const Batch& batch) {
@@ -614,10 +680,12 @@ absl::Status BatchStore::Release(absl::string_view entry_id, absl::string_view r
                                  absl::string_view why, int64_t not_before_ms, bool failed) {
   return SqliteStatement(database_,
                          "UPDATE batch_entries SET "
-                         "state = CASE WHEN run_id IN (SELECT run_id FROM batch_stop_wishes) "
+                         "state = CASE WHEN run_id IN (SELECT run_id FROM batch_stop_wishes "
+                         "UNION SELECT run_id FROM batch_called_off) "
                          "THEN 'cancelled' ELSE 'waiting' END, "
-                         "why = CASE WHEN run_id IN (SELECT run_id FROM batch_stop_wishes) "
-                         "THEN ? ELSE ? END, machine = '', "
+                         "why = CASE WHEN run_id IN (SELECT run_id FROM batch_stop_wishes) THEN ? "
+                         "ELSE COALESCE((SELECT c.why FROM batch_called_off c "
+                         "WHERE c.run_id = batch_entries.run_id), ?) END, machine = '', "
                          "not_before_ms = ?, failures = failures + ? "
                          "WHERE entry_id = ? AND run_id = ? AND state IN ('starting', 'started')",
                          "let the entry wait again")
@@ -650,6 +718,9 @@ absl::StatusOr<int> BatchStore::CancelWaiting(const std::vector<std::string>& en
     for (const std::string& entry_id : entry_ids) {
       ASSIGN_OR_RETURN(const bool waited, EndWaiting(entry_id, EntryState::kCancelled, why));
       cancelled += waited ? 1 : 0;
+      const absl::Status noted =
+          waited ? absl::OkStatus() : CallOffBegun(database_, "entry_id", entry_id, why);
+      if (!noted.ok()) return noted;
     }
     return absl::OkStatus();
   }));

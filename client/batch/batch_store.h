@@ -34,9 +34,11 @@ struct BatchHost {
   std::string why;            // of the last failure
 };
 
+inline constexpr size_t kLongestBatchName = 40;  // a run's name has its number behind it
 inline constexpr char kOnMachine[] = "on:";
 // Why an entry that the user took out of its batch did not start.
 inline constexpr char kCancelledByUser[] = "cancelled by you";
+inline constexpr char kReplacedByUser[] = "another batch took its place";
 
 struct Batch {
   std::string batch_id;
@@ -107,6 +109,13 @@ struct Attempt {
   bool starting = false;    // it is being started
 };
 
+// What became of a batch whose name another one took.
+struct ReplacedBatch {
+  std::string name;   // its new one
+  int cancelled = 0;  // entries that waited
+  int live = 0;       // entries that are being started or run, and go on
+};
+
 // What the claim of an entry needs.
 struct ClaimRequest {
   std::string entry_id;
@@ -131,7 +140,12 @@ class BatchStore {
 
   // Stores a batch with all its entries at once. ALREADY_EXISTS when there is one of that name.
   absl::Status Insert(const Batch& batch, const std::vector<Entry>& entries);
-  // Does the same for a batch without entries that has a schedule.
+  // Does the same in the place of the batch `before_id`, which has that name: that one gets a name
+  // of its own, and its entries are cancelled as by CancelWaiting.
+  // ALREADY_EXISTS, and nothing changes, when another batch has the name by now.
+  absl::StatusOr<ReplacedBatch> Replace(const Batch& batch, const std::vector<Entry>& entries,
+                                        absl::string_view before_id);
+  // Stores a batch without entries that has a schedule. ALREADY_EXISTS as for Insert.
   absl::Status InsertScheduled(const Batch& batch, const Schedule& schedule);
   // Replaces the schedule of a batch, its digest, and lets it go on if it had ended.
   absl::Status ReplaceSchedule(const Batch& batch, const Schedule& schedule);
@@ -195,13 +209,15 @@ class BatchStore {
   absl::Status SetOutcomes(const std::vector<Entry>& entries);
   // Lets a claimed or started entry wait again, not before `not_before_ms`: nothing of it runs.
   // `failed`: the start failed in a way that may be the entry's own fault. Does nothing when the
-  // entry has another run by now. One whose stop was wished is cancelled instead.
+  // entry has another run by now. One whose stop was wished, or that was called off, is cancelled
+  // instead.
   absl::Status Release(absl::string_view entry_id, absl::string_view run_id, absl::string_view why,
                        int64_t not_before_ms, bool failed);
   // Ends a waiting entry with kFailed or kCancelled. Returns false when it does not wait any more.
   absl::StatusOr<bool> EndWaiting(absl::string_view entry_id, EntryState state,
                                   absl::string_view why);
-  // Cancels those of these entries that wait, all at once. Returns their number.
+  // Cancels those of these entries that wait, all at once. Returns their number. One that is being
+  // started or runs goes on, and is cancelled when that start comes to nothing.
   absl::StatusOr<int> CancelWaiting(const std::vector<std::string>& entry_ids,
                                     absl::string_view why);
   // Notes why an entry waits, and until when. `failed` as for Release. Does nothing when it does
@@ -219,6 +235,7 @@ class BatchStore {
   absl::Status InTransaction(const std::function<absl::Status()>& work);
   absl::Status InsertEntries(const std::string& batch_id, const std::vector<Entry>& entries);
   absl::Status InsertLocked(const Batch& batch, const std::vector<Entry>& entries);
+  absl::StatusOr<ReplacedBatch> MakeRoomLocked(const std::string& name, absl::string_view id);
   absl::Status ClaimLocked(const ClaimRequest& request);
   absl::Status CheckMachineIsFree(const ClaimRequest& request);
   absl::StatusOr<std::vector<Entry>> Select(const char* where, absl::string_view value);

@@ -138,6 +138,59 @@ TEST_F(BatchStoreTest, ANameIsThereOnceAndAFailedInsertLeavesNothing) {
   ABatch("third", 1, 1);  // no transaction stayed open
 }
 
+TEST_F(BatchStoreTest, WhatIsCalledOffWhileItStartsDoesNotWaitForAnotherStart) {
+  ABatch("off", 3, 3);
+  ASSERT_TRUE(Claim(*store_, "e-off-1", "r-1").ok());
+  ASSERT_TRUE(Claim(*store_, "e-off-2", "r-2").ok());
+  EXPECT_EQ(*store_->CancelWaiting({"e-off-1", "e-off-3"}, kCancelledByUser), 1);
+  EXPECT_EQ((*store_->FindEntry("off-1"))->state, EntryState::kStarting);
+  ASSERT_TRUE(store_->Release("e-off-1", "r-1", "nothing on offer", 0, true).ok());
+  ASSERT_TRUE(store_->Release("e-off-2", "r-2", "nothing on offer", 0, true).ok());
+  EXPECT_EQ((*store_->FindEntry("off-1"))->state, EntryState::kCancelled);
+  EXPECT_EQ((*store_->FindEntry("off-1"))->why, kCancelledByUser);
+  EXPECT_EQ((*store_->FindEntry("off-2"))->state, EntryState::kWaiting);
+  EXPECT_EQ((*store_->FindEntry("off-2"))->why, "nothing on offer");
+}
+
+TEST_F(BatchStoreTest, AnotherBatchTakesTheName) {
+  const Batch before = ABatch("sweep", 3, 2);
+  ASSERT_TRUE(Claim(*store_, "e-sweep-1", "r-1").ok());
+  Batch batch = before;
+  batch.batch_id = "b-new";
+  batch.digest = "other";
+  Entry entry;
+  entry.entry_id = "e-new";
+  entry.number = 4;
+  entry.name = "sweep-4";
+  const absl::StatusOr<ReplacedBatch> replaced = store_->Replace(batch, {entry}, before.batch_id);
+  ASSERT_TRUE(replaced.ok()) << replaced.status();
+  EXPECT_EQ(replaced->name, "sweep.old");
+  EXPECT_EQ(replaced->cancelled, 2);
+  EXPECT_EQ(replaced->live, 1);
+  EXPECT_EQ(store_->Get("sweep")->batch_id, "b-new");
+  EXPECT_EQ(store_->Get("sweep.old")->batch_id, before.batch_id);
+  EXPECT_EQ((*store_->FindEntry("sweep-1"))->state, EntryState::kStarting);
+  EXPECT_EQ((*store_->FindEntry("sweep-2"))->why, kReplacedByUser);
+  // What was being started then does not wait for another start.
+  ASSERT_TRUE(store_->Release("e-sweep-1", "r-1", "nothing on offer", 0, true).ok());
+  EXPECT_EQ((*store_->FindEntry("sweep-1"))->state, EntryState::kCancelled);
+  EXPECT_EQ((*store_->FindEntry("sweep-1"))->why, kReplacedByUser);
+  // What another process replaced meanwhile is left alone, and so is its name.
+  batch.batch_id = "b-late";
+  entry.entry_id = "e-late";
+  entry.name = "sweep-5";
+  EXPECT_TRUE(absl::IsAlreadyExists(store_->Replace(batch, {entry}, before.batch_id).status()));
+  EXPECT_EQ(store_->Get("sweep")->batch_id, "b-new");
+  EXPECT_EQ(store_->List(/*open_only=*/false)->size(), 2u);
+  EXPECT_FALSE((*store_->FindEntry("sweep-5")).has_value());
+  // An entry whose name is taken leaves all as it was.
+  entry.name = "sweep-1";
+  EXPECT_FALSE(store_->Replace(batch, {entry}, "b-new").ok());
+  EXPECT_EQ((*store_->FindEntry("sweep-4"))->state, EntryState::kWaiting);
+  entry.name = "sweep-5";
+  EXPECT_EQ(store_->Replace(batch, {entry}, "b-new")->name, "sweep.old2");
+}
+
 TEST_F(BatchStoreTest, AnEntryIsClaimedOnce) {
   ABatch("sweep", 1, 9);
   std::vector<std::thread> claimers;

@@ -24,9 +24,11 @@
 #include "client/rent/market_expiry.h"
 #include "client/spec/run_spec.h"
 #include "client/terminal/panel_terminal.h"
+#include "client/terminal/safe_text.h"
 #include "client/terminal/word_wrap.h"
 #include "client/trainer/trainer_choice.h"
 #include "client/workdir/data_trees.h"
+#include "client/workdir/named_results.h"
 #include "provisioning/ledger/lease.h"
 #include "provisioning/market/provider.h"
 #include "provisioning/market/registry_login.h"
@@ -235,6 +237,18 @@ std::string ResultsText(const LaunchPlan& plan) {
          "there";
 }
 
+std::string IgnoredText(const LaunchPlan& plan) {
+  constexpr size_t kShown = 8;
+  const std::vector<std::string> options = SbatchOptions(plan.spec, plan.row.workdir);
+  if (options.empty()) return "";
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < options.size() && i < kShown; ++i) shown.push_back(MakeSafe(options[i]));
+  if (options.size() > kShown) shown.emplace_back("...");
+  return absl::StrCat(
+      "ignored   the script's lines #SBATCH count for nothing here: ", absl::StrJoin(shown, ", "),
+      "; gpuctl's own flags, such as --time 1h, take their place");
+}
+
 std::string NeedsText(const LaunchPlan& plan) {
   const std::vector<std::string>& here = plan.needs_this_gpuctl;
   if (here.empty()) return "";
@@ -286,6 +300,7 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns, PlanOf of
         " by itself");
   }
   if (const std::string results = ResultsText(plan); !results.empty()) add(results);
+  if (const std::string ignored = IgnoredText(plan); !ignored.empty()) add(ignored);
   if (const std::string needs = NeedsText(plan); !needs.empty()) add("here      ", needs);
   if (SendsTrainer(plan)) add("trainer   ", DescribeTrainerWays(*plan.trainer));
   std::vector<std::string> gpus;

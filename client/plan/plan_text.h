@@ -25,6 +25,10 @@ std::vector<std::string> MachineText(const LaunchPlan& plan);
 // Returns the line of the plan that warns of results that nobody names; "" where none are lost.
 std::string ResultsText(const LaunchPlan& plan);
 
+// Returns the line of the plan about Slurm's options in the run's script, which count for nothing
+// here; "" when there are none.
+std::string IgnoredText(const LaunchPlan& plan);
+
 // Returns the line of the plan about what is not done when this gpuctl dies; "" when there is none.
 std::string NeedsText(const LaunchPlan& plan);
 

@@ -399,6 +399,8 @@ absl::Status CheckNoBatch(CommandContext& context, const std::vector<std::string
   for (const std::string& name : references) {
     const absl::StatusOr<Batch> batch = (*batches)->Get(name);
     if (!batch.ok() || (schedules.ok() && schedules->count(batch->batch_id) > 0)) continue;
+    const absl::StatusOr<std::vector<Entry>> entries = (*batches)->Entries(batch->batch_id);
+    if (entries.ok() && entries->size() == 1) continue;
     return UsageError(absl::StrCat(name, " is a batch of several runs"),
                       absl::StrReplaceAll(how, {{"$", name}}));
   }

@@ -105,8 +105,8 @@ std::string LocalTimeText(int64_t ms);
 std::string DescribeSchedule(const Schedule& schedule);
 
 // An error when one of `references` is the name of a batch, which the verb would take for its
-// newest run alone; of a schedule that is what the user means. `how` tells what there is for a
-// whole batch, with $ in place of its name.
+// newest run alone; of a schedule, and of a batch of one run, that is what the user means. `how`
+// tells what there is for a whole batch, with $ in place of its name.
 absl::Status CheckNoBatch(CommandContext& context, const std::vector<std::string>& references,
                           absl::string_view how);
 

@@ -19,6 +19,7 @@
 #include "client/terminal/shown_name.h"
 #include "client/transfer/transfer_interrupt.h"
 #include "client/transfer/tree_transfer.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/copy_path.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -258,7 +259,9 @@ absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args
                       "gpuctl cp amber-fox-3:out.txt .");
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  ASSIGN_OR_RETURN(const RunRow row, store->Get(from.run.empty() ? to.run : from.run));
+  const std::string& run = from.run.empty() ? to.run : from.run;
+  RETURN_IF_ERROR(CheckNoBatch(context, {run}, "gpuctl cp $-1:PATH takes one run"));
+  ASSIGN_OR_RETURN(const RunRow row, store->Get(run));
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   ASSIGN_OR_RETURN(
       const auto interrupt,

@@ -21,6 +21,7 @@
 #include "client/runs/context.h"
 #include "client/runs/find_run.h"
 #include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/mutex.h"
@@ -156,6 +157,10 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
     return UsageError("exec: no command", "put it behind --: gpuctl exec RUN -- ls -l");
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  if (run.given()) {
+    RETURN_IF_ERROR(
+        CheckNoBatch(context, {reference}, "gpuctl exec $-1 -- COMMAND is for one run"));
+  }
   ASSIGN_OR_RETURN(const RunRow row, FindRun(context, *store, run, reference));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const RunPlace place, PlaceOf(paths, row));

@@ -12,6 +12,7 @@
 #include "client/runs/context.h"
 #include "client/runs/find_run.h"
 #include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -87,6 +88,8 @@ absl::StatusOr<int> CmdForward(CommandContext& context, std::vector<std::string>
     return UsageError("forward: no port", "for example gpuctl forward RUN 6006");
   }
   if (named) {
+    RETURN_IF_ERROR(
+        CheckNoBatch(context, {words.front()}, "gpuctl forward $-1 PORT is for one run"));
     row = store->Get(words.front());
     words.erase(words.begin());
   }

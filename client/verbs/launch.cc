@@ -125,6 +125,10 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
       !results.empty() && (flags.yes || !plan.rents)) {
     context.Note(results);
   }
+  if (const std::string ignored = IgnoredText(plan);
+      !ignored.empty() && (flags.yes || !plan.rents)) {
+    context.Note(ignored);
+  }
   return LaunchRun(context, holdings, *store, std::move(flags), std::move(plan));
 }
 

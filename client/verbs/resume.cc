@@ -19,6 +19,7 @@
 #include "client/runs/context.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/unused_idle.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -85,6 +86,9 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   flags.kept = IsKept(paths.state_dir);
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  RETURN_IF_ERROR(CheckNoBatch(context, {reference},
+                               "gpuctl resume $-1 starts one run again, gpuctl queue $ shows "
+                               "which did not succeed"));
   ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
   RETURN_IF_ERROR(CheckIsOver(context, *store, row));
   Holdings holdings(context);

@@ -13,6 +13,7 @@
 #include "client/node/node_calls.h"
 #include "client/runs/context.h"
 #include "client/streams/mirror.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/remove_runs.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -166,7 +167,8 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
       "that has not ended, and one that is not completely at home.",
       "  gpuctl rm --dry-run amber-fox-3    only say what it would free\n"
       "  gpuctl prune                       all runs that have ended");
-  parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
+  parser.Option("RUN", references, "Name, id, or the beginning of one; a batch: all its runs")
+      .Required();
   parser.Switch("-f,--force", force, "Remove also what is not at home");
   parser.Switch("--forget", forget, "Take it out of ps -a too, with the copy of its output here");
   parser.Switch("--dry-run", dry_run, "Only say what it would free");
@@ -174,6 +176,8 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   std::vector<RunRow> rows;
+  // Of a batch its newest run alone would be a surprise.
+  ASSIGN_OR_RETURN(references, WithRunsOfBatches(context, references));
   for (const std::string& reference : references) {
     ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
     // The run itself comes last: without it nobody would find its members.

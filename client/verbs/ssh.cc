@@ -22,6 +22,7 @@
 #include "client/runs/context.h"
 #include "client/runs/find_run.h"
 #include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -183,6 +184,10 @@ absl::StatusOr<int> CmdSsh(CommandContext& context, std::vector<std::string> arg
   }
   if (flags.yes) return UsageError("ssh: -y goes with --setup", "gpuctl ssh --setup -y");
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  if (run.given()) {
+    RETURN_IF_ERROR(
+        CheckNoBatch(context, {flags.reference}, "gpuctl ssh $-1 opens a shell for one run"));
+  }
   ASSIGN_OR_RETURN(const RunRow row, FindRun(context, *store, run, flags.reference));
   return OpenShell(context, row, flags);
 }

@@ -86,13 +86,16 @@ std::string FreeName(BatchStore& batches, const std::string& name) {
   return "NAME";
 }
 
-absl::Status RunsSomethingElse(BatchStore& batches, const Batch& stored) {
+absl::Status RunsSomethingElse(BatchStore& batches, const Batch& stored, bool replaceable) {
+  const std::string other =
+      replaceable
+          ? "--replace takes that name, and calls off what waits of the one before"
+          : absl::StrCat("gpuctl cancel ", stored.name, " calls off what waits of that one");
   return WithExitCode(
-      WithHint(
-          absl::AlreadyExistsError(absl::StrCat("there is a batch ", stored.name,
-                                                " already, and it runs something else")),
-          absl::StrCat("choose another --name, such as --name ", FreeName(batches, stored.name),
-                       "; gpuctl cancel ", stored.name, " calls off what waits of that one")),
+      WithHint(absl::AlreadyExistsError(absl::StrCat("there is a batch ", stored.name,
+                                                     " already, and it runs something else")),
+               absl::StrCat("choose another --name, such as --name ",
+                            FreeName(batches, stored.name), "; ", other)),
       kExitUsage);
 }
 
@@ -123,13 +126,34 @@ absl::Status Submission::FindBefore() {
   return absl::OkStatus();
 }
 
-// A schedule may be replaced by other times and another run; a batch only goes on as it is.
-absl::Status Submission::CheckBefore() const {
-  if (!before_.has_value() || (schedule_.has_value() && before_->schedule.has_value()) ||
-      before_->batch.digest == batch_.digest) {
+// Gives the runs numbers behind those of the batch whose name it takes: a run's name is that of one
+// run alone.
+absl::Status Submission::NumberOn() {
+  int last = 0;
+  for (const EntryView& view : before_->entries) last = std::max(last, view.entry.number);
+  for (Entry& entry : entries_) {
+    entry.number += last;
+    entry.name = absl::StrCat(batch_.name, "-", entry.number);
+    ASSIGN_OR_RETURN(LaunchRecord record, ParseLaunchRecord(entry.launch_json));
+    record.spec.name = entry.name;
+    entry.launch_json = FormatLaunchRecord(record);
+  }
+  return absl::OkStatus();
+}
+
+// A schedule may be replaced by other times and another run; a batch only goes on as it is, unless
+// another one is to take its place.
+absl::Status Submission::CheckBefore() {
+  if (!before_.has_value() || (schedule_.has_value() && before_->schedule.has_value())) {
     return absl::OkStatus();
   }
-  return RunsSomethingElse(batches_, before_->batch);
+  const bool same = before_->batch.digest == batch_.digest;
+  const bool batches = !schedule_.has_value() && !before_->schedule.has_value();
+  if (flags_.replace && batches && (!same || before_->over())) {
+    replaces_ = true;
+    return NumberOn();
+  }
+  return same ? absl::OkStatus() : RunsSomethingElse(batches_, before_->batch, batches);
 }
 
 // A run that is rented for now needs an offer; one that is rented later needs at least a price.
@@ -452,7 +476,7 @@ absl::Status Submission::SetMoney() {
 bool Submission::AgreedBefore() const {
   if (!before_.has_value() || before_->schedule.has_value() != schedule_.has_value()) return false;
   const Batch& stored = before_->batch;
-  if (stored.digest != batch_.digest || stored.rents != batch_.rents) return false;
+  if (stored.digest != batch_.digest || stored.rents != batch_.rents || replaces_) return false;
   if (schedule_.has_value() && before_->schedule->ended) return false;
   const bool more_money = !flags_.max_cost.empty() && stored.max_cost_usd.has_value() &&
                           *batch_.max_cost_usd > *stored.max_cost_usd;

@@ -24,14 +24,12 @@
 
 namespace gpuctl {
 
-inline constexpr size_t kLongestBatchName = 40;  // a run's name has its number behind it
-
 struct SubmitFlags {
   LaunchFlags launch;
   std::vector<std::string> files, sweep, hosts, after;
   std::string csv, name, max_cost, every;
   int sample = 0, seed = 0, max_parallel = 0, max_failures = 0, priority = 0;
-  bool sampled = false, seeded = false, overlap = false;
+  bool sampled = false, seeded = false, overlap = false, replace = false;
 };
 
 // A run file, or the command line alone, with the runs that are made of it.
@@ -45,8 +43,8 @@ struct Source {
 };
 
 // Returns the error for a batch that cannot be submitted under the name of `stored`; it tells a
-// name that is free.
-absl::Status RunsSomethingElse(BatchStore& batches, const Batch& stored);
+// name that is free. `replaceable`: --replace would help.
+absl::Status RunsSomethingElse(BatchStore& batches, const Batch& stored, bool replaceable);
 
 // Makes the batch and its entries out of the command line.
 class Submission {
@@ -73,7 +71,11 @@ class Submission {
   // The batch of the same name and content that was submitted before.
   const std::optional<BatchView>& before() const { return before_; }
   // True when that one has nothing left to do. A schedule that ended goes on.
-  bool is_over() const { return before_.has_value() && before_->over() && !schedule_.has_value(); }
+  bool is_over() const {
+    return before_.has_value() && before_->over() && !schedule_.has_value() && !replaces_;
+  }
+  // True when the batch takes the name of before(), which runs something else or is over.
+  bool replaces() const { return replaces_; }
 
   // True when the batch is stored already, and nothing that costs money is allowed beyond what was
   // agreed to then.
@@ -96,7 +98,8 @@ class Submission {
   absl::Status ReadHosts();
   absl::Status AddSource(const std::string& file);
   absl::Status FindBefore();
-  absl::Status CheckBefore() const;
+  absl::Status CheckBefore();
+  absl::Status NumberOn();
   absl::Status CheckMachines() const;
   bool RunsLater(const Source& source) const;
   absl::Status MakeBatch();
@@ -107,6 +110,7 @@ class Submission {
   // Without `of_a_run` the plan of each run has the parts of its cost.
   void AddMoney(bool of_a_run, std::vector<std::string>& lines) const;
   void AddScarcity(std::vector<std::string>& lines) const;
+  void AddReplaced(std::vector<std::string>& lines) const;
   void AddUnknownNames(std::vector<std::string>& lines) const;
   void AddTightness(std::vector<std::string>& lines) const;
   // Returns how many runs of the batch fit on one machine that is rented for it.
@@ -129,6 +133,7 @@ class Submission {
   std::optional<NamedMachine> on_;  // of --on
   Batch batch_;
   std::optional<BatchView> before_;
+  bool replaces_ = false;
   std::vector<Entry> entries_;
   std::vector<std::vector<std::string>> after_;  // of each entry, the names as typed
   std::optional<Schedule> schedule_;

@@ -102,6 +102,14 @@ void Submission::AddMoney(bool of_a_run, std::vector<std::string>& lines) const 
       FormatUsd(bound_salvage_usd_), " while results wait for you; --salvage shortens that"));
 }
 
+// Says what becomes of the batch whose name this one takes.
+void Submission::AddReplaced(std::vector<std::string>& lines) const {
+  if (!replaces_) return;
+  lines.push_back(
+      absl::StrCat("replaces  the batch of that name: ", DescribeCounts(*before_),
+                   before_->over() ? "" : "; what waits of it is called off, what runs goes on"));
+}
+
 // Names what looks like a parameter in the commands, and is none: those words stay as they are.
 void Submission::AddUnknownNames(std::vector<std::string>& lines) const {
   std::vector<std::string> names;
@@ -138,6 +146,7 @@ std::vector<std::string> Submission::Text(int columns) const {
   if (count > kShownEntries) {
     lines.push_back(absl::StrCat("          and ", count - kShownEntries, " more"));
   }
+  AddReplaced(lines);
   if (batch_.max_failures > 0) {
     lines.push_back(absl::StrCat("          no more start after ", batch_.max_failures,
                                  batch_.max_failures == 1 ? " failed run" : " failed runs"));
@@ -180,6 +189,7 @@ void Submission::AddPlans(int columns, std::vector<std::string>& lines) const {
 
 std::vector<std::string> Submission::Terms(int columns) const {
   std::vector<std::string> lines;
+  AddReplaced(lines);
   AddUnknownNames(lines);
   if (batch_.rents) AddMoney(/*of_a_run=*/true, lines);
   for (const Source& source : sources_) {
@@ -187,6 +197,9 @@ std::vector<std::string> Submission::Terms(int columns) const {
     if (source.plan.rents) more = MachineText(source.plan);
     if (std::string results = ResultsText(source.plan); !results.empty()) {
       more.push_back(std::move(results));
+    }
+    if (std::string ignored = IgnoredText(source.plan); !ignored.empty()) {
+      more.push_back(std::move(ignored));
     }
     for (std::string& line : more) {
       const bool again = std::find(lines.begin(), lines.end(), line) != lines.end();
@@ -206,6 +219,7 @@ nlohmann::ordered_json Submission::ToJson() const {
   nlohmann::ordered_json plan = {{"batch", batch_.name},
                                  {"runs", entries_.size()},
                                  {"digest", batch_.digest},
+                                 {"replaces", replaces_},
                                  {"max_parallel", batch_.max_parallel},
                                  {"max_failures", batch_.max_failures},
                                  {"runs_on_one_machine", batch_.rents ? RunsOnOne() : 1},

@@ -54,8 +54,8 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
       "{lr} in the command, or in run, env, checkpoints and artifacts of the run file, is\n"
       "the value of parameter lr; the job also has it in its environment, as LR. A\n"
       "parameter trainer.optimizer.lr is that setting of the built-in trainer.\n"
-      "The same batch under the same name is submitted once. What waits is started by\n"
-      "gpuctl keep, and by any gpuctl queue or wait --batch.\n\n"
+      "The same batch under the same name is submitted once; --replace puts another one in its\n"
+      "place. What waits is started by gpuctl keep, and by any gpuctl queue or wait --batch.\n\n"
       "  gpuctl submit --name sweep --host gpu1 --host gpu2 --sweep lr=1e-4,2e-4 rank=8,16 \\\n"
       "    -- python train.py --lr {lr} --rank {rank}\n"
       "  gpuctl submit run.yaml --sweep lr=1e-5,1e-4,1e-3 --max-parallel 2 --max-cost 20\n"
@@ -79,6 +79,9 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
       .Option("--max-failures", flags.max_failures,
               "Start no more after so many failed runs (default: no limit)")
       .Range(1, kMostEntries);
+  parser.Switch("--replace", flags.replace,
+                "Take the name of a batch that is over or runs something else: what waits\n"
+                "of that one is called off, what runs goes on");
   parser.Option("--every", flags.every,
                 "Start a run at these times, as in a crontab: \"0 3 * * *\"");
   parser.Switch("--overlap", flags.overlap, "With --every: also while the run before is not over");
@@ -206,8 +209,27 @@ absl::Status ReplaceSchedule(CommandContext& context, BatchStore& batches, Submi
   return absl::OkStatus();
 }
 
+// Stores the batch in the place of the one before, and says what became of that. Returns the name
+// that that one has now.
+absl::StatusOr<std::string> ReplaceBefore(CommandContext& context, BatchStore& batches,
+                                          const Submission& submission) {
+  const std::string& name = submission.batch().name;
+  ASSIGN_OR_RETURN(const ReplacedBatch replaced,
+                   batches.Replace(submission.batch(), submission.entries(),
+                                   submission.before()->batch.batch_id));
+  std::vector<std::string> parts;
+  if (replaced.cancelled > 0) parts.push_back(absl::StrCat(replaced.cancelled, " called off"));
+  if (replaced.live > 0) parts.push_back(absl::StrCat(replaced.live, " running on"));
+  context.Say(absl::StrCat("the batch that was ", name, " is ", replaced.name, " now",
+                           parts.empty() ? "" : ": ", absl::StrJoin(parts, ", ")));
+  if (replaced.live > 0) {
+    context.Hint(absl::StrCat("gpuctl cancel --running ", replaced.name, " stops those"));
+  }
+  return replaced.name;
+}
+
 absl::Status PrintSubmitted(CommandContext& context, RunStore& runs, BatchStore& batches,
-                            const std::string& name, bool again) {
+                            const std::string& name, bool again, const std::string& replaced) {
   ASSIGN_OR_RETURN(std::vector<BatchView> views,
                    ReadBatches(runs, batches, {name}, /*open_only=*/false));
   if (views.empty()) return absl::NotFoundError(absl::StrCat("batch ", name, " is gone"));
@@ -221,6 +243,7 @@ absl::Status PrintSubmitted(CommandContext& context, RunStore& runs, BatchStore&
   }
   nlohmann::ordered_json json = BatchToJson(views[0], BatchMoney());
   json["submitted_before"] = again;
+  json["replaced"] = replaced.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(replaced);
   json["entries"] = nlohmann::ordered_json::array();
   for (const EntryView& view : views[0].entries) json["entries"].push_back(EntryToJson(view));
   context.PrintJson({{"submitted", json}});
@@ -237,6 +260,25 @@ void TellOfRaises(CommandContext& context, Holdings& holdings, const BatchView& 
     if (const std::string raise = DescribeRaiseBy(**lease, one.run->run_id); !raise.empty()) {
       context.Say(absl::StrCat(one.run->name, " ", raise));
     }
+  }
+}
+
+// Says why the first of the runs waits, where nothing of the batch has begun.
+void TellWhyNoneStarts(CommandContext& context, Holdings& holdings, RunStore& runs,
+                       BatchStore& batches, const BatchView& view) {
+  for (const EntryView& one : view.entries) {
+    if (one.phase != EntryPhase::kWaiting) return;
+  }
+  const auto known = WhyTheyWait(context, holdings, runs, batches);
+  for (const EntryView& one : view.entries) {
+    std::string why = one.why;
+    if (known.ok()) {
+      const auto found = known->find(one.entry.entry_id);
+      if (found != known->end()) why = found->second;
+    }
+    if (why.empty()) continue;
+    context.Say(absl::StrCat(one.entry.name, " waits: ", why));
+    return;
   }
 }
 
@@ -260,6 +302,7 @@ absl::Status TellOfBatch(CommandContext& context, Holdings& holdings, RunStore& 
   }
   TellOfRaises(context, holdings, views[0]);
   context.Say(absl::StrCat(name, ": ", DescribeCounts(views[0])));
+  TellWhyNoneStarts(context, holdings, runs, batches, views[0]);
   if (CountOf(views[0], EntryPhase::kWaiting) > 0) {
     context.Hint(absl::StrCat("gpuctl wait --batch ", name,
                               " goes on with it here; gpuctl keep --install does so by itself"));
@@ -274,7 +317,7 @@ absl::StatusOr<int> TellItIsOver(CommandContext& context, RunStore& runs, BatchS
                                  const Submission& submission) {
   const BatchView& before = *submission.before();
   const std::string& name = before.batch.name;
-  RETURN_IF_ERROR(PrintSubmitted(context, runs, batches, name, /*again=*/true));
+  RETURN_IF_ERROR(PrintSubmitted(context, runs, batches, name, /*again=*/true, ""));
   context.Say(absl::StrCat(name, " was submitted before and is over: ", DescribeCounts(before),
                            "; nothing is left to do, and nothing was run"));
   TellOfGivingUp(context, before);
@@ -287,7 +330,7 @@ absl::StatusOr<int> TellItIsOver(CommandContext& context, RunStore& runs, BatchS
   if (!content.empty() && !now.empty() && content != now) {
     context.Say("the files of the work directory differ from those that it ran with");
   }
-  context.Hint("another --name runs it again, with the work directory as it is now");
+  context.Hint("--replace, or another --name, runs it again, with the work directory as it is now");
   return kExitOk;
 }
 
@@ -377,9 +420,17 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
     return kExitFailed;
   }
   const std::string& name = submission.batch().name;
-  absl::Status stored = submission.schedule().has_value()
-                            ? batches->InsertScheduled(submission.batch(), *submission.schedule())
-                            : batches->Insert(submission.batch(), submission.entries());
+  absl::Status stored;
+  std::string replaced;  // the name that the batch before has now
+  if (submission.replaces()) {
+    absl::StatusOr<std::string> done = ReplaceBefore(context, *batches, submission);
+    stored = done.status();
+    if (done.ok()) replaced = *std::move(done);
+  } else if (submission.schedule().has_value()) {
+    stored = batches->InsertScheduled(submission.batch(), *submission.schedule());
+  } else {
+    stored = batches->Insert(submission.batch(), submission.entries());
+  }
   const bool again = absl::IsAlreadyExists(stored);
   if (again) {
     ASSIGN_OR_RETURN(const Batch before, batches->Get(name));
@@ -388,7 +439,7 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
     // Another process may have stored something else since the plan was made.
     const bool same = before.digest == submission.batch().digest;
     if (!same && (schedule == schedules.end() || !submission.schedule().has_value())) {
-      return RunsSomethingElse(*batches, before);
+      return RunsSomethingElse(*batches, before, /*replaceable=*/false);
     }
     stored = submission.schedule().has_value() && schedule != schedules.end()
                  ? ReplaceSchedule(context, *batches, submission, before, schedule->second)
@@ -396,14 +447,16 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
   }
   RETURN_IF_ERROR(stored);
   // People see the names at once; a program gets one document, with what has started by then.
-  if (!context.json()) RETURN_IF_ERROR(PrintSubmitted(context, *runs, *batches, name, again));
+  if (!context.json()) {
+    RETURN_IF_ERROR(PrintSubmitted(context, *runs, *batches, name, again, replaced));
+  }
   RETURN_IF_ERROR(TellOfSecrets(context, submission.first().plan.spec));
   ASSIGN_OR_RETURN(const Batch batch, batches->Get(name));
   RentalNews rentals(context, holdings, *batches, batch);
   const absl::Status passed = PassAndTell(rentals);
   if (absl::IsCancelled(passed)) return TellOfInterrupt(context, *runs, *batches, name);
   if (!passed.ok()) context.Say(absl::StrCat("nothing could be started: ", passed.message()));
-  RETURN_IF_ERROR(context.json() ? PrintSubmitted(context, *runs, *batches, name, again)
+  RETURN_IF_ERROR(context.json() ? PrintSubmitted(context, *runs, *batches, name, again, replaced)
                                  : TellOfBatch(context, holdings, *runs, *batches, name,
                                                !submission.flags().launch.pull.empty()));
   if (again) return kExitOk;

@@ -23,6 +23,7 @@
 #include "client/terminal/shown_name.h"
 #include "client/transfer/transfer_interrupt.h"
 #include "client/transfer/tree_transfer.h"
+#include "client/verbs/batch_text.h"
 #include "client/workdir/data_trees.h"
 #include "client/workdir/workdir.h"
 #include "common/base/ids.h"
@@ -232,6 +233,8 @@ absl::Status Watch(CommandContext& context, Syncer& syncer) {
 
 absl::StatusOr<int> SyncRun(CommandContext& context, const SyncRunFlags& flags) {
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  RETURN_IF_ERROR(
+      CheckNoBatch(context, {flags.reference}, "gpuctl sync $-1 sends changes to one run"));
   ASSIGN_OR_RETURN(RunRow row, store->Get(flags.reference));
   if (flags.workdir.empty() && row.workdir.empty()) {
     return UsageError(absl::StrCat("sync ", row.name, ": it was launched without a work directory"),

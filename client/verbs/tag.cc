@@ -6,6 +6,7 @@
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 #include "client/terminal/console.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -28,6 +29,9 @@ absl::StatusOr<int> CmdTag(CommandContext& context, std::vector<std::string> arg
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  RETURN_IF_ERROR(CheckNoBatch(
+      context, {reference},
+      "gpuctl tag $-1 tags one run; gpuctl ps --tag batch:$ lists all that have started"));
   ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
   const auto usage = [](const absl::Status& status) {
     return absl::IsInvalidArgument(status) ? UsageError(status.message(), "  gpuctl tag --help")

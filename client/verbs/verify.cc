@@ -9,6 +9,7 @@
 #include "client/runs/context.h"
 #include "client/terminal/console.h"
 #include "client/transfer/transfer_bar.h"
+#include "client/verbs/batch_text.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -91,6 +92,8 @@ absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  RETURN_IF_ERROR(
+      CheckNoBatch(context, {reference}, "gpuctl verify $-1 checks what is here of one run"));
   ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   options.ended = row.end.has_value();

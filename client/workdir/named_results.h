@@ -1,8 +1,10 @@
-// Whether a run says which of the files that its job makes are results.
+// What a run's command, and the scripts that it names, say themselves: whether they name results,
+// and what they ask a Slurm cluster for.
 #ifndef GPUCTL_CLIENT_WORKDIR_NAMED_RESULTS_H_
 #define GPUCTL_CLIENT_WORKDIR_NAMED_RESULTS_H_
 
 #include <string>
+#include <vector>
 
 #include "client/spec/run_spec.h"
 
@@ -13,6 +15,10 @@ namespace gpuctl {
 // the directory here that is sent ("" for none). A script that imports one that mentions it is not
 // seen through.
 bool NamesResults(const RunSpec& spec, const std::string& workdir);
+
+// Returns the options of Slurm's sbatch, such as "--time=01:00:00", that are in lines "#SBATCH" of
+// the scripts that the command of `spec` names in `workdir` ("" for none). Nothing here reads them.
+std::vector<std::string> SbatchOptions(const RunSpec& spec, const std::string& workdir);
 
 }  // namespace gpuctl
 

@@ -57,5 +57,20 @@ TEST_F(NamedResultsTest, ACommandOrItsScriptMentionsTheDirectory) {
   EXPECT_FALSE(Command({"python3", "plain.py", "pipe", "tools", "gone.py", "", "."}));
 }
 
+TEST_F(NamedResultsTest, OptionsOfSbatchAreThoseOfTheScriptsThatTheCommandNames) {
+  std::ofstream(JoinPath(root_, "job.sh")) << "#!/bin/bash\n#SBATCH --array=0-5\n"
+                                              "#SBATCH -t 60   # minutes\n#SBATCHED --x\n"
+                                              "##SBATCH --mem=1G\necho '#SBATCH --qos=x'\n";
+  RunSpec spec;
+  spec.command = {"bash", "job.sh"};
+  EXPECT_THAT(SbatchOptions(spec, root_), testing::ElementsAre("--array=0-5", "-t 60"));
+  EXPECT_THAT(SbatchOptions(spec, ""), testing::IsEmpty());
+  spec.command.clear();
+  spec.run = "cd x; bash ./job.sh";
+  EXPECT_THAT(SbatchOptions(spec, root_), testing::SizeIs(2));
+  spec.run = "python3 plain.py";
+  EXPECT_THAT(SbatchOptions(spec, root_), testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace gpuctl

@@ -74,6 +74,11 @@ def most_at_once(l, name):
     return most
 
 
+def check_ran_once_of(l, name, times):
+    """Each value began and ended as often as `times` says."""
+    check_ran_once(l, name, [value for value, count in times.items() for _ in range(count)])
+
+
 def check_ran_once(l, name, values):
     begun = sorted(value for what, value, _ in notes(l, name) if what == "begin")
     ended = sorted(value for what, value, _ in notes(l, name) if what == "end")
@@ -100,8 +105,10 @@ def test_a_batch_is_not_taken_for_its_newest_run(l):
           "bash", "-c", "echo '{\"step\":{v},\"loss\":2}' > $GPUCTL_METRICS")
     done = l.run("wait", "--batch", "many")
     assert b"gpuctl queue many --results" in done.stderr, done
-    for verb in ("wait", "stop", "pull", "down", "logs", "attach", "show", "diff"):
-        done = l.run(verb, "many", code=2)
+    for verb in ("wait", "stop", "pull", "down", "logs", "attach", "show", "diff", "tag", "verify", "resume",
+                 "ssh", "exec", "sync", "cp", "forward"):
+        words = {"exec": ["many", "--", "true"], "cp": ["many:out", "."], "forward": ["many", "6006"]}
+        done = l.run(verb, *words.get(verb, ["many"]), code=2)
         assert b"many is a batch of several runs" in done.stderr and b"HINT: gpuctl " in done.stderr, done
         assert b"many" in done.stderr.split(b"HINT: ")[1], done
     done = l.run("diff", "many", "many-2", code=2)
@@ -112,11 +119,29 @@ def test_a_batch_is_not_taken_for_its_newest_run(l):
     shown = l.run("metrics", "many").stdout
     assert b"many-1" in shown and b"many-2" in shown, shown
     assert l.run("wait", "many-2").returncode == 0
+    removed = [run["name"] for run in l.json("rm", "many", "--dry-run")["runs"]]
+    assert removed == ["many-1", "many-2"], removed
     # What is nearly its name, or the name of a run that it does not have, is told.
     for name in ("mnay", "many-9"):
         done = l.run("attach", name, code=2)
         assert b"(did you mean \"many-2\" or \"many-1\"?)" in done.stderr, done
         assert b"HINT: gpuctl queue many shows the runs of batch many" in done.stderr, done
+
+
+def test_a_batch_of_one_run_stands_for_that_run(l):
+    l.run("submit", "--name", "alone", "--host", "local", "--no-workdir", "--", "echo", "of one")
+    l.run("wait", "--batch", "alone")
+    assert l.run("logs", "alone").stdout == b"of one\n"
+    l.run("wait", "alone")
+    l.run("tag", "alone", "found")
+    assert l.run("ps", "-q", "--tag", "found").stdout == b"alone-1\n"
+
+
+def test_a_submit_that_starts_nothing_says_why(l):
+    l.run("submit", "--name", "held", "--host", "local", *gated_job(l, "held.ran", "held.go"))
+    done = l.run("submit", "--name", "behind", "--host", "local", "--after", "held", "--no-workdir", "--", "true")
+    assert b"behind-1 waits: " in done.stderr and b"held-1" in done.stderr.split(b"waits: ")[1], done
+    l.run("cancel", "--running", "held")
 
 
 def test_the_queue_shows_how_far_its_runs_are(l):
@@ -138,7 +163,10 @@ def test_words_of_other_tools_are_named(l):
                         (["submit", "--array=0-5", "--", "true"], b"--sweep"),
                         (["launch", "--resume", "x", "--", "true"], b"gpuctl resume RUN"),
                         (["launch", "-t", "60", "--", "true"], b"it is --time"),
-                        (["launch", "-N1", "--", "true"], b"one machine for a run"),
+                        (["launch", "-N2", "--", "true"], b"--host A,B,C"),
+                        (["launch", "--ntasks=4", "--", "true"], b"--processes N"),
+                        (["submit", "--account=lab", "--", "true"], b"slurm: {account: NAME}"),
+                        (["submit", "--wrap", "true"], b"the command behind --"),
                         (["submit", "--exclusive", "--", "true"], b"a machine for itself"),
                         (["launch", "--mail-type=END", "--", "true"], b"notify: in the run file")):
         done = l.run(*words, code=2)
@@ -151,6 +179,20 @@ def test_words_of_other_tools_are_named(l):
             done = l.run(verb, name, code=2)
             assert b"is a script, no run file" in done.stderr, done
             assert ("gpuctl %s -- " % verb).encode() + program in done.stderr, done
+
+
+def test_a_batch_script_of_slurm_runs_as_it_is(l):
+    with open(os.path.join(l.work, "array.sh"), "w", encoding="utf-8") as file:
+        file.write("#!/bin/bash\n#SBATCH --array=0-2\n#SBATCH --time=01:00:00\necho task $SLURM_ARRAY_TASK_ID\n")
+    ignored = b"count for nothing here: --array=0-2, --time=01:00:00; "
+    args = ["--name", "array", "--host", "local", "--sweep", "SLURM_ARRAY_TASK_ID=0..2", "--", "bash", "array.sh"]
+    assert ignored in l.run("submit", "--dry-run", *args).stdout
+    assert ignored in l.run("submit", *args).stderr
+    l.run("wait", "--batch", "array")
+    assert [l.run("logs", "array-%d" % n).stdout for n in (1, 2, 3)] == [b"task %d\n" % n for n in (0, 1, 2)]
+    done = l.run("launch", "--provider", "local", "--", "bash", "array.sh")
+    assert ignored in done.stderr and b"SBATCH" not in done.stdout, done
+    os.remove(os.path.join(l.work, "array.sh"))
 
 
 def test_ranges_and_dependencies_of_slurm_are_named(l):
@@ -322,7 +364,8 @@ def test_the_same_batch_is_submitted_once(l):
     assert again["digest"] == first["digest"] and batch(l, "same")["max_parallel"] == 7
     done = l.run("submit", "--name", "same", "--host", "local", "--sweep", "v=1,3",
                  *gated_job(l, "same.ran", "same.go"), code=2)
-    assert b"HINT: choose another --name, such as --name same2; gpuctl cancel same" in done.stderr, done
+    assert b"HINT: choose another --name, such as --name same2; --replace takes that name" in b" ".join(
+        done.stderr.split()), done
     open(os.path.join(l.dir, "same.go"), "w", encoding="utf-8").close()
     l.run("wait", "--batch", "same")
     check_ran_once(l, "same.ran", ["1", "2"])
@@ -331,6 +374,65 @@ def test_the_same_batch_is_submitted_once(l):
     assert batch(l, "same")["done"] == 2, batch(l, "same")
     l.run("submit", "--name", "same", *args)
     check_ran_once(l, "same.ran", ["1", "2"])
+
+
+def test_another_batch_takes_the_place_of_one(l):
+    def args(values, gate="put.go"):
+        return ["--name", "put", "--host", "local", "--sweep", "v=" + values, *gated_job(l, "put.ran", gate)]
+
+    first = submit_json(l, *args("1,2,3"))["submitted"]
+    assert first["replaced"] is None, first
+    assert b"HINT: choose another --name" in l.run("submit", *args("1,4"), code=2).stderr
+    plan = submit_json(l, "--replace", "--dry-run", *args("1,4"))["plan"]
+    assert plan["replaces"] and [e["entry"] for e in plan["entries"]] == ["put-4", "put-5"], plan
+    shown = l.run("submit", "--replace", "--dry-run", *args("1,4")).stdout
+    assert b"replaces  the batch of that name: 2 waiting, 1 running; what waits" in b" ".join(
+        shown.split()).replace(b"replaces the", b"replaces  the"), shown
+    assert batch(l, "put")["batch_id"] == first["batch_id"]
+    done = l.run("submit", "--replace", *args("1,4"))
+    assert done.stdout == b"put-4\nput-5\n", done
+    said = b" ".join(done.stderr.split())
+    assert b"put is put.old now: 2 called off, 1 running on" in said, done
+    assert b"HINT: gpuctl cancel --running put.old stops those" in said, done
+    old = batch(l, "put.old")
+    assert old["batch_id"] == first["batch_id"], old
+    assert [e["state"] for e in old["entries"]] == ["running", "cancelled", "cancelled"], old
+    assert old["entries"][1]["why"] == "another batch took its place", old
+    # The same once more is the same batch, while it is not over.
+    again = submit_json(l, "--replace", *args("1,4"))["submitted"]
+    assert again["submitted_before"] and again["replaced"] is None, again
+    assert [e["entry"] for e in again["entries"]] == ["put-4", "put-5"], again
+    open(os.path.join(l.dir, "put.go"), "w", encoding="utf-8").close()
+    l.run("wait", "--batch", "put.old", code=1)
+    l.run("wait", "--batch", "put")
+    check_ran_once_of(l, "put.ran", {"1": 2, "4": 1})
+    # One that is over runs again, and is compared with itself alone.
+    assert b"HINT: --replace, or another --name, runs it again" in l.run("submit", *args("1,4")).stderr
+    third = submit_json(l, "--replace", *args("1,4"))["submitted"]
+    assert third["replaced"] == "put.old2" and not third["submitted_before"], third
+    l.run("wait", "--batch", "put")
+    check_ran_once_of(l, "put.ran", {"1": 3, "4": 2})
+    entries = batch(l, "put")["entries"]
+    assert [e["run"] for e in entries] == ["put-6", "put-7"], entries
+    # A schedule is replaced by itself alone.
+    done = l.run("submit", "--replace", "--every", "@daily", "--name", "put", "--host", "local", "--no-workdir", "--",
+                 "true", code=2)
+    assert b"it runs something else" in done.stderr and b"gpuctl cancel put" in done.stderr, done
+
+
+def test_many_replacements_at_once_make_one_batch(l):
+    args = ["--name", "swap", "--host", "local", "--sweep"]
+    l.run("submit", *args, "v=1,2", *gated_job(l, "swap.ran", "swap.go"))
+    children = [l.start("submit", "--replace", *args, "v=1,3", *gated_job(l, "swap.ran", "swap.go"))
+                for _ in range(5)]
+    outputs = [child.communicate(timeout=DEADLINE_S) for child in children]
+    assert [child.returncode for child in children] == 5 * [0], outputs
+    assert {out for out, _ in outputs} == {b"swap-3\nswap-4\n"}, outputs
+    names = [b["batch"] for b in l.json("queue", "-a")["batches"] if b["batch"].startswith("swap")]
+    assert sorted(names) == ["swap", "swap.old"], names
+    open(os.path.join(l.dir, "swap.go"), "w", encoding="utf-8").close()
+    l.run("wait", "--batch", "swap")
+    check_ran_once_of(l, "swap.ran", {"1": 2, "3": 1})
 
 
 def test_cancel_takes_out_what_waits_and_with_running_the_rest(l):
@@ -578,7 +680,7 @@ def test_runs_that_got_other_files_are_marked(l):
     done = l.run("submit", *args)
     assert b"nothing is left to do, and nothing was run" in done.stderr, done
     assert b"the files of the work directory differ from those that it ran with" in done.stderr, done
-    assert b"HINT: another --name runs it again" in done.stderr, done
+    assert b"HINT: --replace, or another --name, runs it again" in done.stderr, done
     write_script("echo first")
     done = l.run("submit", *args)
     assert b"nothing was run" in done.stderr and b"differ" not in done.stderr, done
