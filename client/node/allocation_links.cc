@@ -86,7 +86,7 @@ class AllocationLinks : public LinkFactory {
       // A step's refusal comes after the connection.
       if (link.ok() && !(*link)->NeverReached("")) live_error = (*link)->status();
       if (live_error.ok() || !IsOver(/*suspect=*/true)) {
-        if (!link.ok()) return link;
+        if (!link.ok()) return WithQueue(link.status());
         return std::make_unique<TellingLink>(*std::move(link), failed_);
       }
     }
@@ -108,6 +108,14 @@ class AllocationLinks : public LinkFactory {
                                            : absl::UnavailableError(live_error.message());
   }
 
+  // Adds to an error that the allocation waits for its turn again, if it does.
+  absl::Status WithQueue(const absl::Status& error) {
+    MutexLock lock(mutex_);
+    if (waits_.empty()) return error;
+    return absl::UnavailableError(absl::StrCat(
+        "Slurm has put ", target_.name, " back into its queue, and starts it again: ", waits_));
+  }
+
   LinkFactory* Kept() {
     MutexLock lock(mutex_);
     if (kept_ == nullptr && !label_.empty()) kept_ = make_kept_(label_);
@@ -122,6 +130,7 @@ class AllocationLinks : public LinkFactory {
     if (over_ || !suspect) return over_;
     const absl::Duration now = context_.clock.SinceBoot();
     if (asked_.has_value() && now < *asked_ + kAskSchedulerAgain) return false;
+    waits_.clear();
     over_ = AskScheduler().value_or(false);
     asked_ = context_.clock.SinceBoot();
     return over_;
@@ -157,7 +166,9 @@ class AllocationLinks : public LinkFactory {
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
     Provider& provider = *markets.front().provider;
     RETURN_IF_ERROR(CheckAccount(*ledger, provider, *lease));
-    const absl::Status answer = provider.Describe(lease->instance_id).status();
+    const absl::StatusOr<Instance> instance = provider.Describe(lease->instance_id);
+    if (instance.ok() && instance->state != Instance::State::kRunning) waits_ = instance->status;
+    const absl::Status& answer = instance.status();
     if (!absl::IsNotFound(answer) || !IsUnlisted(provider, lease->instance_id)) return false;
     if (lease->state == LeaseState::kRented) {
       const LeaseEnding ending = IsOwnEnd(answer) ? LeaseEnding::kGone : LeaseEnding::kPreempted;
@@ -177,6 +188,7 @@ class AllocationLinks : public LinkFactory {
   std::unique_ptr<LinkFactory> kept_ ABSL_GUARDED_BY(mutex_);
   std::string label_ ABSL_GUARDED_BY(mutex_);
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string waits_ ABSL_GUARDED_BY(mutex_);  // Slurm's words, while it is in the queue
   std::optional<absl::Duration> asked_ ABSL_GUARDED_BY(mutex_);
 };
 

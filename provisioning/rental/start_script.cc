@@ -133,6 +133,14 @@ case $(df -PT "$1" 2>/dev/null | sed -n "2s/^[^ ]*  *\([^ ]*\).*/\1/p") in
 nfs* | cifs | smb* | ceph | lustre | gpfs | mmfs | beegfs | fhgfs | panfs | afs | 9p | wekafs | pvfs2 | orangefs | glusterfs | gfs2 | ocfs2 | fuse.[!f]*) return 1 ;;
 esac
 }
+# Makes the root again, where Slurm has started the allocation again.
+again() {
+[ $n = 0 ] && return
+a=${@RESULTS@:-}
+"$a/again/bin/current/gpuctl-agent" start-again --root "$r" --from "$a" && return
+say "start $n of job $j: there is nothing to go on with"
+return 1
+}
 j=${SLURM_JOB_ID:-none}
 n=${SLURM_RESTART_COUNT:-0}
 case $j$n in *[!0-9]*) say "no job of Slurm: SLURM_JOB_ID is $j"; exit 1 ;; esac
@@ -152,6 +160,7 @@ f=$s/$u/$j-$n.root
 mkfifo "$r/@SIGN@" && exec 9<>"$r/@SIGN@" &&
 echo "{\"tool\":\"exit\",\"key\":false,\"deadline_s\":$(($(date +%s) + @ALLOWANCE@))}" >"$r/boot.json" &&
 echo "{\"job\":\"$j\",\"restart\":$n}" >"$r/@HELD@" &&
+again 9<&- &&
 echo "$r" >"$f.new" && mv "$f.new" "$f" || { rm -rf "$r" "$f"; exit 1; }
 g=$r/bin/current/gpuctl-agent
 e=$(($(up) + @ALLOWANCE@))
@@ -269,6 +278,7 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
                                        {"@HELD@", kHeldFile},
                                        {"@SIGN@", kHeldSignFile},
                                        {"@RELEASED@", kReleasedFile},
+                                       {"@RESULTS@", kResultsVariable},
                                        {"@GRACE_NAME@", kHoldGraceVariable},
                                        {"@GRACE@", absl::StrCat(grace_s)},
                                        {"@ALLOWANCE@", absl::StrCat(allowance_s)}});
