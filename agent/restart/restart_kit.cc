@@ -157,7 +157,7 @@ absl::Status RestartKit::Keep(const RootPaths& from, const std::string& director
     failed.Update(kept);
   }
   const std::string limits = ReadFileToString(from.limits, kMostLimits).value_or("");
-  if (!who.empty() && limits != limits_) {
+  if (!who.empty() && !limits.empty() && limits != limits_) {
     const RootPaths to(JoinPath(directory, BaseName(from.root)));
     RETURN_IF_ERROR(WriteFileAtomic(to.limits, limits));
     limits_ = limits;

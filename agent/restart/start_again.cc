@@ -2,9 +2,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -47,6 +51,31 @@ absl::StatusOr<std::string> EarlierCopy(const std::string& directory, const Allo
   return absl::NotFoundError(absl::StrCat("no earlier start has kept anything in ", directory));
 }
 
+// Removes the copies of this allocation's starts that are older than the one of the name `used`.
+void RemoveOlderCopies(const std::string& directory, const AllocationStart& own,
+                       const std::string& used) {
+  const int64_t oldest = ParseAllocationStart(used)->restart;
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    const std::optional<AllocationStart> start = ParseAllocationStart(name);
+    if (!start.has_value() || start->job != own.job || start->restart >= oldest) continue;
+    (void)RemoveTree(JoinPath(directory, name));
+  }
+}
+
+// Returns when the node of a copy has last written to it: it does so every second.
+int64_t LastSignMs(const std::string& copy) {
+  int64_t last = 0;
+  const std::string folder = RootPaths(copy).telemetry;
+  const absl::StatusOr<std::vector<std::string>> segments = ListDirectory(folder);
+  for (const std::string& segment : segments.value_or(std::vector<std::string>())) {
+    struct stat info {};
+    if (stat(JoinPath(folder, segment).c_str(), &info) != 0) continue;
+    last = std::max<int64_t>(last, int64_t{info.st_mtime} * 1000);
+  }
+  return last;
+}
+
 // Copies the streams of a job. The lifecycle is the first: it never names bytes that are not in the
 // copy, and an earlier start may live on somewhere and write.
 absl::Status CopyKept(const JobPaths& from, const JobPaths& to) {
@@ -60,23 +89,34 @@ absl::Status CopyKept(const JobPaths& from, const JobPaths& to) {
   return PathExists(from.metrics) ? CopyOneFile(from.metrics, to.metrics) : absl::OkStatus();
 }
 
-// Makes a job that is over, or that does not go on.
-absl::Status MakeOver(const RootPaths& root, const JobPaths& from, const StoredSpec& stored,
-                      Clock& clock) {
-  const JobPaths job = root.Job(stored.spec.job_id());
-  RETURN_IF_ERROR(CopyKept(from, job));
+// Ends an attempt that runs by the lifecycle of `job`: its node failed, or everything there was
+// killed. Returns the number of the attempt; 0: none runs. `copy` is that of the node.
+absl::StatusOr<int> EndLost(const JobPaths& job, const std::string& copy, gpuctl::v1::JobSpec spec,
+                            Clock& clock) {
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
   const LifecycleEvent* last = LastStateEvent(lifecycle);
-  if (last != nullptr && last->type == LifecycleEvent::Type::kStarted) {
-    LifecycleEvent lost;
-    lost.type = LifecycleEvent::Type::kLost;
-    lost.attempt = last->attempt;
-    lost.boot_id = BootId();
-    lost.reason = kNodeFailedReason;
-    gpuctl::v1::JobSpec no_more = stored.spec;
-    no_more.clear_retry();
-    RETURN_IF_ERROR(AppendEnd(job, no_more, std::move(lost), clock));
-  }
+  if (last == nullptr || last->type != LifecycleEvent::Type::kStarted) return 0;
+  LifecycleEvent lost;
+  lost.type = LifecycleEvent::Type::kLost;
+  lost.attempt = last->attempt;
+  lost.boot_id = BootId();
+  lost.reason = kNodeFailedReason;
+  // The time in Slurm's queue is no running time.
+  lost.time_ms = std::clamp(LastSignMs(copy), last->time_ms,
+                            std::max(last->time_ms, absl::ToUnixMillis(clock.Now())));
+  spec.clear_retry();
+  RETURN_IF_ERROR(AppendEnd(job, spec, std::move(lost), clock));
+  return last->attempt;
+}
+
+// Makes a job that is over, or that does not go on.
+absl::Status MakeOver(const RootPaths& root, const std::string& copy, const StoredSpec& stored,
+                      Clock& clock) {
+  const JobPaths job = root.Job(stored.spec.job_id());
+  RETURN_IF_ERROR(CopyKept(RootPaths(copy).Job(stored.spec.job_id()), job));
+  RETURN_IF_ERROR(EndLost(job, copy, stored.spec, clock).status());
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
+  const LifecycleEvent* last = LastStateEvent(lifecycle);
   RETURN_IF_ERROR(WriteFileAtomic(job.spec, FormatStoredSpec(stored)));
   return IsOver(lifecycle) || last == nullptr || last->type != LifecycleEvent::Type::kRetry
              ? absl::OkStatus()
@@ -84,32 +124,22 @@ absl::Status MakeOver(const RootPaths& root, const JobPaths& from, const StoredS
 }
 
 // Makes a job that goes on, with its next attempt.
-absl::Status MakeWaiting(const RootPaths& root, const std::string& node_id, const JobPaths& from,
-                         const RootPaths& again, const StoredSpec& stored, Clock& clock) {
+absl::Status MakeWaiting(const RootPaths& root, const std::string& node_id,
+                         const std::string& copy, const RootPaths& again, const StoredSpec& stored,
+                         Clock& clock) {
   const std::string& job_id = stored.spec.job_id();
   for (const std::string& digest : TreesOf(stored.spec)) {
     RETURN_IF_ERROR(BringTree(again.trees, root.trees, digest));
   }
   RETURN_IF_ERROR(PrepareJob(root, node_id, stored));
   const JobPaths job = root.Job(absl::StrCat(job_id, kPreparedEnding));
-  RETURN_IF_ERROR(CopyKept(from, job));
-  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
-  const LifecycleEvent* last = LastStateEvent(lifecycle);
-  if (last != nullptr && last->type == LifecycleEvent::Type::kStarted) {
-    // Nobody told the job: its node failed, or it was killed.
-    LifecycleEvent lost;
-    lost.type = LifecycleEvent::Type::kLost;
-    lost.attempt = last->attempt;
-    lost.boot_id = BootId();
-    lost.reason = kNodeFailedReason;
-    gpuctl::v1::JobSpec once = stored.spec;
-    once.clear_retry();
-    RETURN_IF_ERROR(AppendEnd(job, once, std::move(lost), clock));
-    const int attempt = last->attempt + 1;
-    RETURN_IF_ERROR(
-        AppendRetry(job, stored.spec, attempt, RetryDelayMs(stored.spec.retry(), attempt), clock));
+  RETURN_IF_ERROR(CopyKept(RootPaths(copy).Job(job_id), job));
+  ASSIGN_OR_RETURN(const int lost, EndLost(job, copy, stored.spec, clock));
+  if (lost > 0) {
+    RETURN_IF_ERROR(AppendRetry(job, stored.spec, lost + 1,
+                                RetryDelayMs(stored.spec.retry(), lost + 1), clock));
   }
-  // PrepareJob wrote it before the rest was there; the directory gets its name only now.
+  // The directory gets its name only now that all is there.
   return CommitJob(root, job_id);
 }
 
@@ -153,12 +183,14 @@ absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clo
   RETURN_IF_ERROR(WriteFileAtomic(made.node_id, absl::StrCat(node_id, "\n")));
   RETURN_IF_ERROR(TakeLimits(made, copy, clock));
   for (const auto& [stored, goes_on] : jobs) {
-    const JobPaths kept = from.Job(stored.spec.job_id());
-    RETURN_IF_ERROR(goes_on ? MakeWaiting(made, node_id, kept, again, stored, clock)
-                            : MakeOver(made, kept, stored, clock));
+    RETURN_IF_ERROR(goes_on ? MakeWaiting(made, node_id, copy, again, stored, clock)
+                            : MakeOver(made, copy, stored, clock));
   }
   // The batch script waits for them, so they are the last.
-  return TakePrograms(made, again);
+  RETURN_IF_ERROR(TakePrograms(made, again));
+  // The copy that was used stays until this start has its own.
+  RemoveOlderCopies(directory, *own, BaseName(copy));
+  return absl::OkStatus();
 }
 
 int RunStartAgain(const std::string& root, const std::string& directory) {
