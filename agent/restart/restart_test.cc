@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "agent/base/held_root.h"
 #include "agent/base/node_root.h"
+#include "agent/base/time_stamp.h"
 #include "agent/hold/kept_layout.h"
 #include "agent/hold/results_copy.h"
+#include "agent/limits/node_limits_store.h"
 #include "agent/restart/restart_kit.h"
 #include "agent/restart/start_again.h"
 #include "common/base/fake_clock.h"
@@ -58,6 +60,7 @@ class RestartTest : public ::testing::Test {
     LifecycleEvent event;
     event.type = type;
     event.attempt = attempt;
+    event.time_ms = absl::ToUnixMillis(clock_.Now());
     if (type == Type::kExited) event.exit_code = 0;
     StreamWriter writer = StreamWriter::Open(from_.Job("j-1").lifecycle, PlainShape()).value();
     ASSERT_OK(writer.Append(FormatLifecycleEvent(event)));
@@ -147,15 +150,19 @@ TEST_F(RestartTest, AnEarlierStartEndsWhenALaterOneHasBegun) {
 TEST_F(RestartTest, APreemptedJobWaitsForItsNextAttemptWithAllThatWasKept) {
   Append(Type::kStarted);
   dir_.Write("17-0/jobs/j-1/ckpt/notes.txt", "saved");
-  dir_.Write("17-0/limits.json", "none");
+  gpuctl::v1::NodeLimits limits;
+  limits.set_revision(3);
+  limits.set_lease_id("l-1");
+  limits.set_idle_s(60);
+  limits.set_salvage_s(60);
+  limits.set_lease_s(3600);
+  ASSERT_OK(StoreNodeLimits(from_, limits, StampNow("first", clock_)));
+  dir_.Write("17-0/node/telemetry/00000000000000000000", "{}\n");
   StreamWriter output = StreamWriter::Open(from_.Job("j-1").output, OutputShape(spec_)).value();
   ASSERT_OK(output.Append("line 1\n"));
   ASSERT_OK(Keep());
-  unlink(from_.limits.c_str());
-  ASSERT_OK(Keep());
   Append(Type::kExited);
   Append(Type::kRetry, 2);
-  unlink(JoinPath(copy_.root, "limits.json").c_str());
   ASSERT_OK(StartNext());
   const RootPaths next = Next();
   EXPECT_EQ(ReadFileToString(next.node_id).value_or(""), "n-1\n");
@@ -166,17 +173,24 @@ TEST_F(RestartTest, APreemptedJobWaitsForItsNextAttemptWithAllThatWasKept) {
   EXPECT_EQ(LifecycleThere().events.size(), 3u);
   EXPECT_EQ(LastStateEvent(LifecycleThere())->type, Type::kRetry);
   EXPECT_FALSE(PathExists(next.Job("j-1").stop));
+  EXPECT_EQ(ReadNodeLimits(next)->limits.lease_id(), "l-1");
+  EXPECT_TRUE(PathExists(next.claimed));
+  EXPECT_EQ(ReadFileToString(JoinPath(next.telemetry, "00000000000000000000")).value_or(""),
+            "{}\n");
   EXPECT_TRUE(IsDirectory(next.Job("j-1").work));
 }
 
 TEST_F(RestartTest, AnAttemptWithoutAnEndIsLostAndTheNextOneFollows) {
   Append(Type::kStarted);
   ASSERT_OK(Keep());
+  clock_.Advance(absl::Hours(3));
   ASSERT_OK(StartNext());
   const Lifecycle lifecycle = LifecycleThere();
   ASSERT_EQ(lifecycle.events.size(), 3u);
   EXPECT_EQ(lifecycle.events[1].type, Type::kLost);
   EXPECT_EQ(lifecycle.events[1].reason, kNodeFailedReason);
+  // What it waited in the queue is no running time.
+  EXPECT_EQ(lifecycle.events[1].time_ms, lifecycle.events[0].time_ms);
   EXPECT_EQ(lifecycle.events[2].type, Type::kRetry);
   EXPECT_EQ(lifecycle.events[2].attempt, 2);
 }

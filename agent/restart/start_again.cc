@@ -124,9 +124,8 @@ absl::Status MakeOver(const RootPaths& root, const std::string& copy, const Stor
 }
 
 // Makes a job that goes on, with its next attempt.
-absl::Status MakeWaiting(const RootPaths& root, const std::string& node_id,
-                         const std::string& copy, const RootPaths& again, const StoredSpec& stored,
-                         Clock& clock) {
+absl::Status MakeWaiting(const RootPaths& root, const std::string& node_id, const std::string& copy,
+                         const RootPaths& again, const StoredSpec& stored, Clock& clock) {
   const std::string& job_id = stored.spec.job_id();
   for (const std::string& digest : TreesOf(stored.spec)) {
     RETURN_IF_ERROR(BringTree(again.trees, root.trees, digest));
@@ -182,6 +181,7 @@ absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clo
   const std::string node_id(absl::StripAsciiWhitespace(stored_id));
   RETURN_IF_ERROR(WriteFileAtomic(made.node_id, absl::StrCat(node_id, "\n")));
   RETURN_IF_ERROR(TakeLimits(made, copy, clock));
+  if (IsDirectory(from.telemetry)) RETURN_IF_ERROR(CopyDirectory(from.telemetry, made.telemetry));
   for (const auto& [stored, goes_on] : jobs) {
     RETURN_IF_ERROR(goes_on ? MakeWaiting(made, node_id, copy, again, stored, clock)
                             : MakeOver(made, copy, stored, clock));

@@ -86,7 +86,8 @@ class AllocationLinks : public LinkFactory {
       // A step's refusal comes after the connection.
       if (link.ok() && !(*link)->NeverReached("")) live_error = (*link)->status();
       if (live_error.ok() || !IsOver(/*suspect=*/true)) {
-        if (!link.ok()) return WithQueue(link.status());
+        if (!live_error.ok() && Waits()) return InQueue();
+        if (!link.ok()) return link;
         return std::make_unique<TellingLink>(*std::move(link), failed_);
       }
     }
@@ -108,12 +109,16 @@ class AllocationLinks : public LinkFactory {
                                            : absl::UnavailableError(live_error.message());
   }
 
-  // Adds to an error that the allocation waits for its turn again, if it does.
-  absl::Status WithQueue(const absl::Status& error) {
+  // True when Slurm has put the allocation back into its queue, as when another job was to have its
+  // node.
+  bool Waits() {
     MutexLock lock(mutex_);
-    if (waits_.empty()) return error;
-    return absl::UnavailableError(absl::StrCat(
-        "Slurm has put ", target_.name, " back into its queue, and starts it again: ", waits_));
+    return !waits_.empty();
+  }
+  absl::Status InQueue() {
+    MutexLock lock(mutex_);
+    return absl::UnavailableError(
+        absl::StrCat(target_.name, " was taken from its node, requeued by Slurm: ", waits_));
   }
 
   LinkFactory* Kept() {

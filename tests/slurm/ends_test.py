@@ -166,7 +166,9 @@ def test_a_preempted_run_goes_on_without_the_laptop(l, c):
     other = preempt(c, job)
     # It waits in the queue: it is over for nobody.
     run = run_of(l, "again-1")
-    assert run["status"] not in ("lost", "failed", "stopped") and not run["reason"], run
+    assert run["status"] in ("running", "retrying") and not run["reason"], run
+    waits = l.run("logs", "again-1", code=None)
+    assert waits.returncode and b"requeued by Slurm: PENDING" in waits.stderr, waits
     assert attached.poll() is None
     assert [one["instance_id"] for one in l.json("instances", code=None)["instances"]] == [job]
     # On another node, whatever the first one has.
@@ -183,7 +185,7 @@ def test_a_preempted_run_goes_on_without_the_laptop(l, c):
     preempt(c, job)
     c.wait_sacct(job, "PREEMPTED")
     shown, said = attached.communicate()
-    assert b"back into its queue" in said, said.decode()
+    assert b"ended by Slurm: PREEMPTED" in said and b"set aside" not in said, said.decode()
     run = told(l, "again-1")
     assert run["reason"].startswith("Slurm: PREEMPTED") and run["status"] == "lost", run
     lines = lines_so_far(l, "again-1")
@@ -193,6 +195,35 @@ def test_a_preempted_run_goes_on_without_the_laptop(l, c):
     with open(os.path.join(l.work, "again-1", "state")) as file:
         assert file.read() == "saved by 2\n"
     c.scancel("-u", c.user)
+    check_clean(c)
+
+
+def test_a_run_whose_node_is_cut_off_goes_on_elsewhere(l, c):
+    job = going_on(l, c, "cut-2", 2, on="lost")
+    attached = l.start("attach", "cut-2")
+    wait_until(lambda: "line 1.3" in lines_so_far(l, "cut-2"), "the run works")
+    first = c.squeue(job, "%N")
+    c.cut(first)
+    try:
+        wait_until(lambda: c.squeue(job) == "PENDING", "Slurm has given the node up")
+        assert run_of(l, "cut-2")["status"] == "running"
+        start_now(c, job)
+        assert c.squeue(job, "%N") != first
+        wait_until(lambda: "line 2.3" in lines_so_far(l, "cut-2"), "the second attempt works")
+        # The first one, which nobody can reach, ends itself.
+        wait_until(lambda: not c.processes(first), lambda: "the first start ends: %s" % c.processes(first))
+    finally:
+        c.heal(first)
+    lines = lines_so_far(l, "cut-2")
+    # Its last words were not saved: nobody told it.
+    assert "attempt 2 has mine," in lines, lines
+    check_attempts(lines, 2)
+    l.run("stop", "cut-2")
+    attached.communicate()
+    assert run_of(l, "cut-2")["reason"] == "user"
+    wait_until(lambda: not requeues(c, job), "Slurm does not start a job again that was stopped")
+    l.run("down", "--yes", "cut-2")
+    c.wait_sacct(job, "CANCELLED")
     check_clean(c)
 
 
