@@ -26,18 +26,24 @@ namespace {
 
 constexpr int64_t kMostLimits = 1 << 20;
 
-absl::Status RunScontrol(const std::string& job, bool again) {
+// Runs a program. UNAVAILABLE with `what` when it fails.
+absl::Status RunProgram(std::vector<std::string> argv, absl::string_view what) {
   SpawnOptions spawn;
-  spawn.argv = {"/bin/sh", "-c",
-                absl::StrCat("LC_ALL=C exec timeout -k 2 20 scontrol update JobId=", job,
-                             " Requeue=", again ? 1 : 0)};
+  spawn.argv = std::move(argv);
   ASSIGN_OR_RETURN(const pid_t pid, Spawn(spawn));
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("scontrol does not take Requeue=", again ? 1 : 0, ", status ", status));
+  return absl::UnavailableError(absl::StrCat(what, ", status ", status));
+}
+
+absl::Status RunScontrol(const std::string& job, bool again) {
+  const std::string wish = absl::StrCat("Requeue=", again ? 1 : 0);
+  return RunProgram(
+      {"/bin/sh", "-c",
+       absl::StrCat("LC_ALL=C exec timeout -k 2 20 scontrol update JobId=", job, " ", wish)},
+      absl::StrCat("scontrol does not take ", wish));
 }
 
 // Copies the programs that run here, so that the next start has them as if a client had sent them.
@@ -46,6 +52,11 @@ absl::Status KeepPrograms(const std::string& bundle_dir, const RootPaths& again)
   if (!PathExists(target)) {
     const std::string partial = JoinPath(again.bin, absl::StrCat(".", RandomHex(8)));
     absl::Status copied = CopyDirectory(bundle_dir, partial);
+    // The file system may forbid to run what lies there.
+    if (copied.ok()) {
+      copied = RunProgram({JoinPath(partial, "gpuctl-agent"), "api-level"},
+                          absl::StrCat("nothing can be run in ", again.bin));
+    }
     if (copied.ok() && rename(partial.c_str(), target.c_str()) != 0) {
       copied = ErrnoStatus(errno, absl::StrCat("rename ", partial));
     }

@@ -38,9 +38,10 @@ class RestartTest : public ::testing::Test {
           said_.push_back(absl::StrCat(job, again ? " again" : " no more"));
           return slurm_;
         }) {
-    for (const char* file : {"gpuctl-agent", "gpuctl-shim", "version", "api_level"}) {
+    for (const char* file : {"gpuctl-shim", "version", "api_level"}) {
       dir_.Write(absl::StrCat("bundle/", file), "1\n");
     }
+    dir_.Write("bundle/gpuctl-agent", "#!/bin/sh\n", 0755);
     EXPECT_OK(MakeDirectories(copy_.jobs));
     EXPECT_OK(MakeDirectories(JoinPath(copy_.root, kKeptTmp)));
     dir_.Write("shared/17-0/node_id", "n-1\n");
@@ -136,6 +137,14 @@ TEST_F(RestartTest, NoJobWaitsForAStartThatSlurmDoesNotMake) {
   slurm_ = absl::OkStatus();
   ASSERT_OK(Keep());
   EXPECT_TRUE(GoesOnAfterwards(from_, "j-1"));
+}
+
+TEST_F(RestartTest, ProgramsThatCannotRunThereAreNoWayToGoOn) {
+  Append(Type::kStarted);
+  dir_.Write("bundle/gpuctl-agent", "#!/bin/sh\nexit 1\n", 0755);
+  EXPECT_FALSE(Keep().ok());
+  EXPECT_FALSE(GoesOnAfterwards(from_, "j-1"));
+  EXPECT_TRUE(said_.empty());
 }
 
 TEST_F(RestartTest, AnEarlierStartEndsWhenALaterOneHasBegun) {
