@@ -22,6 +22,7 @@
 #include "agent/base/processes.h"
 #include "agent/bundle/bundle.h"
 #include "agent/handover.h"
+#include "agent/hold/dead_roots.h"
 #include "agent/hold/jobs_end.h"
 #include "agent/hold/keep_results.h"
 #include "agent/idle_end.h"
@@ -75,6 +76,7 @@ class Guard {
         clock_(clock),
         limits_(paths_, clock, BootId()),
         keeper_(paths_, clock),
+        dead_roots_(paths_, clock),
         idle_(paths_, IdleEndAfter(), clock),
         signals_(std::move(signals)) {}
 
@@ -185,7 +187,10 @@ class Guard {
     if (!end_.has_value()) {
       const std::string why = WhyItEnds(script_lives);
       keeper_.Tend(JoinPath(options_.bundle_dir, "gpuctl-agent"));
-      if (why.empty()) return;
+      if (why.empty()) {
+        RemoveDeadRoot();
+        return;
+      }
       Log(LogLevel::kInfo, absl::StrCat("hold: the allocation ends, ", why));
       // The log goes with the root. This goes into the batch script's output.
       fprintf(stderr, "gpuctl: the allocation ends, %s\n", why.c_str());
@@ -198,6 +203,14 @@ class Guard {
     const bool kept = keeper_.Finish();
     leaving_ =
         !script_lives || (kept && (now - ended_at_ >= kLastWordsWithin || !InContact(paths_)));
+  }
+
+  // Here another allocation of the same user may have been killed without a word.
+  void RemoveDeadRoot() {
+    const std::string root = dead_roots_.Next();
+    if (root.empty()) return;
+    Log(LogLevel::kInfo, absl::StrCat("hold: its allocation is over, so ", root, " is removed"));
+    (void)StartRemoval(root);
   }
 
   // Stops the server that an earlier holder has started.
@@ -363,6 +376,7 @@ class Guard {
   Clock& clock_;
   LimitKeeper limits_;
   ResultsKeeperProcess keeper_;
+  DeadRoots dead_roots_;
   IdleEnd idle_;
   SignalPipe signals_;
   UniqueFd control_;

@@ -619,7 +619,19 @@ class Cluster:
         self.machines["login"].run(["ip", "link", "set", "to-" + name, "down"])
 
     def heal(self, name):
-        self.machines["login"].run(["ip", "link", "set", "to-" + name, "up"])
+        """Gives the node its network back, and waits until the controller works with it again."""
+        login = self.machines["login"]
+        login.run(["ip", "link", "set", "to-" + name, "up"])
+
+        def answers():
+            state = login.run(["sinfo", "-h", "-n", name, "-p", "main", "-o", "%t"], check=False).stdout.strip()
+            if state and not state.endswith("*") and not state.startswith("down"):
+                return True
+            # By itself the controller asks a node that was down after a minute or two; an administrator
+            # does not wait for that. It refuses this for a node that it has not missed.
+            login.run(["scontrol", "update", "NodeName=" + name, "State=RESUME"], check=False)
+            return False
+        self.wait_until(answers, name + " answers the controller")
 
     def power_off(self, name):
         """Ends a node as a loss of power does: all its processes, at once, and its network."""
