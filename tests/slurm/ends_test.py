@@ -192,7 +192,7 @@ def test_a_preempted_run_goes_on_without_the_laptop(l, c):
     check_attempts(lines, 2)
     assert shown.decode().splitlines() == lines, shown.decode()[-300:]
     l.run("pull", "again-1")
-    with open(os.path.join(l.work, "again-1", "state")) as file:
+    with open(os.path.join(l.work, "again-1", "ckpt", "state")) as file:
         assert file.read() == "saved by 2\n"
     c.scancel("-u", c.user)
     check_clean(c)
@@ -222,7 +222,7 @@ def test_a_run_whose_node_is_cut_off_goes_on_elsewhere(l, c):
     attached.communicate()
     assert run_of(l, "cut-2")["reason"] == "user"
     wait_until(lambda: not requeues(c, job), "Slurm does not start a job again that was stopped")
-    l.run("down", "--yes", "cut-2")
+    l.run("down", "--yes", "--force", "cut-2")
     c.wait_sacct(job, "CANCELLED")
     check_clean(c)
 
