@@ -38,6 +38,8 @@ absl::Status NoteWhoGoesOn(const RootPaths& paths, const std::set<std::string>& 
   return WriteFileAtomic(GoesOnPath(paths), absl::StrCat(absl::StrJoin(job_ids, "\n"), "\n"));
 }
 
+bool IsWhoGoesOnNoted(const RootPaths& paths) { return PathExists(GoesOnPath(paths)); }
+
 bool LivesBatchScript(const RootPaths& paths) {
   // Without a reader a non-blocking open for writing fails.
   const UniqueFd sign(file_ops::Open(JoinPath(paths.root, kHeldSignFile), O_WRONLY | O_NONBLOCK));

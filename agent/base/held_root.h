@@ -22,6 +22,8 @@ bool IsHeldRoot(const RootPaths& paths);
 bool GoesOnAfterwards(const RootPaths& paths, absl::string_view job_id);
 // Notes the jobs of which GoesOnAfterwards is true.
 absl::Status NoteWhoGoesOn(const RootPaths& paths, const std::set<std::string>& job_ids);
+// True when that was called for this root.
+bool IsWhoGoesOnNoted(const RootPaths& paths);
 
 // True while the batch script has its FIFO open (kHeldSignFile). Also true when that cannot be
 // told, because there are no descriptors left.

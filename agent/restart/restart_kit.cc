@@ -180,9 +180,9 @@ absl::Status RestartKit::Keep(const RootPaths& from, const std::string& director
 absl::Status RestartKit::Tell(const RootPaths& from, const std::string& job,
                               const std::set<std::string>& who) {
   if (told_.has_value() && *told_ == who) return absl::OkStatus();
-  // Without a job that wants it Slurm was never told anything.
-  if (!told_.has_value() && who.empty() &&
-      ParseAllocationStart(BaseName(from.root))->restart == 0) {
+  // In its first start neither this keeper nor an earlier one has told Slurm anything.
+  const bool first = ParseAllocationStart(BaseName(from.root))->restart == 0;
+  if (!told_.has_value() && who.empty() && first && !IsWhoGoesOnNoted(from)) {
     return absl::OkStatus();
   }
   const bool was_on = told_.has_value() && !told_->empty();

@@ -129,6 +129,19 @@ TEST_F(RestartTest, AJobThatCannotGoOnByItselfIsNotStartedAgain) {
   EXPECT_TRUE(said_.empty());
 }
 
+TEST_F(RestartTest, ALaterKeeperTakesBackWhatAnEarlierOneSaid) {
+  Append(Type::kStarted);
+  ASSERT_OK(Keep());
+  Append(Type::kExited);
+  RestartKit later(dir_.Sub("bundle"), [this](const std::string&, bool again) {
+    said_.push_back(again ? "again" : "no more");
+    return absl::OkStatus();
+  });
+  ASSERT_OK(later.Keep(from_, dir_.Sub("shared")));
+  EXPECT_EQ(said_.back(), "no more");
+  EXPECT_FALSE(GoesOnAfterwards(from_, "j-1"));
+}
+
 TEST_F(RestartTest, NoJobWaitsForAStartThatSlurmDoesNotMake) {
   Append(Type::kStarted);
   slurm_ = absl::UnavailableError("the controller hangs");
