@@ -177,8 +177,13 @@ h=
 say "the holder ended with $c"
 nap 1
 done
+# Slurm has warned before it preempts, and would take an end before that for one of the job.
+ctl() { timeout -k 2 20 scontrol $*; }
+q=
+[ -z "$z" ] || ! grep -q . "$r/goes_on" 2>/dev/null || ! ctl show job $j | grep -q "PreemptTime=[0-9]" || q=1
 # A job may have made directories that nobody may write to, and a client may be there.
 rm -rf "$r" "$f" 2>/dev/null || { nap 1; chmod -R u+rwx "$r"; rm -rf "$r" "$f"; }
+[ -z "$q" ] || ctl requeue $j
 )sh";
 
 // The script for virtual machines, as root. $GPUCTL_SYSTEM_ROOT is a directory that stands for /.

@@ -198,6 +198,23 @@ def test_a_preempted_run_goes_on_without_the_laptop(l, c):
     check_clean(c)
 
 
+def test_a_preemption_with_a_warning_puts_the_run_back_too(l, c):
+    # Long before Slurm would take the node: the job has saved by then, and its script is over.
+    c.machines["login"].run(["scontrol", "update", "PartitionName=low", "GraceTime=600"])
+    job = going_on(l, c, "warned-1", 1)
+    wait_until(lambda: "line 1.3" in lines_so_far(l, "warned-1"), "the run works")
+    other = preempt(c, job)
+    start_now(c, job)
+    c.scancel(other)
+    wait_until(lambda: "attempt 2 has mine, saved by 1" in lines_so_far(l, "warned-1"), "the run goes on")
+    l.run("down", "--yes", "--force", "warned-1")
+    check_clean(c)
+
+
+test_a_preemption_with_a_warning_puts_the_run_back_too.cluster = {
+    "config": [*PATIENT["config"], "SlurmctldParameters=preempt_send_user_signal"]}
+
+
 def test_a_run_whose_node_is_cut_off_goes_on_elsewhere(l, c):
     job = going_on(l, c, "cut-2", 2, on="lost")
     attached = l.start("attach", "cut-2")
