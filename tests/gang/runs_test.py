@@ -31,6 +31,10 @@ for name in GPUCTL_NODES GPUCTL_NODE_RANK RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR
 """
 
 
+class Skipped(Exception):
+    """A test cannot be here; why says the text."""
+
+
 class Laptop:
     def __init__(self, them):
         self.them = them
@@ -285,8 +289,7 @@ def test_content_goes_to_all_at_once():
     """A push that went to one machine after the other would never be at both."""
     with Machines(2) as them:
         if not all(machine.slow("40mbit") for machine in them.all):
-            print("  skipped: no tbf")
-            return
+            raise Skipped("no tbf")
         laptop = Laptop(them)
         with open(os.path.join(laptop.work, "content"), "wb") as file:
             file.write(os.urandom(30 << 20))
@@ -564,8 +567,7 @@ def test_a_taken_port_is_tried_again_once():
     # The machines have a /root of their own, so that a Python below it is not there.
     python = shutil.which("python3", path=machines.PATH)
     if not python:
-        print("  skipped: no python3 that the machines see")
-        return
+        raise Skipped("no python3 that the machines see")
     with Machines(2) as them:
         laptop = Laptop(them)
         laptop.write("job.py", script)
@@ -636,16 +638,16 @@ DDP = """
 
 
 def test_data_parallel_training():
-    if subprocess.run([sys.executable, "-c", "import torch.distributed as d; assert d.is_available()"],
-                      capture_output=True, check=False).returncode != 0:
-        print("  skipped: this Python has no torch")
-        return
+    python = shutil.which("python3", path=machines.PATH)
+    if not python or subprocess.run([python, "-c", "import torch.distributed as d; assert d.is_gloo_available()"],
+                                    capture_output=True, check=False).returncode != 0:
+        raise Skipped("%s has no torch with Gloo" % python)
     results = {}
     for size in (2, 4):
         with Machines(size) as them:
             laptop = Laptop(them)
             laptop.write("train.py", DDP)
-            laptop.launch("--name", "ddp", "--", sys.executable, "train.py")
+            laptop.launch("--name", "ddp", "--", python, "train.py")
             each = {variables(laptop.ask("logs", "ddp-1", "--node", str(rank)).stdout)["RESULT"]
                     for rank in range(size)}
             assert len(each) == 1, each
@@ -664,8 +666,7 @@ def losses(laptop, run):
 def test_the_built_in_trainer():
     """On 2 and 4 machines it learns what one process learns, also when a rank is killed meanwhile."""
     if not os.path.exists(os.path.join(os.path.dirname(GPUCTL), "gpuctl-trainer")):
-        print("  skipped: no gpuctl-trainer beside gpuctl")
-        return
+        raise Skipped("no gpuctl-trainer beside gpuctl")
     run = """
         name: {name}
         workdir: .
@@ -713,24 +714,34 @@ def test_the_built_in_trainer():
             laptop.close()
 
 
+# It needs what is not everywhere, so it is a test of its own, which is told as skipped.
+BY_NAME = (test_data_parallel_training,)
 # These take half a minute each.
 LONG = (test_the_built_in_trainer, test_results_of_all_come_home_and_go, test_down_ends_the_others_of_one_that_does_not_answer,
         test_content_goes_to_all_at_once, test_no_line_is_lost)
 
 
 def main():
+    """Returns the exit code: SKIPPED when no test was run to its end."""
     wanted = sys.argv[2:]
+    code = machines.SKIPPED
     tests = [test for name, test in list(globals().items()) if name.startswith("test_")]
     for test in tests:
         name = test.__name__
-        if not (name in wanted or (test in LONG) == (wanted == ["--long"]) and wanted in ([], ["--long"])):
+        if not (name in wanted or test not in BY_NAME and wanted == ["--long"] * (test in LONG)):
             continue
         began = time.monotonic()
-        test()
+        try:
+            test()
+        except Skipped as why:
+            print("skipped %s: %s" % (name, why), flush=True)
+            continue
+        code = 0
         print("ok   %s %.0f s" % (name, time.monotonic() - began), flush=True)
+    return code
 
 
 if __name__ == "__main__":
     machines.enter()
     GPUCTL = os.path.abspath(sys.argv[1])
-    main()
+    sys.exit(main())
