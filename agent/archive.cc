@@ -12,10 +12,12 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "agent/base/job_end.h"
 #include "agent/bridge.h"
 #include "agent/bundle/bundle.h"
 #include "agent/hold/kept_layout.h"
 #include "agent/jobs/artifacts.h"
+#include "agent/jobs/job_state.h"
 #include "agent/jobs/job_table.h"
 #include "agent/jobs/shim_launcher.h"
 #include "agent/jobs/watch.h"
@@ -27,6 +29,7 @@
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
+#include "common/release/release_route.h"
 
 namespace gpuctl {
 namespace {
@@ -135,10 +138,24 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
   JobTable jobs_;
 };
 
+// Ends the jobs that wait: Slurm does not start the allocation again.
+void EndWaitingJobs(const RootPaths& paths) {
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths.jobs);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    const JobPaths job = paths.Job(name);
+    const absl::StatusOr<gpuctl::v1::Job> state = DeriveJob(job);
+    const bool waits = state.ok() && (state->state() == gpuctl::v1::JOB_STATE_PENDING ||
+                                      state->state() == gpuctl::v1::JOB_STATE_RETRY_WAIT ||
+                                      state->state() == gpuctl::v1::JOB_STATE_QUEUED);
+    if (waits) (void)EndUnstarted(job, kAllocationEndsReason, Clock::Real());
+  }
+}
+
 absl::Status Serve(const RootPaths& paths, const std::string& bundle_dir) {
   ASSIGN_OR_RETURN(const std::string stored, ReadFileToString(paths.node_id, 4096));
   const std::string node_id(absl::StripAsciiWhitespace(stored));
   const std::string version = absl::StrCat(BundleVersion(bundle_dir));
+  EndWaitingJobs(paths);
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return ErrnoStatus(errno, "socketpair");
   const UniqueFd ours(pair[0]);

@@ -173,6 +173,7 @@ class Guard {
     if (told_to_end_) return "it was told so";
     if (!script_lives) return "its batch script is gone";
     if (IsRemoved(lock_)) return "its root was removed";
+    if (keeper_.replaced()) return "Slurm has started it again elsewhere";
     if (PathExists(JoinPath(paths_.root, kReleasedFile))) return "it was released";
     const bool late = clock_.SinceBoot() >= absl::Seconds(options_.claim_until_s);
     if (!late || PathExists(paths_.claimed)) return "";

@@ -15,6 +15,8 @@
 #include "agent/limits/contact.h"
 #include "agent/limits/limits_report.h"
 #include "agent/limits/self_release.h"
+#include "agent/restart/restart_kit.h"
+#include "agent/restart/start_again.h"
 #include "agent/self_check.h"
 #include "agent/server.h"
 #include "agent/trees/receive.h"
@@ -41,6 +43,7 @@ constexpr char kUsage[] =
     "  hold       the guard of a Slurm allocation, run by its batch script; ends all jobs at "
     "SIGTERM\n"
     "  keep-results --to PLACE  copies what the allocation's jobs write to PLACE, until SIGTERM\n"
+    "  start-again --from PLACE  makes the root of an allocation that Slurm has started again\n"
     "  archive --from PLACE  the bridge to what was kept there; archive-send: as send; need no "
     "DIR\n"
     "  store-receive --to PLACE  as receive, into PLACE, which nodes may share; needs no DIR\n"
@@ -145,7 +148,13 @@ int Run(int argc, char** argv) {
   guard.root = root;
   guard.bundle_dir = gpuctl::DirName(gpuctl::SelfPath(argv[0]));
   if (command == "bridge") return gpuctl::RunBridge({root, guard.bundle_dir, wait});
-  if (command == "keep-results" && !place.empty()) return gpuctl::RunKeepResults(root, place);
+  if (command == "keep-results" && !place.empty()) {
+    gpuctl::RestartKit kit(guard.bundle_dir);
+    return gpuctl::RunKeepResults(root, place, [&kit](const auto& from, const std::string& to) {
+      return kit.Keep(from, to);
+    });
+  }
+  if (command == "start-again" && !place.empty()) return gpuctl::RunStartAgain(root, place);
   if (command == "archive" && !place.empty()) return gpuctl::RunArchive(place, guard.bundle_dir);
   if (command == "archive-send" && !place.empty()) return gpuctl::RunArchiveSend(place);
   if (command == "store-receive" && !place.empty()) return gpuctl::RunReceive(place, 0, 1);

@@ -4,14 +4,41 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/release/release_route.h"
 
 namespace gpuctl {
+namespace {
+
+constexpr int64_t kMostNoted = 1 << 20;
+
+// The ids of the jobs, one a line.
+std::string GoesOnPath(const RootPaths& paths) { return JoinPath(paths.root, "goes_on"); }
+
+}  // namespace
 
 bool IsHeldRoot(const RootPaths& paths) { return PathExists(JoinPath(paths.root, kHeldFile)); }
+
+bool GoesOnAfterwards(const RootPaths& paths, absl::string_view job_id) {
+  const absl::StatusOr<std::string> noted = ReadFileToString(GoesOnPath(paths), kMostNoted);
+  if (!noted.ok()) return false;
+  for (const absl::string_view line : absl::StrSplit(*noted, '\n')) {
+    if (!line.empty() && line == job_id) return true;
+  }
+  return false;
+}
+
+absl::Status NoteWhoGoesOn(const RootPaths& paths, const std::set<std::string>& job_ids) {
+  return WriteFileAtomic(GoesOnPath(paths), absl::StrCat(absl::StrJoin(job_ids, "\n"), "\n"));
+}
+
+bool IsWhoGoesOnNoted(const RootPaths& paths) { return PathExists(GoesOnPath(paths)); }
 
 bool LivesBatchScript(const RootPaths& paths) {
   // Without a reader a non-blocking open for writing fails.

@@ -2,6 +2,11 @@
 #ifndef GPUCTL_AGENT_BASE_HELD_ROOT_H_
 #define GPUCTL_AGENT_BASE_HELD_ROOT_H_
 
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/job/job_layout.h"
@@ -10,6 +15,15 @@ namespace gpuctl {
 
 // True when the root has the marker kHeldFile of common/release.
 bool IsHeldRoot(const RootPaths& paths);
+
+// True for a job that goes on when Slurm starts its allocation again: what it needs for that lies
+// on the cluster's shared file system, and Slurm was told to start the allocation again. False in
+// other roots.
+bool GoesOnAfterwards(const RootPaths& paths, absl::string_view job_id);
+// Notes the jobs of which GoesOnAfterwards is true.
+absl::Status NoteWhoGoesOn(const RootPaths& paths, const std::set<std::string>& job_ids);
+// True when that was called for this root.
+bool IsWhoGoesOnNoted(const RootPaths& paths);
 
 // True while the batch script has its FIFO open (kHeldSignFile). Also true when that cannot be
 // told, because there are no descriptors left.

@@ -32,7 +32,7 @@ absl::Status AppendEnd(const JobPaths& job, const gpuctl::v1::JobSpec& spec, Lif
                        Clock& clock) {
   ASSIGN_OR_RETURN(end.output_size, SizeOf(job.output, OutputShape(spec)));
   ASSIGN_OR_RETURN(end.metrics_size, SizeOf(job.metrics, PlainShape()));
-  end.time_ms = absl::ToUnixMillis(clock.Now());
+  if (end.time_ms == 0) end.time_ms = absl::ToUnixMillis(clock.Now());
   std::string lines = FormatLifecycleEvent(end);
   if (WantsRetry(spec.retry(), end)) {
     LifecycleEvent retry = end;

@@ -13,7 +13,8 @@
 namespace gpuctl {
 
 // Appends `end` (exited or lost) with the streams' sizes, and a retry line if the spec's policy
-// wants one, in one durable write. The caller holds the job's lock.
+// wants one, in one durable write. Without a time of its own the end is now. The caller holds the
+// job's lock.
 absl::Status AppendEnd(const JobPaths& job, const gpuctl::v1::JobSpec& spec, LifecycleEvent end,
                        Clock& clock);
 

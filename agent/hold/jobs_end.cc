@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "agent/base/held_root.h"
 #include "agent/base/job_end.h"
 #include "agent/base/processes.h"
 #include "agent/jobs/job_table.h"
@@ -72,6 +73,7 @@ bool JobsEnd::Tell(const std::string& job_id) {
   if (state->state() == gpuctl::v1::JOB_STATE_PENDING ||
       state->state() == gpuctl::v1::JOB_STATE_RETRY_WAIT ||
       state->state() == gpuctl::v1::JOB_STATE_QUEUED) {
+    if (GoesOnAfterwards(paths_, job_id)) return true;
     return EndUnstarted(job, kAllocationEndsReason, clock_).ok();
   }
   const auto told = told_.find(job_id);

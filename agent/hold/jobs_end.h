@@ -15,7 +15,8 @@ namespace gpuctl {
 // Returns the grace of $GPUCTL_HOLD_GRACE_S; 30 seconds when that is no number of seconds.
 absl::Duration HoldGrace();
 
-// Stops the jobs, and kills what is left after the grace. Used by one thread. Everything is read
+// Stops the jobs, and kills what is left after the grace. Jobs of which GoesOnAfterwards is true
+// wait then for the allocation's next start. Used by one thread. Everything is read
 // from disk, so it also ends jobs that an earlier holder had.
 class JobsEnd {
  public:

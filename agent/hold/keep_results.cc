@@ -32,6 +32,7 @@ constexpr absl::Duration kLookForTokenEvery = absl::Milliseconds(250);
 constexpr int kStreamsEveryMs = 200;
 constexpr absl::Duration kSyncEvery = absl::Seconds(1);
 constexpr absl::Duration kCheckpointsEvery = absl::Seconds(10);
+constexpr absl::Duration kAlsoEvery = absl::Seconds(2);
 constexpr absl::Duration kFilesTick = absl::Milliseconds(250);
 constexpr absl::Duration kTellEvery = absl::Minutes(1);
 constexpr absl::Duration kStartEvery = absl::Seconds(5);
@@ -76,7 +77,25 @@ void CopyFilesUntil(const std::atomic<bool>& ending, FilesCopy& files, Clock& cl
   }
 }
 
-absl::Status Keep(const RootPaths& from, const std::string& directory, Clock& clock) {
+// Does `also` until `ending`, or until the allocation was started again elsewhere: `replaced`.
+void AlsoUntil(const std::atomic<bool>& ending, std::atomic<bool>& replaced,
+               const std::function<absl::Status()>& also, Clock& clock) {
+  Complaints complaints(clock);
+  absl::Duration next = -absl::InfiniteDuration();
+  while (!ending && !replaced) {
+    if (clock.SinceBoot() >= next) {
+      const absl::Status done = also();
+      replaced = absl::IsAborted(done);
+      complaints.Take(done);
+      next = clock.SinceBoot() + kAlsoEvery;
+    }
+    clock.SleepFor(kFilesTick);
+  }
+}
+
+// ABORTED when the allocation was started again elsewhere.
+absl::Status Keep(const RootPaths& from, const std::string& directory, const KeepAlso& also,
+                  Clock& clock) {
   const RootPaths to(JoinPath(directory, BaseName(from.root)));
   // Of an earlier keeper.
   (void)RemoveTree(JoinPath(to.root, kKeptTmp));
@@ -90,19 +109,30 @@ absl::Status Keep(const RootPaths& from, const std::string& directory, Clock& cl
   StreamsCopy streams(from, to);
   FilesCopy files(from, to, clock);
   std::atomic<bool> ending = false;
+  std::atomic<bool> replaced = false;
   std::thread thread([&] { CopyFilesUntil(ending, files, clock); });
+  std::thread beside([&] {
+    AlsoUntil(
+        ending, replaced, [&] { return also(from, directory); }, clock);
+  });
   Complaints complaints(clock);
   absl::Duration next_sync = -absl::InfiniteDuration();
-  while (!IsTold(kStreamsEveryMs)) {
+  while (!replaced && !IsTold(kStreamsEveryMs)) {
     const bool sync = clock.SinceBoot() >= next_sync;
     if (sync) next_sync = clock.SinceBoot() + kSyncEvery;
     complaints.Take(streams.Pass(sync));
   }
   ending = true;
+  if (replaced) {
+    thread.join();
+    beside.join();
+    return absl::AbortedError("Slurm has started the allocation again elsewhere");
+  }
   char word = 0;
   const bool last = read(STDIN_FILENO, &word, 1) == 1 && word == kKeepNoMore;
   const absl::Status streamed = streams.Pass(/*sync=*/true);
   thread.join();
+  beside.join();
   const absl::Status filed = files.Pass(last);
   for (const absl::Status& status : {streamed, filed}) {
     if (!status.ok()) Log(LogLevel::kError, absl::StrCat("keep-results: ", status.message()));
@@ -134,7 +164,7 @@ absl::Status FindToken(const std::string& directory, const std::string& token,
   }
 }
 
-int RunKeepResults(const std::string& root, const std::string& directory) {
+int RunKeepResults(const std::string& root, const std::string& directory, const KeepAlso& also) {
   const RootPaths paths(root);
   LogToFile(paths.log);
   Clock& clock = Clock::Real();
@@ -147,10 +177,10 @@ int RunKeepResults(const std::string& root, const std::string& directory) {
     Log(LogLevel::kInfo, absl::StrCat("keep-results: ", status.message()));
     return kExitNotShared;
   }
-  if (status.ok()) status = Keep(paths, directory, clock);
+  if (status.ok()) status = Keep(paths, directory, also, clock);
   if (status.ok()) return 0;
   Log(LogLevel::kError, absl::StrCat("keep-results: ", status.message()));
-  return 1;
+  return absl::IsAborted(status) ? kExitReplaced : 1;
 }
 
 ResultsKeeperProcess::ResultsKeeperProcess(const RootPaths& paths, Clock& clock)
@@ -176,7 +206,9 @@ void ResultsKeeperProcess::Tend(const std::string& program) {
 void ResultsKeeperProcess::Ended(pid_t pid, int status) {
   if (pid != pid_) return;
   pid_ = -1;
-  given_up_ = WIFEXITED(status) && WEXITSTATUS(status) == kExitNotShared;
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  replaced_ = replaced_ || code == kExitReplaced;
+  given_up_ = code == kExitNotShared || replaced_;
 }
 
 void ResultsKeeperProcess::Leave() { control_.reset(); }

@@ -7,12 +7,19 @@
 //     FIFOs jobs/ID/kept.json          {"whole":…,"files":…,"bytes":…,"error":…}; whole: all was
 //     copied end.json                   {"whole":…}: the holder has ended, and all was copied that
 //     there was tmp/                       what is being copied
+//     limits.json                  as in the node's root
+//   again/                       what the next start needs besides (agent/restart):
+//     bin/<digest>/  bin/current   the agent's programs
+//     blobs/trees/                 the content of jobs that want to go on
 #ifndef GPUCTL_AGENT_HOLD_KEPT_LAYOUT_H_
 #define GPUCTL_AGENT_HOLD_KEPT_LAYOUT_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/job/job_layout.h"
 
 namespace gpuctl {
@@ -20,6 +27,16 @@ namespace gpuctl {
 // The names of files in a copy.
 inline constexpr char kKeptEndFile[] = "end.json";
 inline constexpr char kKeptTmp[] = "tmp";
+// The directory, beside the copies, with what the next start needs. It has parts of a node's root.
+inline constexpr char kKeptAgain[] = "again";
+
+// One start of an allocation: the name of its root and of its copy, "JOB-RESTART".
+struct AllocationStart {
+  int64_t job = 0;
+  int64_t restart = 0;
+};
+// Returns nothing for another name.
+std::optional<AllocationStart> ParseAllocationStart(absl::string_view name);
 
 // Returns the copy of the newest start of the allocation in a lease's directory. NOT_FOUND when
 // none of its nodes has kept anything there.

@@ -70,7 +70,8 @@ void TakeTimes(const std::string& path, const struct stat& info) {
   (void)utimensat(AT_FDCWD, path.c_str(), times, 0);
 }
 
-// Writes the new file `to` with the content, mode and times of `from`, to the disk.
+}  // namespace
+
 absl::Status CopyOneFile(const std::string& from, const std::string& to) {
   const UniqueFd source(file_ops::Open(from, O_RDONLY));
   struct stat info {};
@@ -87,8 +88,6 @@ absl::Status CopyOneFile(const std::string& from, const std::string& to) {
   if (fsync(target.get()) != 0) return ErrnoStatus(errno, absl::StrCat("sync ", to));
   return absl::OkStatus();
 }
-
-}  // namespace
 
 absl::Status StreamsCopy::Pass(bool sync) {
   // The telemetry is the machine's, and no job's end waits for it.

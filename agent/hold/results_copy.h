@@ -15,6 +15,10 @@
 
 namespace gpuctl {
 
+// Writes the new file `to` with the content, mode and times of `from`, to the disk. NOT_FOUND for
+// what is no regular file.
+absl::Status CopyOneFile(const std::string& from, const std::string& to);
+
 // Appends what is new in the streams of a root to their copies. One process at a time does that.
 // Not thread-safe.
 class StreamsCopy {

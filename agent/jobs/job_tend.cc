@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "agent/base/gang_note.h"
+#include "agent/base/held_root.h"
 #include "agent/base/job_end.h"
 #include "agent/base/processes.h"
 #include "agent/jobs/job_accept.h"
@@ -16,6 +17,7 @@
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
+#include "common/release/release_route.h"
 
 namespace gpuctl {
 
@@ -110,7 +112,12 @@ absl::Status JobTable::TendJob(const std::string& job_id) {
 // `attempt` is the one that waits.
 absl::Status JobTable::TendWaiting(const JobPaths& job, const StoredSpec& stored, int attempt) {
   if (const absl::StatusOr<std::string> reason = ReadFileToString(job.stop, 4096); reason.ok()) {
-    return EndUnstarted(job, absl::StripAsciiWhitespace(*reason), clock_);
+    const absl::string_view why = absl::StripAsciiWhitespace(*reason);
+    // It waits for the next start of the allocation.
+    if (why == kAllocationEndsReason && GoesOnAfterwards(paths_, stored.spec.job_id())) {
+      return absl::OkStatus();
+    }
+    return EndUnstarted(job, why, clock_);
   }
   const bool secret = !stored.spec.secret_names().empty();
   if (stored.spec.gpus() > 0 && !HasGrant(job, attempt)) {

@@ -13,6 +13,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "agent/base/held_root.h"
 #include "agent/base/platform.h"
 #include "agent/base/processes.h"
 #include "agent/base/say.h"
@@ -22,6 +23,7 @@
 #include "common/job/job_layout.h"
 #include "common/job/lifecycle.h"
 #include "common/process/process.h"
+#include "common/release/release_route.h"
 
 namespace gpuctl {
 namespace {
@@ -459,7 +461,12 @@ void Supervisor::RecordEnd() {
     if (setting_up_ && exited.error.empty()) exited.error = setup_error_;
     exited.reason = stop_reason_;
     end_queued_ = true;
-    if (WantsRetry(spec_.retry(), exited)) {
+    // Slurm starts the allocation again, and the job's next attempt there.
+    const RootPaths root(DirName(DirName(DirName(stop_file_))));
+    const bool goes_on = exited.reason == kAllocationEndsReason &&
+                         WantsRestart(spec_.retry(), attempt_) &&
+                         GoesOnAfterwards(root, spec_.job_id());
+    if (goes_on || WantsRetry(spec_.retry(), exited)) {
       LifecycleEvent retry = NewEvent(LifecycleEvent::Type::kRetry);
       retry.attempt = attempt_ + 1;
       retry.not_before_ms = retry.time_ms + RetryDelayMs(spec_.retry(), retry.attempt);

@@ -39,14 +39,18 @@ absl::Status Take(const std::string& from, const std::string& trees, const std::
 
 }  // namespace
 
+absl::Status BringTree(const std::string& from, const std::string& trees,
+                       const std::string& digest) {
+  if (UseStoredTree(trees, digest)) return absl::OkStatus();
+  return Annotate(Take(from, trees, digest), absl::StrCat("take ", digest));
+}
+
 absl::Status TakeTree(const std::string& root, const std::string& place,
                       const std::string& digest) {
   if (!IsManifestDigest(digest)) return absl::InvalidArgumentError("take: this is no digest");
   const std::string trees = RootPaths(root).trees;
   const std::string from = RootPaths(place).trees;
-  if (!UseStoredTree(trees, digest)) {
-    RETURN_IF_ERROR(Annotate(Take(from, trees, digest), absl::StrCat("take ", digest)));
-  }
+  RETURN_IF_ERROR(BringTree(from, trees, digest));
   // The manifest goes first: without it nobody takes a part for the tree.
   unlink(StoredManifestPath(from, digest).c_str());
   return RemoveTree(StoredTreePath(from, digest));

@@ -13,6 +13,11 @@ namespace gpuctl {
 // DATA_LOSS when its content is another: then it stays there, and nothing appears here.
 absl::Status TakeTree(const std::string& root, const std::string& place, const std::string& digest);
 
+// Copies the tree `digest` from the directory `from` of stored trees into another one, reads and
+// checks all of it. OK when that has it already. Errors as TakeTree.
+absl::Status BringTree(const std::string& from, const std::string& trees,
+                       const std::string& digest);
+
 // Runs the subcommand: TakeTree, with its error on stderr. Returns the process's exit code.
 int RunTake(const std::string& root, const std::string& place, const std::string& digest);
 

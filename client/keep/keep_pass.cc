@@ -15,6 +15,7 @@
 #include "client/runs/given_up.h"
 #include "client/runs/pulled_record.h"
 #include "client/runs/run_end.h"
+#include "client/runs/run_status.h"
 #include "client/wishes/held_wish.h"
 #include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
@@ -176,7 +177,7 @@ absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(CommandContext& context, Holdi
     run.home = log.IsHome(row->run_id);
     run.given_up = IsGivenUp(paths.MirrorDir(row->run_id));
     const std::vector<std::string> line = LineOf(store, *row);
-    run.attempts = static_cast<int>(line.size());
+    run.attempts = static_cast<int>(line.size()) + RestartsOf(paths.MirrorDir(row->run_id));
     run.saved = WasSavedAtItsEnd(*row, log.SavedAt(row->run_id)) ||
                 std::any_of(line.begin(), line.end(), [&paths](const std::string& run_id) {
                   return HasCheckpointAtHome(paths.MirrorDir(run_id));

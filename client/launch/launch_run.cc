@@ -313,6 +313,7 @@ absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
   }
   const int retries = plan.spec.max_retries;
   const double usd_per_hour = HighestPrice(plan);
+  ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
   for (int retry = 1;; ++retry) {
     const absl::StatusOr<int> launched = LaunchOnce(plan, resuming);
     if (!launched.ok() && NothingStarted(store_, plan.row.run_id)) (void)AllDone(wishes_);
@@ -320,6 +321,7 @@ absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
     const int code = *launched;
     const absl::StatusOr<RunRow> row = store_.Get(plan.row.run_id);
     if (!row.ok()) return code;  // nothing was launched
+    retry += RestartsOf(paths.MirrorDir(row->run_id));
     if (!resumes || retry > retries || !row->end.has_value() || !IsPreempted(*row->end)) {
       if (flags_.down && !NothingStarted(store_, row->run_id)) return End(*row, code);
       RETURN_IF_ERROR(SettleWishes(*row));

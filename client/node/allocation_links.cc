@@ -86,6 +86,7 @@ class AllocationLinks : public LinkFactory {
       // A step's refusal comes after the connection.
       if (link.ok() && !(*link)->NeverReached("")) live_error = (*link)->status();
       if (live_error.ok() || !IsOver(/*suspect=*/true)) {
+        if (!live_error.ok() && Waits()) return InQueue();
         if (!link.ok()) return link;
         return std::make_unique<TellingLink>(*std::move(link), failed_);
       }
@@ -108,6 +109,18 @@ class AllocationLinks : public LinkFactory {
                                            : absl::UnavailableError(live_error.message());
   }
 
+  // True when Slurm has put the allocation back into its queue, as when another job was to have its
+  // node.
+  bool Waits() {
+    MutexLock lock(mutex_);
+    return !waits_.empty();
+  }
+  absl::Status InQueue() {
+    MutexLock lock(mutex_);
+    return absl::UnavailableError(
+        absl::StrCat(target_.name, " was taken from its node, requeued by Slurm: ", waits_));
+  }
+
   LinkFactory* Kept() {
     MutexLock lock(mutex_);
     if (kept_ == nullptr && !label_.empty()) kept_ = make_kept_(label_);
@@ -122,6 +135,7 @@ class AllocationLinks : public LinkFactory {
     if (over_ || !suspect) return over_;
     const absl::Duration now = context_.clock.SinceBoot();
     if (asked_.has_value() && now < *asked_ + kAskSchedulerAgain) return false;
+    waits_.clear();
     over_ = AskScheduler().value_or(false);
     asked_ = context_.clock.SinceBoot();
     return over_;
@@ -157,7 +171,9 @@ class AllocationLinks : public LinkFactory {
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
     Provider& provider = *markets.front().provider;
     RETURN_IF_ERROR(CheckAccount(*ledger, provider, *lease));
-    const absl::Status answer = provider.Describe(lease->instance_id).status();
+    const absl::StatusOr<Instance> instance = provider.Describe(lease->instance_id);
+    if (instance.ok() && instance->state != Instance::State::kRunning) waits_ = instance->status;
+    const absl::Status& answer = instance.status();
     if (!absl::IsNotFound(answer) || !IsUnlisted(provider, lease->instance_id)) return false;
     if (lease->state == LeaseState::kRented) {
       const LeaseEnding ending = IsOwnEnd(answer) ? LeaseEnding::kGone : LeaseEnding::kPreempted;
@@ -177,6 +193,7 @@ class AllocationLinks : public LinkFactory {
   std::unique_ptr<LinkFactory> kept_ ABSL_GUARDED_BY(mutex_);
   std::string label_ ABSL_GUARDED_BY(mutex_);
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string waits_ ABSL_GUARDED_BY(mutex_);  // Slurm's words, while it is in the queue
   std::optional<absl::Duration> asked_ ABSL_GUARDED_BY(mutex_);
 };
 

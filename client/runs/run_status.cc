@@ -9,6 +9,8 @@
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "common/files/files.h"
+#include "common/release/release_route.h"
 
 namespace gpuctl {
 namespace {
@@ -148,6 +150,20 @@ RunEnd EndOf(const LifecycleEvent& event) {
     end.source = EndSource::kGpuctl;
   }
   return end;
+}
+
+int RestartsOf(const std::string& run_dir) {
+  const absl::StatusOr<std::string> text = ReadFileToString(JoinPath(run_dir, "lifecycle.jsonl"));
+  if (!text.ok()) return 0;
+  int restarts = 0;
+  bool taken = false;
+  for (const LifecycleEvent& event : ParseLifecycle(*text).events) {
+    if (event.type == Type::kStarted && taken) ++restarts;
+    if (event.type == Type::kStarted) taken = false;
+    if (event.type != Type::kExited && event.type != Type::kLost) continue;
+    taken = event.reason == kAllocationEndsReason || event.reason == kNodeFailedReason;
+  }
+  return restarts;
 }
 
 RunStatus StatusOfEnded(const RunRow& row) {

@@ -58,6 +58,10 @@ RunStatus StatusOfEnded(const RunRow& row);
 // Returns the end that `event` (exited or lost) means, with source and cause.
 RunEnd EndOf(const LifecycleEvent& event);
 
+// Returns how many attempts of a run its cluster's scheduler has begun, by starting the run's
+// allocation again: they count as retries. `run_dir`: ClientPaths::MirrorDir of the run.
+int RestartsOf(const std::string& run_dir);
+
 // Returns "exited with code 3", "killed by signal 9 (SIGKILL)", "stopped by you (code 143)", "lost:
 // …".
 std::string DescribeEnd(const RunEnd& end);

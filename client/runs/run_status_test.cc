@@ -37,6 +37,34 @@ LifecycleEvent Exited(int code, int signal = 0, const std::string& reason = "") 
   return event;
 }
 
+TEST(RestartsOfTest, OnlyAttemptsAfterAnAllocationsEndCount) {
+  TempDir dir;
+  EXPECT_EQ(RestartsOf(dir.path()), 0);
+  std::string lines;
+  const auto add = [&lines](LifecycleEvent event, Type type, int attempt) {
+    event.type = type;
+    event.attempt = attempt;
+    lines += FormatLifecycleEvent(event);
+  };
+  add(Event(Type::kStarted, 1), Type::kStarted, 1);
+  add(Exited(75), Type::kExited, 1);
+  add(Event(Type::kRetry, 2), Type::kRetry, 2);
+  add(Event(Type::kStarted, 2), Type::kStarted, 2);
+  dir.Write("lifecycle.jsonl", lines);
+  EXPECT_EQ(RestartsOf(dir.path()), 0);
+  add(Exited(0, 0, "the allocation ends"), Type::kExited, 2);
+  add(Event(Type::kRetry, 3), Type::kRetry, 3);
+  dir.Write("lifecycle.jsonl", lines);
+  EXPECT_EQ(RestartsOf(dir.path()), 0);
+  add(Event(Type::kStarted, 3), Type::kStarted, 3);
+  LifecycleEvent lost = Event(Type::kLost, 3);
+  lost.reason = "the node failed, requeued by Slurm";
+  add(lost, Type::kLost, 3);
+  add(Event(Type::kStarted, 4), Type::kStarted, 4);
+  dir.Write("lifecycle.jsonl", lines);
+  EXPECT_EQ(RestartsOf(dir.path()), 2);
+}
+
 TEST(DeriveStatusTest, FollowsTheLifecycle) {
   RunRow row;
   const auto word = [&row](const Lifecycle& lifecycle) {

@@ -131,10 +131,9 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
   }
   if (!absl::StripAsciiWhitespace(spec.setup).empty()) job.set_setup(spec.setup);
   gpuctl::v1::RetryPolicy& retry = *job.mutable_retry();
-  for (const std::string& condition : spec.retry_on) {
-    // Then the node is gone, so the laptop does this retry.
-    if (condition != kOnPreempted) retry.add_on(condition);
-  }
+  // When a machine is taken away the laptop does the retry. Only an allocation that its cluster
+  // starts again does it itself.
+  for (const std::string& condition : spec.retry_on) retry.add_on(condition);
   if (retry.on_size() > 0) retry.set_max_retries(spec.max_retries);
   retry.set_backoff_ms(absl::ToInt64Milliseconds(spec.retry_backoff));
   job.mutable_limits()->set_time_s(

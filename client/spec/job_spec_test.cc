@@ -46,8 +46,9 @@ TEST(MakeJobSpecTest, CarriesLimitsRetriesAndNames) {
   EXPECT_EQ(job->grace_ms(), 1);         // 0 means the default
   EXPECT_EQ(job->retry().max_retries(), 2);
   // The laptop handles preemption, the node the other conditions.
-  ASSERT_EQ(job->retry().on_size(), 1);
+  ASSERT_EQ(job->retry().on_size(), 2);
   EXPECT_EQ(job->retry().on(0), "exit:75");
+  EXPECT_EQ(job->retry().on(1), "preempted");
   EXPECT_EQ(job->output_limit_bytes(), 8 << 20);
   EXPECT_EQ(job->output_segment_bytes(), 1 << 20);  // whole segments are dropped
   EXPECT_EQ(job->env().at("A"), "b");

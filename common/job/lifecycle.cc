@@ -354,6 +354,12 @@ bool WantsRetry(const gpuctl::v1::RetryPolicy& policy, const LifecycleEvent& end
   return false;
 }
 
+bool WantsRestart(const gpuctl::v1::RetryPolicy& policy, int attempt) {
+  if (attempt < 1 || attempt > policy.max_retries()) return false;
+  return std::any_of(policy.on().begin(), policy.on().end(),
+                     [](const std::string& on) { return on == "preempted" || on == "lost"; });
+}
+
 int64_t RetryDelayMs(const gpuctl::v1::RetryPolicy& policy, int next_attempt) {
   constexpr int64_t kMaxDelayMs = int64_t{10} * 60 * 1000;
   int64_t delay = std::clamp<int64_t>(policy.backoff_ms(), 0, kMaxDelayMs);

@@ -163,6 +163,10 @@ int ShellExitCode(const LifecycleEvent& exited);
 // attempt number `end.attempt`. Stops by the user or by a limit are never retried. "exit:N"
 // compares with ShellExitCode; "failed" does not mean an end in the setup.
 bool WantsRetry(const gpuctl::v1::RetryPolicy& policy, const LifecycleEvent& end);
+// True when `policy` wants another attempt after attempt number `attempt`, which a cluster ended
+// together with its allocation and which the cluster's scheduler lets begin again by itself. Both
+// "preempted" and "lost" ask for that.
+bool WantsRestart(const gpuctl::v1::RetryPolicy& policy, int attempt);
 
 // Returns the wait before attempt number `next_attempt` (2 is the first retry): backoff_ms, doubled
 // each time, at most ten minutes.

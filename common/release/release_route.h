@@ -43,6 +43,9 @@ inline constexpr char kHeldSignFile[] = "held.alive";
 // The reason, in a job's lifecycle, of a stop because the allocation ends. The node is not told
 // whether that is its time limit, a preemption or scancel: only Slurm's books say so.
 inline constexpr char kAllocationEndsReason[] = "the allocation ends";
+// The reason, in a job's lifecycle, of an attempt that its allocation's next start found without an
+// end.
+inline constexpr char kNodeFailedReason[] = "the node failed, requeued by Slurm";
 // The variable of the batch script's environment with the seconds that jobs have between their
 // stop and their end when the allocation ends.
 inline constexpr char kHoldGraceVariable[] = "GPUCTL_HOLD_GRACE_S";

@@ -133,6 +133,14 @@ case $(df -PT "$1" 2>/dev/null | sed -n "2s/^[^ ]*  *\([^ ]*\).*/\1/p") in
 nfs* | cifs | smb* | ceph | lustre | gpfs | mmfs | beegfs | fhgfs | panfs | afs | 9p | wekafs | pvfs2 | orangefs | glusterfs | gfs2 | ocfs2 | fuse.[!f]*) return 1 ;;
 esac
 }
+# Makes the root again, where Slurm has started the allocation again.
+again() {
+[ $n = 0 ] && return
+a=${@RESULTS@:-}
+"$a/again/bin/current/gpuctl-agent" start-again --root "$r" --from "$a" && return
+say "start $n of job $j: there is nothing to go on with"
+return 1
+}
 j=${SLURM_JOB_ID:-none}
 n=${SLURM_RESTART_COUNT:-0}
 case $j$n in *[!0-9]*) say "no job of Slurm: SLURM_JOB_ID is $j"; exit 1 ;; esac
@@ -152,6 +160,7 @@ f=$s/$u/$j-$n.root
 mkfifo "$r/@SIGN@" && exec 9<>"$r/@SIGN@" &&
 echo "{\"tool\":\"exit\",\"key\":false,\"deadline_s\":$(($(date +%s) + @ALLOWANCE@))}" >"$r/boot.json" &&
 echo "{\"job\":\"$j\",\"restart\":$n}" >"$r/@HELD@" &&
+again 9<&- &&
 echo "$r" >"$f.new" && mv "$f.new" "$f" || { rm -rf "$r" "$f"; exit 1; }
 g=$r/bin/current/gpuctl-agent
 e=$(($(up) + @ALLOWANCE@))
@@ -168,8 +177,13 @@ h=
 say "the holder ended with $c"
 nap 1
 done
+# Slurm has warned before it preempts, and would take an end before that for one of the job.
+ctl() { timeout -k 2 20 scontrol $*; }
+q=
+[ -z "$z" ] || ! grep -q . "$r/goes_on" 2>/dev/null || ! ctl show job $j | grep -q "PreemptTime=[0-9]" || q=1
 # A job may have made directories that nobody may write to, and a client may be there.
 rm -rf "$r" "$f" 2>/dev/null || { nap 1; chmod -R u+rwx "$r"; rm -rf "$r" "$f"; }
+[ -z "$q" ] || ctl requeue $j
 )sh";
 
 // The script for virtual machines, as root. $GPUCTL_SYSTEM_ROOT is a directory that stands for /.
@@ -269,6 +283,7 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
                                        {"@HELD@", kHeldFile},
                                        {"@SIGN@", kHeldSignFile},
                                        {"@RELEASED@", kReleasedFile},
+                                       {"@RESULTS@", kResultsVariable},
                                        {"@GRACE_NAME@", kHoldGraceVariable},
                                        {"@GRACE@", absl::StrCat(grace_s)},
                                        {"@ALLOWANCE@", absl::StrCat(allowance_s)}});

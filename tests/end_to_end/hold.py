@@ -24,7 +24,7 @@ GONE_WITHIN_S = 20
 
 
 class Allocation:
-    def __init__(self, l, allowance=3600, grace=30, restart=None):
+    def __init__(self, l, allowance=3600, grace=30, restart=None, results=None):
         self.l = l
         self.disk = os.path.join(l.dir, "disk")
         self.system = os.path.join(l.dir, "system")
@@ -44,6 +44,9 @@ class Allocation:
         env["GPUCTL_PID1_ENVIRON"] = os.path.join(l.dir, "pid1")
         with open(env["GPUCTL_PID1_ENVIRON"], "wb") as file:
             file.write(b"PATH=/usr/bin:/bin\0CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\0")
+        if results is not None:
+            env.update(GPUCTL_RESULTS=results, GPUCTL_RESULTS_TOKEN="t0ken",
+                       PATH=os.path.join(l.dir, "slurm") + ":" + env["PATH"])
         if restart is not None:
             env["SLURM_RESTART_COUNT"] = str(restart)
         with open(os.path.join(l.dir, "batch.out"), "ab") as out:
@@ -225,12 +228,75 @@ def test_a_dead_shim_leaves_nothing_either(l):
 def test_it_ends_when_nobody_comes(l):
     Allocation(l, allowance=1).ends()
     # Somebody brought the programs and no job, and set no limits.
-    a = Allocation(l, allowance=8, restart=1).ready()
+    a = Allocation(l, allowance=8, restart=0).ready()
     a.script.send_signal(signal.SIGSTOP)
     os.symlink(a.bring(), os.path.join(a.root, "bin", "current"))
     a.script.send_signal(signal.SIGCONT)
     a.ends()
     assert "the allocation ends, nobody has claimed it" in a.said(), a.said()
+
+
+def shared(l):
+    """A directory that nodes and login node share, and a scontrol that notes what it is told."""
+    results = os.path.join(l.dir, "results")
+    os.makedirs(results)
+    with open(os.path.join(results, "token"), "w") as file:
+        file.write("t0ken\n")
+    os.makedirs(os.path.join(l.dir, "slurm"))
+    said = os.path.join(l.dir, "scontrol.said")
+    program = os.path.join(l.dir, "slurm", "scontrol")
+    with open(program, "w") as file:
+        file.write("#!/bin/sh\necho \"$*\" >> %s\n" % said)
+    os.chmod(program, 0o755)
+    return results, said
+
+
+def last_line(path):
+    if not os.path.exists(path):
+        return ""
+    with open(path) as file:
+        return file.read().splitlines()[-1]
+
+
+def output_of(root):
+    text = ""
+    for folder, _, files in os.walk(os.path.join(root, "jobs")):
+        if os.path.basename(folder) == "output":
+            for name in sorted(files):
+                with open(os.path.join(folder, name)) as file:
+                    text += file.read()
+    return text
+
+
+def test_its_next_start_goes_on_without_a_client(l):
+    results, said = shared(l)
+    a = Allocation(l, results=results).ready()
+    os.makedirs(l.work, exist_ok=True)
+    with open(os.path.join(l.work, "mine.txt"), "w") as file:
+        file.write("mine")
+    l.run("launch", "-d", "--name", "again", "--retry-max", "1", "--retry-on", "lost", "--", "bash", "-c",
+          "trap 'echo saved by $GPUCTL_ATTEMPT > $GPUCTL_CHECKPOINT_DIR/state; exit 0' TERM; "
+          "echo attempt $GPUCTL_ATTEMPT has $(cat mine.txt), $(cat $GPUCTL_CHECKPOINT_DIR/state); "
+          "while :; do sleep 0.1; done")
+    wait_until(lambda: last_line(said) == "update JobId=4711 Requeue=1", "Slurm may start it again")
+    wait_until(lambda: last_line(os.path.join(a.root, "goes_on")), "the job goes on")
+    wait_until(lambda: "attempt 1 has mine," in output_of(a.root), "it works")
+    a.script.send_signal(signal.SIGTERM)
+    a.ends()
+    b = Allocation(l, restart=1, results=results).ready()
+    wait_until(lambda: "attempt 2 has mine, saved by 1" in output_of(b.root),
+               lambda: "the second attempt works: " + output_of(b.root) + b.said())
+    # Its one retry is used up.
+    wait_until(lambda: last_line(said) == "update JobId=4711 Requeue=0", "Slurm is told so")
+    # What the first start printed is there, too, once.
+    lines = [line for line in output_of(b.root).splitlines() if line.startswith("attempt")]
+    assert lines == ["attempt 1 has mine,", "attempt 2 has mine, saved by 1"], lines
+    b.script.send_signal(signal.SIGTERM)
+    b.ends()
+    # A start for nothing costs nothing.
+    c = Allocation(l, restart=2, results=results)
+    c.ends(1)
+    assert "no job is left that goes on" in c.said() and "nothing to go on with" in c.said(), c.said()
 
 
 def test_a_place_of_somebody_else_is_refused(l):

@@ -169,9 +169,14 @@ ROOMS = {
                    "results on the cluster's shared file system",
                    ["agent/base", "agent/jobs", "common/base", "common/files", "common/process",
                     "common/job", "common/release", "proto"]),
+    "agent/restart": ("what the next start of a Slurm allocation needs, on the cluster's shared file "
+                      "system; the root that it makes of that",
+                      ["agent/base", "agent/bundle", "agent/hold", "agent/jobs", "agent/limits",
+                       "agent/trees", "common/base", "common/files", "common/process",
+                       "common/job", "common/release", "proto"]),
     "agent": ("the processes: server, guard, bridge",
               ["agent/base", "agent/bundle", "agent/envs", "agent/https", "agent/telemetry",
-               "agent/trees", "agent/gang", "agent/hold", "agent/jobs", "agent/limits", "agent/slots", "common", "proto", "grpc"]),
+               "agent/trees", "agent/gang", "agent/hold", "agent/restart", "agent/jobs", "agent/limits", "agent/slots", "common", "proto", "grpc"]),
     "agent/cuda_check": ("a separate program that tests each GPU", []),
 
     "client/base": ("sizes, exit codes, paths, small programs; knows no run, node or market",
@@ -716,6 +721,7 @@ PLANTED = [
     ("agent/jobs/a.cc", '#include "agent/limits/contact.h"\n', "agent/jobs includes"),
     ("agent/limits/a.cc", '#include "common/tree/manifest.h"\n', "agent/limits includes"),
     ("agent/hold/a.cc", '#include "agent/limits/contact.h"\n', "agent/hold includes agent/limits"),
+    ("agent/restart/a.cc", '#include "agent/slots/gpu_claim.h"\n', "agent/restart includes agent/slots"),
     ("agent/a.cc", '#include "agent/shim/supervisor.h"\n', "agent includes agent/shim"),
     ("agent/a.cc", '#include "client/link/link.h"\n', "agent includes client/link"),
     ("agent/cuda_check/main.cc", '#include "common/base/ids.h"\n', "agent/cuda_check includes"),

@@ -110,6 +110,140 @@ def test_every_end_is_slurms_word_and_nothing_is_lost(l, c):
     check_clean(c)
 
 
+# Tells what it has, works until it is told to stop, and saves then.
+GOES_ON = """trap 'echo saved by $GPUCTL_ATTEMPT > $GPUCTL_CHECKPOINT_DIR/state; exit 0' TERM
+echo attempt $GPUCTL_ATTEMPT has $(cat mine.txt), $(cat $GPUCTL_CHECKPOINT_DIR/state 2>/dev/null)
+i=0; while :; do i=$((i+1)); echo line $GPUCTL_ATTEMPT.$i; sleep 0.2; done"""
+
+
+def going_on(l, c, name, retries, on="preempted"):
+    """Launches a run that Slurm may start again by itself. Returns its allocation's number."""
+    with open(os.path.join(l.work, "mine.txt"), "w") as file:
+        file.write("mine")
+    l.run("launch", "--yes", "-d", "--provider", "slurm", "--gpu", "H100", "--time", "10m", "--salvage", "5m",
+          "--name", name, "--retry-max", str(retries), "--retry-on", on, "--", "bash", "-c", GOES_ON,
+          GPUCTL_SLURM_PARTITION="low")
+    job = run_of(l, name)["node"].split("/")[-1]
+    wait_until(lambda: requeues(c, job), "Slurm may start it again")
+    return job
+
+
+def requeues(c, job):
+    return "Requeue=1" in c.run(["scontrol", "show", "job", job]).stdout
+
+
+def preempt(c, job):
+    """Another job takes the node. Returns that job."""
+    other = c.sbatch("sleep 600", "-w", c.squeue(job, "%N"), "--gres=gpu:4")
+    wait_until(lambda: c.squeue(job) not in ("RUNNING", "COMPLETING"), "it was preempted")
+    return other
+
+
+def start_now(c, job):
+    """Slurm lets a requeued job wait for two minutes; its user may shorten that."""
+    assert c.squeue(job) == "PENDING", c.squeue(job)
+    c.run(["scontrol", "update", "JobId=" + job, "StartTime=now"])
+    wait_until(lambda: c.squeue(job) == "RUNNING", "Slurm starts it again")
+
+
+def lines_so_far(l, name):
+    return l.run("logs", name, code=None).stdout.decode().splitlines()
+
+
+def check_attempts(lines, attempts):
+    """Checks that each attempt's lines are there, in their order and without a gap."""
+    numbers = [tuple(map(int, line.split()[1].split("."))) for line in lines if line.startswith("line ")]
+    wanted = [(attempt, i + 1) for attempt in range(1, attempts + 1)
+              for i in range(len([one for one in numbers if one[0] == attempt]))]
+    assert numbers == wanted and {one[0] for one in numbers} == set(range(1, attempts + 1)), numbers
+
+
+def test_a_preempted_run_goes_on_without_the_laptop(l, c):
+    job = going_on(l, c, "again-1", 1)
+    wait_until(lambda: "line 1.3" in lines_so_far(l, "again-1"), "the run works")
+    attached = l.start("attach", "again-1")
+    first = c.squeue(job, "%N")
+    other = preempt(c, job)
+    # It waits in the queue: it is over for nobody.
+    run = run_of(l, "again-1")
+    assert run["status"] in ("running", "retrying") and not run["reason"], run
+    waits = l.run("logs", "again-1", code=None)
+    assert waits.returncode and b"requeued by Slurm: PENDING" in waits.stderr, waits
+    assert attached.poll() is None
+    assert [one["instance_id"] for one in l.json("instances", code=None)["instances"]] == [job]
+    # On another node, whatever the first one has.
+    start_now(c, job)
+    assert c.squeue(job, "%N") != first
+    c.scancel(other)
+    wait_until(lambda: "line 2.3" in lines_so_far(l, "again-1"),
+               lambda: "the second attempt works: %s" % lines_so_far(l, "again-1")[-3:])
+    lines = lines_so_far(l, "again-1")
+    assert "attempt 1 has mine," in lines and "attempt 2 has mine, saved by 1" in lines, lines
+    check_attempts(lines, 2)
+    # Its retry is used up, so Slurm takes it for good.
+    wait_until(lambda: not requeues(c, job), "Slurm does not start it once more")
+    preempt(c, job)
+    c.wait_sacct(job, "PREEMPTED")
+    shown, said = attached.communicate()
+    assert b"ended by Slurm: PREEMPTED" in said and b"set aside" not in said, said.decode()
+    run = told(l, "again-1")
+    assert run["reason"].startswith("Slurm: PREEMPTED") and run["status"] == "lost", run
+    lines = lines_so_far(l, "again-1")
+    check_attempts(lines, 2)
+    assert shown.decode().splitlines() == lines, shown.decode()[-300:]
+    l.run("pull", "again-1")
+    with open(os.path.join(l.work, "again-1", "ckpt", "state")) as file:
+        assert file.read() == "saved by 2\n"
+    c.scancel("-u", c.user)
+    check_clean(c)
+
+
+def test_a_preemption_with_a_warning_puts_the_run_back_too(l, c):
+    # Long before Slurm would take the node: the job has saved by then, and its script is over.
+    c.machines["login"].run(["scontrol", "update", "PartitionName=low", "GraceTime=600"])
+    job = going_on(l, c, "warned-1", 1)
+    wait_until(lambda: "line 1.3" in lines_so_far(l, "warned-1"), "the run works")
+    other = preempt(c, job)
+    start_now(c, job)
+    c.scancel(other)
+    wait_until(lambda: "attempt 2 has mine, saved by 1" in lines_so_far(l, "warned-1"), "the run goes on")
+    l.run("down", "--yes", "--force", "warned-1")
+    check_clean(c)
+
+
+test_a_preemption_with_a_warning_puts_the_run_back_too.cluster = {
+    "config": [*PATIENT["config"], "SlurmctldParameters=preempt_send_user_signal"]}
+
+
+def test_a_run_whose_node_is_cut_off_goes_on_elsewhere(l, c):
+    job = going_on(l, c, "cut-2", 2, on="lost")
+    attached = l.start("attach", "cut-2")
+    wait_until(lambda: "line 1.3" in lines_so_far(l, "cut-2"), "the run works")
+    first = c.squeue(job, "%N")
+    c.cut(first)
+    try:
+        wait_until(lambda: c.squeue(job) == "PENDING", "Slurm has given the node up")
+        assert run_of(l, "cut-2")["status"] == "running"
+        start_now(c, job)
+        assert c.squeue(job, "%N") != first
+        wait_until(lambda: "line 2.3" in lines_so_far(l, "cut-2"), "the second attempt works")
+        # The first one, which nobody can reach, ends itself.
+        wait_until(lambda: not c.processes(first), lambda: "the first start ends: %s" % c.processes(first))
+    finally:
+        c.heal(first)
+    lines = lines_so_far(l, "cut-2")
+    # Its last words were not saved: nobody told it.
+    assert "attempt 2 has mine," in lines, lines
+    check_attempts(lines, 2)
+    l.run("stop", "cut-2")
+    attached.communicate()
+    assert run_of(l, "cut-2")["reason"] == "user"
+    wait_until(lambda: not requeues(c, job), "Slurm does not start a job again that was stopped")
+    l.run("down", "--yes", "--force", "cut-2")
+    c.wait_sacct(job, "CANCELLED")
+    check_clean(c)
+
+
 def test_a_node_that_is_cut_off(l, c):
     job = saving(l, "cut-1")
     node = c.squeue(job, "%N")

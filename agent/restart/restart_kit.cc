@@ -1,0 +1,201 @@
+#include "agent/restart/restart_kit.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "agent/base/held_root.h"
+#include "agent/hold/kept_layout.h"
+#include "agent/hold/results_copy.h"
+#include "agent/trees/take.h"
+#include "common/base/ids.h"
+#include "common/base/log.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/process.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kMostLimits = 1 << 20;
+
+// Runs a program. UNAVAILABLE with `what` when it fails.
+absl::Status RunProgram(std::vector<std::string> argv, absl::string_view what) {
+  SpawnOptions spawn;
+  spawn.argv = std::move(argv);
+  ASSIGN_OR_RETURN(const pid_t pid, Spawn(spawn));
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(what, ", status ", status));
+}
+
+absl::Status RunScontrol(const std::string& job, bool again) {
+  const std::string wish = absl::StrCat("Requeue=", again ? 1 : 0);
+  return RunProgram(
+      {"/bin/sh", "-c",
+       absl::StrCat("LC_ALL=C exec timeout -k 2 20 scontrol update JobId=", job, " ", wish)},
+      absl::StrCat("scontrol does not take ", wish));
+}
+
+// Copies the programs that run here, so that the next start has them as if a client had sent them.
+absl::Status KeepPrograms(const std::string& bundle_dir, const RootPaths& again) {
+  const std::string target = JoinPath(again.bin, BaseName(bundle_dir));
+  if (!PathExists(target)) {
+    const std::string partial = JoinPath(again.bin, absl::StrCat(".", RandomHex(8)));
+    absl::Status copied = CopyDirectory(bundle_dir, partial);
+    // The file system may forbid to run what lies there.
+    if (copied.ok()) {
+      copied = RunProgram({JoinPath(partial, "gpuctl-agent"), "api-level"},
+                          absl::StrCat("nothing can be run in ", again.bin));
+    }
+    if (copied.ok() && rename(partial.c_str(), target.c_str()) != 0) {
+      copied = ErrnoStatus(errno, absl::StrCat("rename ", partial));
+    }
+    if (!copied.ok()) {
+      (void)RemoveTree(partial);
+      return copied;
+    }
+  }
+  char there[4096];
+  const ssize_t length = readlink(again.bin_current.c_str(), there, sizeof(there));
+  const std::string name = BaseName(bundle_dir);
+  if (length > 0 && absl::string_view(there, static_cast<size_t>(length)) == name) {
+    return absl::OkStatus();
+  }
+  const std::string link = JoinPath(again.bin, absl::StrCat(".", RandomHex(8)));
+  if (symlink(name.c_str(), link.c_str()) != 0 ||
+      rename(link.c_str(), again.bin_current.c_str()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("make ", again.bin_current));
+  }
+  return SyncDirectory(again.bin);
+}
+
+bool IsReplaced(const std::string& directory, const AllocationStart& own) {
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    const std::optional<AllocationStart> other = ParseAllocationStart(name);
+    if (other.has_value() && other->job == own.job && other->restart > own.restart) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool MayStartAgain(const gpuctl::v1::JobSpec& spec) {
+  return WantsRestart(spec.retry(), 1) && spec.secret_names().empty() && !spec.has_gang();
+}
+
+bool MayStartAgain(const gpuctl::v1::JobSpec& spec, const Lifecycle& lifecycle) {
+  if (!MayStartAgain(spec) || IsOver(lifecycle)) return false;
+  const LifecycleEvent* last = LastStateEvent(lifecycle);
+  // One that waits has been granted its next attempt already.
+  const bool runs = last != nullptr && last->type == LifecycleEvent::Type::kStarted;
+  return !runs || WantsRestart(spec.retry(), last->attempt);
+}
+
+std::vector<std::string> JobsOfRoot(const RootPaths& paths) {
+  std::vector<std::string> jobs;
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths.jobs);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    if (IsValidId(name) && PathExists(paths.Job(name).spec)) jobs.push_back(name);
+  }
+  return jobs;
+}
+
+std::vector<std::string> TreesOf(const gpuctl::v1::JobSpec& spec) {
+  std::vector<std::string> digests;
+  if (!spec.manifest_digest().empty()) digests.push_back(spec.manifest_digest());
+  for (const gpuctl::v1::DataTree& data : spec.data()) digests.push_back(data.manifest_digest());
+  return digests;
+}
+
+absl::Status CopyDirectory(const std::string& from, const std::string& to) {
+  RETURN_IF_ERROR(MakeDirectories(to));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(from));
+  for (const std::string& name : names) {
+    const std::string source = JoinPath(from, name);
+    const std::string target = JoinPath(to, name);
+    struct stat info {};
+    if (lstat(source.c_str(), &info) != 0)
+      return ErrnoStatus(errno, absl::StrCat("look at ", name));
+    struct stat there {};
+    const bool exists = lstat(target.c_str(), &there) == 0;
+    if (S_ISDIR(info.st_mode)) {
+      if (exists && !S_ISDIR(there.st_mode)) RETURN_IF_ERROR(RemoveTree(target));
+      RETURN_IF_ERROR(CopyDirectory(source, target));
+    } else if (S_ISREG(info.st_mode)) {
+      if (exists) RETURN_IF_ERROR(RemoveTree(target));
+      RETURN_IF_ERROR(CopyOneFile(source, target));
+    }
+  }
+  return absl::OkStatus();
+}
+
+RestartKit::RestartKit(std::string bundle_dir, TellSlurm tell)
+    : bundle_dir_(std::move(bundle_dir)), tell_(tell ? std::move(tell) : RunScontrol) {}
+
+absl::Status RestartKit::Keep(const RootPaths& from, const std::string& directory) {
+  const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(from.root));
+  if (!own.has_value()) return absl::OkStatus();
+  if (IsReplaced(directory, *own)) {
+    return absl::AbortedError("Slurm has started the allocation again elsewhere");
+  }
+  const RootPaths again(JoinPath(directory, kKeptAgain));
+  std::set<std::string> who;
+  absl::Status failed;
+  for (const std::string& job_id : JobsOfRoot(from)) {
+    const absl::StatusOr<StoredSpec> stored = ReadStoredSpec(from.Job(job_id));
+    const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(from.Job(job_id));
+    if (!stored.ok() || !lifecycle.ok() || !MayStartAgain(stored->spec, *lifecycle)) continue;
+    absl::Status kept;
+    for (const std::string& folder : {again.bin, again.trees}) {
+      kept.Update(MakeDirectories(folder));
+    }
+    if (kept.ok()) kept = KeepPrograms(bundle_dir_, again);
+    for (const std::string& digest : TreesOf(stored->spec)) {
+      if (kept.ok()) kept = BringTree(from.trees, again.trees, digest);
+    }
+    if (kept.ok()) who.insert(job_id);
+    failed.Update(kept);
+  }
+  const std::string limits = ReadFileToString(from.limits, kMostLimits).value_or("");
+  if (!who.empty() && !limits.empty() && limits != limits_) {
+    const RootPaths to(JoinPath(directory, BaseName(from.root)));
+    RETURN_IF_ERROR(WriteFileAtomic(to.limits, limits));
+    limits_ = limits;
+  }
+  failed.Update(Tell(from, absl::StrCat(own->job), who));
+  return failed;
+}
+
+absl::Status RestartKit::Tell(const RootPaths& from, const std::string& job,
+                              const std::set<std::string>& who) {
+  if (told_.has_value() && *told_ == who) return absl::OkStatus();
+  // In its first start neither this keeper nor an earlier one has told Slurm anything.
+  const bool first = ParseAllocationStart(BaseName(from.root))->restart == 0;
+  if (!told_.has_value() && who.empty() && first && !IsWhoGoesOnNoted(from)) {
+    return absl::OkStatus();
+  }
+  const bool was_on = told_.has_value() && !told_->empty();
+  // A job must not wait for a start that Slurm does not make.
+  if (who.empty()) RETURN_IF_ERROR(NoteWhoGoesOn(from, who));
+  if (!was_on || who.empty()) RETURN_IF_ERROR(tell_(job, !who.empty()));
+  RETURN_IF_ERROR(NoteWhoGoesOn(from, who));
+  if (was_on != !who.empty()) {
+    Log(LogLevel::kInfo, who.empty() ? "hold: Slurm does not start the allocation again"
+                                     : "hold: Slurm may start the allocation again");
+  }
+  told_ = who;
+  return absl::OkStatus();
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,233 @@
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "agent/base/held_root.h"
+#include "agent/base/node_root.h"
+#include "agent/base/time_stamp.h"
+#include "agent/hold/kept_layout.h"
+#include "agent/hold/results_copy.h"
+#include "agent/limits/node_limits_store.h"
+#include "agent/restart/restart_kit.h"
+#include "agent/restart/start_again.h"
+#include "common/base/fake_clock.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/job/lifecycle.h"
+#include "common/job/stream_file.h"
+#include "common/release/release_route.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
+
+namespace gpuctl {
+namespace {
+
+using Type = LifecycleEvent::Type;
+
+// An allocation's first root, and the directory of its results.
+class RestartTest : public ::testing::Test {
+ protected:
+  RestartTest()
+      : from_(PrepareNodeRoot(dir_.Sub("17-0")).value()),
+        copy_(dir_.Sub("shared/17-0")),
+        kit_(dir_.Sub("bundle"), [this](const std::string& job, bool again) {
+          said_.push_back(absl::StrCat(job, again ? " again" : " no more"));
+          return slurm_;
+        }) {
+    for (const char* file : {"gpuctl-shim", "version", "api_level"}) {
+      dir_.Write(absl::StrCat("bundle/", file), "1\n");
+    }
+    dir_.Write("bundle/gpuctl-agent", "#!/bin/sh\n", 0755);
+    EXPECT_OK(MakeDirectories(copy_.jobs));
+    EXPECT_OK(MakeDirectories(JoinPath(copy_.root, kKeptTmp)));
+    dir_.Write("shared/17-0/node_id", "n-1\n");
+    spec_.set_job_id("j-1");
+    spec_.add_argv("true");
+    spec_.mutable_retry()->set_max_retries(1);
+    spec_.mutable_retry()->add_on("preempted");
+    Accept();
+  }
+  void Accept() {
+    StoredSpec stored;
+    stored.spec = spec_;
+    stored.spec_digest = SpecDigest(spec_);
+    dir_.Write("17-0/jobs/j-1/spec.json", FormatStoredSpec(stored));
+  }
+  void Append(Type type, int attempt = 1) {
+    LifecycleEvent event;
+    event.type = type;
+    event.attempt = attempt;
+    event.time_ms = absl::ToUnixMillis(clock_.Now());
+    if (type == Type::kExited) event.exit_code = 0;
+    StreamWriter writer = StreamWriter::Open(from_.Job("j-1").lifecycle, PlainShape()).value();
+    ASSERT_OK(writer.Append(FormatLifecycleEvent(event)));
+  }
+  absl::Status Keep() { return kit_.Keep(from_, dir_.Sub("shared")); }
+  // Copies what the keeper copies, and makes the next root of it.
+  absl::Status StartNext(int restart = 1) {
+    StreamsCopy streams(from_, copy_);
+    FilesCopy files(from_, copy_, clock_);
+    RETURN_IF_ERROR(streams.Pass(true));
+    RETURN_IF_ERROR(files.Pass(true));
+    return StartAgain(Next(restart), dir_.Sub("shared"), clock_);
+  }
+  RootPaths Next(int restart = 1) { return RootPaths(dir_.Sub(absl::StrCat("17-", restart))); }
+  Lifecycle LifecycleThere() { return ReadLifecycle(Next().Job("j-1")).value(); }
+
+  TempDir dir_;
+  FakeClock clock_;
+  RootPaths from_;
+  RootPaths copy_;
+  gpuctl::v1::JobSpec spec_;
+  std::vector<std::string> said_;  // to Slurm
+  absl::Status slurm_;
+  RestartKit kit_;
+};
+
+TEST_F(RestartTest, SlurmIsToldOnlyWhatIsTrue) {
+  Append(Type::kStarted);
+  ASSERT_OK(Keep());
+  ASSERT_OK(Keep());
+  EXPECT_EQ(said_, std::vector<std::string>({"17 again"}));
+  EXPECT_TRUE(GoesOnAfterwards(from_, "j-1"));
+  EXPECT_FALSE(GoesOnAfterwards(from_, "j-"));
+  EXPECT_TRUE(PathExists(dir_.Sub("shared/again/bin/current/gpuctl-shim")));
+  Append(Type::kExited);
+  ASSERT_OK(Keep());
+  EXPECT_EQ(said_.back(), "17 no more");
+  EXPECT_FALSE(GoesOnAfterwards(from_, "j-1"));
+}
+
+TEST_F(RestartTest, AJobThatCannotGoOnByItselfIsNotStartedAgain) {
+  Append(Type::kStarted);
+  const gpuctl::v1::JobSpec good = spec_;
+  const auto refuse = [&](const auto& change) {
+    spec_ = good;
+    change();
+    Accept();
+    EXPECT_OK(Keep());
+    EXPECT_FALSE(GoesOnAfterwards(from_, "j-1"));
+  };
+  refuse([&] { spec_.add_secret_names("TOKEN"); });
+  refuse([&] { spec_.mutable_gang()->set_size(2); });
+  refuse([&] { spec_.mutable_retry()->set_max_retries(0); });
+  refuse([&] { spec_.mutable_retry()->set_on(0, "failed"); });
+  EXPECT_TRUE(said_.empty());
+  refuse([&] { Append(Type::kStarted, 2); });  // its one retry is used up
+  EXPECT_TRUE(said_.empty());
+  // Content that the node has no more, or that a job has changed.
+  spec_ = good;
+  spec_.mutable_retry()->set_max_retries(5);
+  spec_.set_manifest_digest(std::string(64, 'a'));
+  Accept();
+  EXPECT_FALSE(Keep().ok());
+  EXPECT_FALSE(GoesOnAfterwards(from_, "j-1"));
+  EXPECT_TRUE(said_.empty());
+}
+
+TEST_F(RestartTest, ALaterKeeperTakesBackWhatAnEarlierOneSaid) {
+  Append(Type::kStarted);
+  ASSERT_OK(Keep());
+  Append(Type::kExited);
+  RestartKit later(dir_.Sub("bundle"), [this](const std::string&, bool again) {
+    said_.push_back(again ? "again" : "no more");
+    return absl::OkStatus();
+  });
+  ASSERT_OK(later.Keep(from_, dir_.Sub("shared")));
+  EXPECT_EQ(said_.back(), "no more");
+  EXPECT_FALSE(GoesOnAfterwards(from_, "j-1"));
+}
+
+TEST_F(RestartTest, NoJobWaitsForAStartThatSlurmDoesNotMake) {
+  Append(Type::kStarted);
+  slurm_ = absl::UnavailableError("the controller hangs");
+  EXPECT_FALSE(Keep().ok());
+  EXPECT_FALSE(GoesOnAfterwards(from_, "j-1"));
+  slurm_ = absl::OkStatus();
+  ASSERT_OK(Keep());
+  EXPECT_TRUE(GoesOnAfterwards(from_, "j-1"));
+}
+
+TEST_F(RestartTest, ProgramsThatCannotRunThereAreNoWayToGoOn) {
+  Append(Type::kStarted);
+  dir_.Write("bundle/gpuctl-agent", "#!/bin/sh\nexit 1\n", 0755);
+  EXPECT_FALSE(Keep().ok());
+  EXPECT_FALSE(GoesOnAfterwards(from_, "j-1"));
+  EXPECT_TRUE(said_.empty());
+}
+
+TEST_F(RestartTest, AnEarlierStartEndsWhenALaterOneHasBegun) {
+  Append(Type::kStarted);
+  ASSERT_OK(Keep());
+  dir_.Write("shared/18-1/node_id", "another job's\n");
+  ASSERT_OK(Keep());
+  dir_.Write("shared/17-1/node_id", "n-1\n");
+  EXPECT_TRUE(absl::IsAborted(Keep()));
+}
+
+TEST_F(RestartTest, APreemptedJobWaitsForItsNextAttemptWithAllThatWasKept) {
+  Append(Type::kStarted);
+  dir_.Write("17-0/jobs/j-1/ckpt/notes.txt", "saved");
+  gpuctl::v1::NodeLimits limits;
+  limits.set_revision(3);
+  limits.set_lease_id("l-1");
+  limits.set_idle_s(60);
+  limits.set_salvage_s(60);
+  limits.set_lease_s(3600);
+  ASSERT_OK(StoreNodeLimits(from_, limits, StampNow("first", clock_)));
+  dir_.Write("17-0/node/telemetry/00000000000000000000", "{}\n");
+  StreamWriter output = StreamWriter::Open(from_.Job("j-1").output, OutputShape(spec_)).value();
+  ASSERT_OK(output.Append("line 1\n"));
+  ASSERT_OK(Keep());
+  Append(Type::kExited);
+  Append(Type::kRetry, 2);
+  ASSERT_OK(StartNext());
+  const RootPaths next = Next();
+  EXPECT_EQ(ReadFileToString(next.node_id).value_or(""), "n-1\n");
+  EXPECT_TRUE(PathExists(JoinPath(next.bin_current, "gpuctl-agent")));
+  EXPECT_EQ(ReadFileToString(JoinPath(next.Job("j-1").checkpoints, "notes.txt")).value_or(""),
+            "saved");
+  EXPECT_EQ(StreamReader(next.Job("j-1").output, OutputShape(spec_)).GetExtent()->size, 7);
+  EXPECT_EQ(LifecycleThere().events.size(), 3u);
+  EXPECT_EQ(LastStateEvent(LifecycleThere())->type, Type::kRetry);
+  EXPECT_FALSE(PathExists(next.Job("j-1").stop));
+  EXPECT_EQ(ReadNodeLimits(next)->limits.lease_id(), "l-1");
+  EXPECT_TRUE(PathExists(next.claimed));
+  EXPECT_EQ(ReadFileToString(JoinPath(next.telemetry, "00000000000000000000")).value_or(""),
+            "{}\n");
+  EXPECT_TRUE(IsDirectory(next.Job("j-1").work));
+}
+
+TEST_F(RestartTest, AnAttemptWithoutAnEndIsLostAndTheNextOneFollows) {
+  Append(Type::kStarted);
+  ASSERT_OK(Keep());
+  clock_.Advance(absl::Hours(3));
+  ASSERT_OK(StartNext());
+  const Lifecycle lifecycle = LifecycleThere();
+  ASSERT_EQ(lifecycle.events.size(), 3u);
+  EXPECT_EQ(lifecycle.events[1].type, Type::kLost);
+  EXPECT_EQ(lifecycle.events[1].reason, kNodeFailedReason);
+  // What it waited in the queue is no running time.
+  EXPECT_EQ(lifecycle.events[1].time_ms, lifecycle.events[0].time_ms);
+  EXPECT_EQ(lifecycle.events[2].type, Type::kRetry);
+  EXPECT_EQ(lifecycle.events[2].attempt, 2);
+}
+
+TEST_F(RestartTest, WithoutAJobThatGoesOnNothingIsStarted) {
+  Append(Type::kStarted);
+  ASSERT_OK(Keep());
+  Append(Type::kExited);
+  EXPECT_TRUE(absl::IsNotFound(StartNext()));
+  EXPECT_FALSE(PathExists(Next().bin_current));
+  // The last attempt.
+  Append(Type::kRetry, 2);
+  Append(Type::kStarted, 2);
+  EXPECT_TRUE(absl::IsNotFound(StartNext()));
+}
+
+}  // namespace
+}  // namespace gpuctl
