@@ -117,8 +117,9 @@ class AllocationLinks : public LinkFactory {
   }
   absl::Status InQueue() {
     MutexLock lock(mutex_);
-    return absl::UnavailableError(
-        absl::StrCat(target_.name, " was taken from its node, requeued by Slurm: ", waits_));
+    return WithHint(absl::UnavailableError(absl::StrCat(
+                        target_.name, " was taken from its node, requeued by Slurm: ", waits_)),
+                    "it goes on by itself when Slurm starts it again; gpuctl down ends it for good");
   }
 
   LinkFactory* Kept() {
