@@ -117,9 +117,10 @@ class AllocationLinks : public LinkFactory {
   }
   absl::Status InQueue() {
     MutexLock lock(mutex_);
-    return WithHint(absl::UnavailableError(absl::StrCat(
-                        target_.name, " was taken from its node, requeued by Slurm: ", waits_)),
-                    "it goes on by itself when Slurm starts it again; gpuctl down ends it for good");
+    return WithHint(
+        absl::UnavailableError(
+            absl::StrCat(target_.name, " was taken from its node, requeued by Slurm: ", waits_)),
+        "it goes on by itself when Slurm starts it again; gpuctl down ends it for good");
   }
 
   LinkFactory* Kept() {

@@ -618,20 +618,28 @@ class Cluster:
         """Takes the node's network away. Its processes live on."""
         self.machines["login"].run(["ip", "link", "set", "to-" + name, "down"])
 
-    def heal(self, name):
-        """Gives the node its network back, and waits until the controller works with it again."""
+    def heal(self, name, gone=lambda: True):
+        """Gives the node its network back. Waits until the controller works with it again, and until `gone`
+        is true: what the controller had given up has ended there."""
         login = self.machines["login"]
         login.run(["ip", "link", "set", "to-" + name, "up"])
+        told = []
 
         def answers():
             state = login.run(["sinfo", "-h", "-n", name, "-p", "main", "-o", "%t"], check=False).stdout.strip()
-            if state and not state.endswith("*") and not state.startswith("down"):
+            return state and not state.endswith("*") and not state.startswith("down") and gone()
+
+        def is_back():
+            if told and answers():
                 return True
-            # By itself the controller asks a node that was down after a minute or two; an administrator
-            # does not wait for that. It refuses this for a node that it has not missed.
-            login.run(["scontrol", "update", "NodeName=" + name, "State=RESUME"], check=False)
+            # By itself the controller asks a node that was down after a minute or two. A daemon that reads its
+            # configuration again says at once what runs there. The controller leaves a job alone that it gave
+            # up less than MessageTimeout ago, so it is told more than once.
+            if not told or time.monotonic() > told[-1] + 5:
+                told.append(time.monotonic())
+                self.machines[name].run(["pkill", "-HUP", "-x", "slurmd"])
             return False
-        self.wait_until(answers, name + " answers the controller")
+        self.wait_until(is_back, name + " is back")
 
     def power_off(self, name):
         """Ends a node as a loss of power does: all its processes, at once, and its network."""

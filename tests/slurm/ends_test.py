@@ -264,8 +264,7 @@ def test_a_node_that_is_cut_off(l, c):
         # Nothing that is kept there says that the job is over.
         assert l.run("rm", "cut-1", code=None).returncode != 0 and os.listdir(kept)
     finally:
-        c.heal(node)
-    wait_until(lambda: not c.processes(node), lambda: "no process is left: %s" % c.processes(node))
+        c.heal(node, gone=lambda: not c.processes(node))
     l.run("rm", "--force", "cut-1")
     assert os.listdir(kept) == [], os.listdir(kept)
     # Slurm ends what it had given up: with SIGTERM, or at once with SIGKILL. Then nobody was left to remove
