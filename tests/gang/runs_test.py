@@ -630,6 +630,9 @@ def test_a_process_for_each_gpu_of_several_machines():
             laptop = Laptop(them)
             laptop.write("run.yaml", "run: echo world=$WORLD_SIZE rank=$RANK\nname: each\nprocesses: gpus\n"
                                      "resources: {nodes: 2}\n")
+            if code == 0:  # One machine alone, whose agent starts only now.
+                laptop.run([GPUCTL, "launch", "--name", "alone", "--gpu", "H100:2", "--host", them.all[0].host, "-i",
+                            them.dir + "/key", "--no-workdir", "--", "true"])
             done = laptop.run([GPUCTL, "launch", "run.yaml", "--host", them.hosts, "-i", them.dir + "/key"], code)
             said = {line for node in range(2) if code == 0 for line in re.findall(
                 "world=.*", laptop.ask("logs", "each-1", "--node", str(node)).stdout)}
