@@ -1,5 +1,7 @@
 #include "client/verbs/forget_batch.h"
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -42,6 +44,10 @@ absl::Status CheckIsOver(Holdings& holdings, BatchStore& batches, const BatchVie
                   absl::StrCat("gpuctl down --batch ", name, " ends that"));
 }
 
+absl::Status StaysInTheList(const std::string& run_name) {
+  return absl::FailedPreconditionError(absl::StrCat("its run ", run_name, " stays in the list"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<ForgottenBatch>> TakeBatchesToForget(
@@ -68,11 +74,13 @@ absl::StatusOr<std::vector<ForgottenBatch>> TakeBatchesToForget(
     // Those that its entries began with, too.
     ASSIGN_OR_RETURN(const std::vector<Attempt> attempts,
                      batches->Attempts(forgotten.batch.batch_id));
+    std::multimap<std::string, std::string> run_ids;  // by the entry's id
+    for (const Attempt& attempt : attempts) run_ids.emplace(attempt.entry_id, attempt.run_id);
     for (const EntryView& entry : views.front().entries) {
-      for (const Attempt& attempt : attempts) {
-        if (attempt.entry_id != entry.entry.entry_id) continue;
-        const absl::StatusOr<RunRow> row = store->Get(attempt.run_id);
-        if (row.ok()) forgotten.run_ids.push_back(attempt.run_id);
+      const auto [first, last] = run_ids.equal_range(entry.entry.entry_id);
+      for (auto run = first; run != last; ++run) {
+        const absl::StatusOr<RunRow> row = store->Get(run->second);
+        if (row.ok()) forgotten.run_ids.push_back(run->second);
         if (!row.ok() && !absl::IsNotFound(row.status())) return row.status();
       }
     }
@@ -84,14 +92,24 @@ absl::StatusOr<std::vector<ForgottenBatch>> TakeBatchesToForget(
 void ForgetBatch(CommandContext& context, RunStore& store, ForgottenBatch& forgotten) {
   for (const std::string& run_id : forgotten.run_ids) {
     const absl::StatusOr<RunRow> row = store.Get(run_id);
-    if (!row.ok()) continue;
-    forgotten.why =
-        absl::FailedPreconditionError(absl::StrCat("its run ", row->name, " stays in the list"));
+    if (absl::IsNotFound(row.status())) continue;
+    forgotten.why = row.ok() ? StaysInTheList(row->name) : row.status();
     return;
   }
   const absl::StatusOr<std::unique_ptr<BatchStore>> batches = OpenBatches(context);
   forgotten.why = batches.ok() ? (*batches)->Forget(forgotten.batch.batch_id) : batches.status();
   if (absl::IsNotFound(forgotten.why)) forgotten.why = absl::OkStatus();
+}
+
+void JudgeBatch(const std::vector<RunRemoval>& removals, ForgottenBatch& forgotten) {
+  for (const RunRemoval& removal : removals) {
+    const RunRow& row = removal.row;
+    const std::string& run_id = row.leader.empty() ? row.run_id : row.leader;
+    const auto& ids = forgotten.run_ids;
+    if (removal.why.ok() || std::find(ids.begin(), ids.end(), run_id) == ids.end()) continue;
+    forgotten.why = StaysInTheList(row.name);
+    return;
+  }
 }
 
 void TellOfForgotten(CommandContext& context, const std::vector<ForgottenBatch>& batches,

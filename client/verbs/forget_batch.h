@@ -11,6 +11,7 @@
 #include "client/batch/batch_store.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
+#include "client/verbs/remove_runs.h"
 
 namespace gpuctl {
 
@@ -30,6 +31,9 @@ absl::StatusOr<std::vector<ForgottenBatch>> TakeBatchesToForget(
 // Takes the batch out of the list if none of its runs is in the list any more; else says in `why`
 // what stays.
 void ForgetBatch(CommandContext& context, RunStore& store, ForgottenBatch& forgotten);
+
+// Says in `why` what would stay, from what is known of its runs.
+void JudgeBatch(const std::vector<RunRemoval>& removals, ForgottenBatch& forgotten);
 
 // Says on stderr what became of each batch.
 void TellOfForgotten(CommandContext& context, const std::vector<ForgottenBatch>& batches,

@@ -218,7 +218,7 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
     if (code == kExitOk && !removals.back().why.ok()) code = ExitCodeOf(removals.back().why);
   }
   for (ForgottenBatch& one : batches) {
-    if (!dry_run) ForgetBatch(context, *store, one);
+    dry_run ? JudgeBatch(removals, one) : ForgetBatch(context, *store, one);
     if (code == kExitOk && !one.why.ok()) code = ExitCodeOf(one.why);
   }
   const nlohmann::ordered_json more = {{"batches", ForgottenToJson(batches, dry_run)}};

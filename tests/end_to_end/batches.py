@@ -167,6 +167,8 @@ def test_a_batch_that_is_over_is_forgotten(l):
     l.run("submit", "--name", "kept", "--host", "local", "--artifacts", "out", "--sweep", "v=1,2", "--no-workdir", "--",
           "bash", "-c", "[ {v} = 1 ] || echo words > out")
     l.run("wait", "--batch", "kept", "--timeout", "40s")
+    told = l.json("rm", "--forget", "--dry-run", "kept", code=1)
+    assert told["batches"][0]["why"] == "its run kept-2 stays in the list", told
     done = l.run("rm", "--forget", "kept", code=1)
     assert b"kept-2 stays: not at home" in done.stderr, done
     assert b"batch kept stays: its run kept-2 stays in the list" in done.stderr, done
