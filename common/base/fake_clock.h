@@ -25,8 +25,8 @@ class FakeClock : public Clock {
   void Advance(absl::Duration duration);
   // Moves wall time alone, as an administrator or NTP does.
   void JumpWall(absl::Duration duration);
-  // Waits until `count` threads sleep, after HoldSleeps. Without this a test could advance the clock
-  // before its subject sleeps, and hang.
+  // Waits until `count` threads sleep, after HoldSleeps. Without this a test could advance the
+  // clock before its subject sleeps, and hang.
   void BlockUntilWaiters(int count);
 
  private:
