@@ -143,7 +143,7 @@ TEST_F(PlanTest, NothingFitsNamesTheNearest) {
             "USD/h in US; no answer from lambda: no connection");
   EXPECT_EQ(CauseOf(status), kPriceLimit);
   // A price that would not help is not what is wrong.
-  wish.disk_bytes = int64_t{1} << 60;
+  wish.spot = true;
   EXPECT_EQ(CauseOf(CheckPlan(Ask({&runpod_, &vast_}, wish, false), wish)), "");
   wish = Wish("H200:1");
   wish.max_price_usd_per_hour = 1.5;

@@ -412,7 +412,7 @@ TEST_F(RentNodeTest, TheHintForTooLittleMoneyIsMoney) {
   spec_.cost_limit_usd = 0.01;
   const auto node = Rent();
   EXPECT_THAT(node.status(),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("do not pay for 5m 00s")));
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("$0.01 do not pay for")));
   EXPECT_THAT(HintOf(node.status()), HasSubstr("which cost would do"));
   EXPECT_EQ(market_->rents, 0);
 }

@@ -145,7 +145,10 @@ absl::Status Forget(CommandContext& context, RunStore& store, const RunRemoval& 
         absl::StrCat("forget ", row.name, ": another gpuctl is at work with it"));
   }
   RETURN_IF_ERROR(lock.status());
-  ASSIGN_OR_RETURN(const RunRow stored, store.Get(row.run_id));
+  const absl::StatusOr<RunRow> found = store.Get(row.run_id);
+  if (absl::IsNotFound(found.status())) return RemoveTree(mirror.dir);  // another rm was faster
+  RETURN_IF_ERROR(found.status());
+  const RunRow& stored = *found;
   if (!stored.end.has_value() && (stored.accepted_ms > 0 || !stored.node_id.empty())) {
     return WithHint(
         absl::FailedPreconditionError(absl::StrCat("forget ", row.name, ": it has not ended")),

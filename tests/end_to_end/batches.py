@@ -201,19 +201,19 @@ def test_a_batch_is_forgotten_while_others_look(l):
 
 
 def test_a_reason_is_told_once(l):
-    l.run("submit", "--name", "same", "--host", "local", "--sweep", "v=1,2,3",
-          *gated_job(l, "same.ran", "same.go"))
-    rows = l.run("queue", "--offline", "same").stdout.decode().splitlines()
+    l.run("submit", "--name", "reason", "--host", "local", "--sweep", "v=1,2,3",
+          *gated_job(l, "reason.ran", "reason.go"))
+    rows = l.run("queue", "--offline", "reason").stdout.decode().splitlines()
     waiting = [row for row in rows if " waiting " in row]
     assert len(waiting) == 2, rows
-    assert not waiting[0].rstrip().endswith("as same-2"), rows
-    assert all(row.rstrip().endswith(" as same-2") for row in waiting[1:]), rows
+    assert not waiting[0].rstrip().endswith("as reason-2"), rows
+    assert all(row.rstrip().endswith(" as reason-2") for row in waiting[1:]), rows
     # A program gets each.
-    reasons = {entry["why"] for entry in batch(l, "same", "--offline")["entries"][1:]}
+    reasons = {entry["why"] for entry in batch(l, "reason", "--offline")["entries"][1:]}
     assert len(reasons) == 1 and waiting[0].rstrip().endswith(reasons.pop()), rows
-    with open(os.path.join(l.dir, "same.go"), "w", encoding="utf-8"):
+    with open(os.path.join(l.dir, "reason.go"), "w", encoding="utf-8"):
         pass
-    l.run("wait", "--batch", "same", "--timeout", "40s")
+    l.run("wait", "--batch", "reason", "--timeout", "40s")
 
 
 def test_a_submit_that_starts_nothing_says_why(l):
