@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from runs import processes_with, run_tests, wait_until
+from runs import Skipped, processes_with, run_tests, wait_until
 from slots import start_agent
 
 MARK = re.compile(rb"^(gpuctl|0|[1-9][0-9]{0,4})(>?)([|+]) ")
@@ -314,8 +314,7 @@ def test_two_processes_train_as_one(l):
     found = subprocess.run([python, "-c", "import torch.distributed as d; assert d.is_gloo_available()"],
                            stderr=subprocess.DEVNULL)
     if found.returncode != 0:
-        print("skipped test_two_processes_train_as_one: %s has no torch with Gloo" % python, flush=True)
-        return
+        raise Skipped("%s has no torch with Gloo" % python)
     with open(l.work + "/ddp.py", "w") as file:
         file.write(TORCH)
     one = l.run("launch", "--name", "one", "--", python, "ddp.py").stdout
@@ -330,5 +329,8 @@ def test_two_processes_train_as_one(l):
     assert all(abs(a - b) < 1e-9 for a, b in zip(losses(one), losses(zero), strict=True)), (one, zero)
 
 
+# It needs what is not everywhere.
+BY_NAME = ("test_two_processes_train_as_one",)
+
 if __name__ == "__main__":
-    run_tests(globals())
+    run_tests(globals(), by_name=BY_NAME)
