@@ -15,6 +15,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "agent/base/job_end.h"
+#include "agent/base/time_stamp.h"
 #include "agent/bridge.h"
 #include "agent/bundle/bundle.h"
 #include "agent/hold/kept_layout.h"
@@ -23,6 +24,7 @@
 #include "agent/jobs/job_table.h"
 #include "agent/jobs/shim_launcher.h"
 #include "agent/jobs/watch.h"
+#include "agent/limits/node_limits_store.h"
 #include "agent/restart/restart_kit.h"
 #include "agent/restart/start_again.h"
 #include "agent/service.h"
@@ -144,13 +146,21 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     if (stopped.ok()) *reply = *std::move(stopped);
     return ToGrpcStatus(stopped.status());
   }
-  grpc::Status SetJobTime(grpc::ServerContext*, const gpuctl::v1::SetJobTimeRequest*,
-                          gpuctl::v1::Job*) override {
-    return IsOverStatus();
+  // The next start takes both from here.
+  grpc::Status SetJobTime(grpc::ServerContext*, const gpuctl::v1::SetJobTimeRequest* request,
+                          gpuctl::v1::Job* reply) override {
+    if (!in_queue_) return IsOverStatus();
+    absl::StatusOr<gpuctl::v1::Job> job = SetTimeInQueue(*request);
+    if (job.ok()) *reply = AsInQueue(*std::move(job));
+    return ToGrpcStatus(job.status());
   }
-  grpc::Status SetNodeLimits(grpc::ServerContext*, const gpuctl::v1::NodeLimits*,
-                             gpuctl::v1::NodeLimitsState*) override {
-    return IsOverStatus();
+  grpc::Status SetNodeLimits(grpc::ServerContext*, const gpuctl::v1::NodeLimits* request,
+                             gpuctl::v1::NodeLimitsState* reply) override {
+    if (!in_queue_) return IsOverStatus();
+    const absl::Status set = StoreNodeLimits(paths_, *request, StampNow(BootId(), clock_));
+    const absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths_);
+    if (set.ok() && stored.ok()) *reply->mutable_limits() = stored->limits;
+    return ToGrpcStatus(set);
   }
 
  private:
@@ -162,17 +172,33 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     return job;
   }
 
-  absl::StatusOr<gpuctl::v1::Job> StopInQueue(const gpuctl::v1::StopJobRequest& request) {
+  // Returns whether the job of a request is over.
+  template <typename Request>
+  absl::StatusOr<bool> IsKeptOver(const Request& request) const {
     if (!request.expected_node_id().empty() && request.expected_node_id() != node_id_) {
       return DetailedError(absl::StatusCode::kFailedPrecondition,
-                           "stop job: another allocation was kept here",
+                           "another allocation was kept here",
                            gpuctl::v1::ErrorDetail::KIND_NODE_CHANGED, node_id_);
     }
-    if (!IsValidId(request.job_id())) return absl::InvalidArgumentError("stop job: bad job id");
+    if (!IsValidId(request.job_id())) return absl::InvalidArgumentError("bad job id");
+    RETURN_IF_ERROR(DeriveJob(paths_.Job(request.job_id())).status());
+    ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(paths_.Job(request.job_id())));
+    return IsOver(lifecycle);
+  }
+
+  absl::StatusOr<gpuctl::v1::Job> SetTimeInQueue(const gpuctl::v1::SetJobTimeRequest& request) {
+    ASSIGN_OR_RETURN(const bool over, IsKeptOver(request));
+    if (over) return absl::FailedPreconditionError("set the job's time: it is over");
+    if (request.time_s() <= 0) return absl::InvalidArgumentError("set the job's time: it is 0");
     const JobPaths job = paths_.Job(request.job_id());
-    ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
-    RETURN_IF_ERROR(DeriveJob(job).status());
-    if (!IsOver(lifecycle)) {
+    RETURN_IF_ERROR(WriteFileAtomic(job.time_limit, absl::StrCat(request.time_s(), "\n")));
+    return DeriveJob(job);
+  }
+
+  absl::StatusOr<gpuctl::v1::Job> StopInQueue(const gpuctl::v1::StopJobRequest& request) {
+    ASSIGN_OR_RETURN(const bool over, IsKeptOver(request));
+    const JobPaths job = paths_.Job(request.job_id());
+    if (!over) {
       const std::string directory(DirName(paths_.root));
       // First, so that a start which comes from here on finds it.
       RETURN_IF_ERROR(NoteStopped(directory, request.job_id(), request.reason()));

@@ -13,7 +13,7 @@
 namespace gpuctl {
 namespace {
 
-// kServeSshWord of agent/serve_ssh.h.
+// kServeSshWord of agent/ssh/serve_ssh.h.
 constexpr char kWord[] = "GPUCTL-SERVE-SSH";
 constexpr char kAlias[] = "gpuctl-allocation";
 constexpr int64_t kMaxKey = 16 << 10;

@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/base/allocation_step.h"
 #include "client/base/exit_codes.h"
 #include "client/cluster/allocation_ssh.h"
 #include "client/keys/market_access.h"
@@ -32,6 +34,9 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kAskSchedulerAgain = absl::Seconds(5);
+// Time for the holder of an allocation that Slurm has started.
+constexpr absl::Duration kHolderWithin = absl::Seconds(20);
+constexpr absl::Duration kLookForHolderEvery = absl::Seconds(1);
 
 // A link that tells when it has ended with an error.
 class TellingLink : public Link {
@@ -155,13 +160,18 @@ class AllocationLinks : public LinkFactory {
   absl::StatusOr<std::unique_ptr<Link>> ConnectBy(const Make& make, bool once) {
     absl::Status live_error;
     if (!IsOver(failed_->exchange(false))) {
-      // Whoever was told a moment ago that it waits need not try its node again.
-      if (WaitsForSure()) return ConnectInQueue(make, once);
-      absl::StatusOr<std::unique_ptr<Link>> link = make(*live_);
-      live_error = link.status();
-      // A step's refusal comes after the connection.
-      if (link.ok() && !(*link)->NeverReached("")) live_error = (*link)->status();
-      if (live_error.ok() || !IsOver(/*suspect=*/true)) {
+      // Whoever was told a moment ago that it waits need not try its node again. What follows it
+      // asks each time.
+      if (!once && WaitsForSure()) return ConnectInQueue(make, once);
+      absl::StatusOr<std::unique_ptr<Link>> link = ConnectLive(make, live_error);
+      // A call is not to fail because Slurm has started it a moment ago.
+      const absl::Duration end = context_.clock.SinceBoot() + kHolderWithin;
+      while (!once && IsNotHeld(live_error) && context_.clock.SinceBoot() < end &&
+             !IsOver(/*suspect=*/true, /*again=*/true) && !Waits()) {
+        context_.clock.SleepFor(kLookForHolderEvery);
+        link = ConnectLive(make, live_error);
+      }
+      if (live_error.ok() || !IsOver(/*suspect=*/true, /*again=*/once && Waits())) {
         if (!live_error.ok() && Waits()) return ConnectInQueue(make, once);
         if (live_error.ok()) NoteLive();
         if (!link.ok()) return link;
@@ -186,6 +196,18 @@ class AllocationLinks : public LinkFactory {
                                            : absl::UnavailableError(live_error.message());
   }
 
+  template <typename Make>
+  absl::StatusOr<std::unique_ptr<Link>> ConnectLive(const Make& make, absl::Status& error) {
+    absl::StatusOr<std::unique_ptr<Link>> link = make(*live_);
+    error = link.status();
+    // A step's refusal comes after the connection.
+    if (link.ok() && !(*link)->NeverReached("")) error = (*link)->status();
+    return link;
+  }
+  static bool IsNotHeld(const absl::Status& error) {
+    return absl::StrContains(error.message(), absl::StrCat("exit ", kNotHeld, ":"));
+  }
+
   // A link to what was kept of an allocation that waits in the queue.
   template <typename Make>
   absl::StatusOr<std::unique_ptr<Link>> ConnectInQueue(const Make& make, bool once) {
@@ -196,7 +218,7 @@ class AllocationLinks : public LinkFactory {
       if (!link.ok()) break;
       const bool lacks_programs = (*link)->NeverReached("");
       if ((*link)->status().ok() && !lacks_programs) {
-        if (!once) SayInQueue();
+        SayInQueue();
         return std::make_unique<TellingLink>(*std::move(link), failed_);
       }
       if (!lacks_programs) break;
@@ -258,14 +280,15 @@ class AllocationLinks : public LinkFactory {
     return kept_.get();
   }
 
-  // True when the allocation is over. `suspect`: something has failed, so the scheduler is asked.
-  bool IsOver(bool suspect) {
+  // True when the allocation is over. `suspect`: something has failed, so the scheduler is asked;
+  // `again`: also when it has just been asked.
+  bool IsOver(bool suspect, bool again = false) {
     MutexLock lock(mutex_);
     if (over_) return true;
     if (label_.empty()) over_ = ReadLedger();
     if (over_ || !suspect) return over_;
     const absl::Duration now = context_.clock.SinceBoot();
-    if (asked_.has_value() && now < *asked_ + kAskSchedulerAgain) return false;
+    if (!again && asked_.has_value() && now < *asked_ + kAskSchedulerAgain) return false;
     waits_.clear();
     over_ = AskScheduler().value_or(false);
     asked_ = context_.clock.SinceBoot();

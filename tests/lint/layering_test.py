@@ -165,6 +165,8 @@ ROOMS = {
                      ["agent/base", "agent/https", "agent/jobs", "agent/telemetry",
                       "common/base", "common/files", "common/process", "common/job",
                       "common/metrics", "common/release", "proto"]),
+    "agent/ssh": ("an ssh server for one connection, by the node's own sshd, inside a Slurm allocation",
+                  ["agent/limits", "common"]),
     "agent/hold": ("the end of all jobs, when the node's Slurm allocation ends; the copy of their "
                    "results on the cluster's shared file system",
                    ["agent/base", "agent/jobs", "common/base", "common/files", "common/process",
@@ -176,7 +178,7 @@ ROOMS = {
                        "common/job", "common/release", "proto"]),
     "agent": ("the processes: server, guard, bridge",
               ["agent/base", "agent/bundle", "agent/envs", "agent/https", "agent/telemetry",
-               "agent/trees", "agent/gang", "agent/hold", "agent/restart", "agent/jobs", "agent/limits", "agent/slots", "common", "proto", "grpc"]),
+               "agent/trees", "agent/gang", "agent/ssh", "agent/hold", "agent/restart", "agent/jobs", "agent/limits", "agent/slots", "common", "proto", "grpc"]),
     "agent/cuda_check": ("a separate program that tests each GPU", []),
 
     "client/base": ("sizes, exit codes, paths, small programs; knows no run, node or market",
@@ -720,6 +722,7 @@ PLANTED = [
     ("agent/gang/a.cc", '#include "agent/jobs/job_table.h"\n', "agent/gang includes agent/jobs"),
     ("agent/jobs/a.cc", '#include "agent/limits/contact.h"\n', "agent/jobs includes"),
     ("agent/limits/a.cc", '#include "common/tree/manifest.h"\n', "agent/limits includes"),
+    ("agent/ssh/a.cc", '#include "agent/jobs/job_table.h"\n', "agent/ssh includes agent/jobs"),
     ("agent/hold/a.cc", '#include "agent/limits/contact.h"\n', "agent/hold includes agent/limits"),
     ("agent/restart/a.cc", '#include "agent/slots/gpu_claim.h"\n', "agent/restart includes agent/slots"),
     ("agent/a.cc", '#include "agent/shim/supervisor.h"\n', "agent includes agent/shim"),

@@ -218,6 +218,7 @@ def test_a_run_in_the_queue_is_read_and_stopped(l, c):
         assert attached.poll() is None
     run = run_of(l, "queued-1")
     assert run["status"] in ("running", "retrying") and not run["reason"], run
+    l.run("extend", "queued-1", "5m")
     refused = l.run("ssh", "queued-1", "--", "true", code=None)
     assert refused.returncode and b"requeued by Slurm: PENDING" in refused.stderr, refused
     # Stopped there, it does not start again, and nothing is left in the queue.

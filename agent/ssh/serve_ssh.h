@@ -1,8 +1,8 @@
 // `gpuctl-agent serve-ssh`: an ssh server for one connection, inside a Slurm allocation. The node's
 // own sshd program serves it, as the allocation's user, on stdin and stdout of a step: there is no
 // port. It ends with the connection, and with the step all that was started over it.
-#ifndef GPUCTL_AGENT_SERVE_SSH_H_
-#define GPUCTL_AGENT_SERVE_SSH_H_
+#ifndef GPUCTL_AGENT_SSH_SERVE_SSH_H_
+#define GPUCTL_AGENT_SSH_SERVE_SSH_H_
 
 #include <string>
 #include <vector>
@@ -27,4 +27,4 @@ int RunServeSsh(const std::string& root);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_SERVE_SSH_H_
+#endif  // GPUCTL_AGENT_SSH_SERVE_SSH_H_

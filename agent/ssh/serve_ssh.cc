@@ -1,4 +1,4 @@
-#include "agent/serve_ssh.h"
+#include "agent/ssh/serve_ssh.h"
 
 #include <signal.h>
 #include <stdio.h>
