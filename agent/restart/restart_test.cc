@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <set>
 #include <string>
@@ -102,6 +104,21 @@ TEST_F(RestartTest, AJobThatWasStoppedInTheQueueDoesNotGoOn) {
   EXPECT_TRUE(IsOver(over));
   EXPECT_EQ(LastStateEvent(over)->type, Type::kExited);
   EXPECT_EQ(LastStateEvent(over)->reason, "user");
+}
+
+TEST_F(RestartTest, OnlyADirectoryOfThisUserAloneIsTrusted) {
+  const std::string directory = dir_.Sub("shared");
+  ASSERT_EQ(chmod(directory.c_str(), 0755), 0);
+  EXPECT_OK(CheckOwnDirectory(directory));
+  ASSERT_EQ(symlink(directory.c_str(), dir_.Sub("link").c_str()), 0);
+  EXPECT_TRUE(absl::IsPermissionDenied(CheckOwnDirectory(dir_.Sub("link"))));
+  for (const mode_t mode : {0770, 0757}) {
+    ASSERT_EQ(chmod(directory.c_str(), mode), 0);
+    EXPECT_TRUE(absl::IsPermissionDenied(CheckOwnDirectory(directory))) << mode;
+  }
+  EXPECT_TRUE(absl::IsNotFound(CheckOwnDirectory(dir_.Sub("nowhere"))));
+  // The system's own belongs to somebody else, or others may write to it.
+  EXPECT_TRUE(absl::IsPermissionDenied(CheckOwnDirectory("/tmp")));
 }
 
 TEST_F(RestartTest, AStoppedJobIsOverWhereAnotherGoesOn) {

@@ -162,6 +162,7 @@ def check_attempts(lines, attempts):
 def test_a_preempted_run_goes_on_without_the_laptop(l, c):
     job = going_on(l, c, "again-1", 1)
     wait_until(lambda: "line 1.3" in lines_so_far(l, "again-1"), "the run works")
+    l.run("extend", "--yes", "again-1", "5m")
     attached = l.start("attach", "again-1")
     first = c.squeue(job, "%N")
     other = preempt(c, job)
@@ -180,6 +181,9 @@ def test_a_preempted_run_goes_on_without_the_laptop(l, c):
     lines = lines_so_far(l, "again-1")
     assert "attempt 1 has mine," in lines and "attempt 2 has mine, saved by 1" in lines, lines
     check_attempts(lines, 2)
+    # The running time that it was given stays.
+    given = "cat /tmp/gpuctl-%d/%s-1/jobs/*/time_limit" % (c.uid, job)
+    assert c.machines[c.squeue(job, "%N")].run(["sh", "-c", given]).stdout == "900\n"
     # Its retry is used up, so Slurm takes it for good.
     wait_until(lambda: not requeues(c, job), "Slurm does not start it once more")
     preempt(c, job)
