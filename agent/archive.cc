@@ -80,6 +80,8 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
       *reply->add_jobs() = AsInQueue(std::move(job));
     }
     reply->set_root(paths_.root);
+    const absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths_);
+    if (in_queue_ && stored.ok()) *reply->mutable_limits()->mutable_limits() = stored->limits;
     return grpc::Status::OK;
   }
 

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#endif
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "agent/base/processes.h"
 #include "agent/limits/contact.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
@@ -26,6 +30,7 @@ extern char** environ;
 namespace gpuctl {
 namespace {
 
+constexpr absl::Duration kEndWithin = absl::Seconds(2);
 constexpr size_t kMostHeader = 80;
 constexpr size_t kMostKey = 16 << 10;
 // Bytes of a line of authorized_keys(5) for the environment. Old servers read lines of 8 KiB.
@@ -41,6 +46,9 @@ constexpr const char* kSessionNames[] = {"GPUCTL_HELD_ROOT=",
                                          "TMPDIR=",
                                          "LD_LIBRARY_PATH=",
                                          "SLURM_"};
+
+volatile sig_atomic_t told_to_end = 0;
+void NoteSignal(int) { told_to_end = 1; }
 
 // Returns the absolute path of sshd, which demands one; "" when there is none.
 std::string NodeSshd() {
@@ -138,9 +146,31 @@ absl::StatusOr<int> ServeIn(const std::string& program, const std::string& direc
   sshd.stderr_fd = STDERR_FILENO;
   ASSIGN_OR_RETURN(const pid_t pid, Spawn(sshd));
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  for (;;) {
+    const pid_t ended = waitpid(-1, &status, 0);
+    if (ended == pid) break;
+    if (ended < 0 && (errno != EINTR || told_to_end != 0)) return 128 + SIGTERM;
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// Ends all that was started over the connection. Not every cluster ends what a step has left.
+void EndRest(Clock& clock) {
+  const absl::Duration kill_at = clock.SinceBoot() + kEndWithin;
+  const absl::Duration give_up = kill_at + kEndWithin;
+  bool asked = false;
+  while (clock.SinceBoot() < give_up) {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    const std::vector<ProcessId> rest = Descendants(getpid());
+    if (rest.empty()) return;
+    const bool kills = clock.SinceBoot() >= kill_at;
+    for (const ProcessId& process : rest) {
+      if (kills || !asked) SendSignal(process, kills ? SIGKILL : SIGTERM);
+    }
+    asked = true;
+    clock.SleepFor(absl::Milliseconds(20));
+  }
 }
 
 }  // namespace
@@ -168,6 +198,13 @@ int RunServeSsh(const std::string& root) {
     fputs("gpuctl-agent: serve-ssh: there is no sshd on this node\n", stderr);
     return kExitNoSshd;
   }
+#if defined(__linux__)
+  // What loses its parent becomes a child of this process.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+#endif
+  struct sigaction told {};
+  told.sa_handler = NoteSignal;
+  for (const int number : {SIGTERM, SIGHUP, SIGINT}) sigaction(number, &told, nullptr);
   const Contact contact(RootPaths(root), Clock::Real());
   std::string directory = JoinPath(root, "sshd.XXXXXX");
   absl::StatusOr<int> code = 1;
@@ -175,6 +212,7 @@ int RunServeSsh(const std::string& root) {
     code = ErrnoStatus(errno, absl::StrCat("make a directory in ", root));
   } else {
     code = ServeIn(program, directory);
+    EndRest(Clock::Real());
     (void)RemoveTree(directory);
   }
   if (code.ok()) return *code;

@@ -166,7 +166,7 @@ ROOMS = {
                       "common/base", "common/files", "common/process", "common/job",
                       "common/metrics", "common/release", "proto"]),
     "agent/ssh": ("an ssh server for one connection, by the node's own sshd, inside a Slurm allocation",
-                  ["agent/limits", "common"]),
+                  ["agent/base", "agent/limits", "common"]),
     "agent/hold": ("the end of all jobs, when the node's Slurm allocation ends; the copy of their "
                    "results on the cluster's shared file system",
                    ["agent/base", "agent/jobs", "common/base", "common/files", "common/process",
