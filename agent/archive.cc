@@ -9,10 +9,13 @@
 
 #include <cerrno>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "agent/base/job_end.h"
+#include "agent/base/time_stamp.h"
 #include "agent/bridge.h"
 #include "agent/bundle/bundle.h"
 #include "agent/hold/kept_layout.h"
@@ -21,15 +24,20 @@
 #include "agent/jobs/job_table.h"
 #include "agent/jobs/shim_launcher.h"
 #include "agent/jobs/watch.h"
+#include "agent/limits/node_limits_store.h"
+#include "agent/restart/restart_kit.h"
+#include "agent/restart/start_again.h"
 #include "agent/service.h"
 #include "agent/trees/send.h"
 #include "common/base/api_level.h"
 #include "common/base/clock.h"
+#include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
 #include "common/release/release_route.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 namespace {
@@ -53,8 +61,10 @@ grpc::Status IsOverStatus() {
 // The calls that read, and the removal of a job.
 class ArchiveService final : public gpuctl::v1::Agent::Service {
  public:
-  ArchiveService(const RootPaths& paths, std::string node_id, std::string version, Clock& clock)
+  ArchiveService(const RootPaths& paths, bool in_queue, std::string node_id, std::string version,
+                 Clock& clock)
       : paths_(paths),
+        in_queue_(in_queue),
         node_id_(std::move(node_id)),
         version_(std::move(version)),
         clock_(clock),
@@ -66,15 +76,19 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     reply->set_version(version_);
     reply->set_node_id(node_id_);
     reply->set_boot_id(BootId());
-    for (gpuctl::v1::Job& job : jobs_.ListWithin(kMostJobBytes)) *reply->add_jobs() = job;
+    for (gpuctl::v1::Job& job : jobs_.ListWithin(kMostJobBytes)) {
+      *reply->add_jobs() = AsInQueue(std::move(job));
+    }
     reply->set_root(paths_.root);
+    const absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths_);
+    if (in_queue_ && stored.ok()) *reply->mutable_limits()->mutable_limits() = stored->limits;
     return grpc::Status::OK;
   }
 
   grpc::Status ListJobs(grpc::ServerContext*, const gpuctl::v1::ListJobsRequest* request,
                         gpuctl::v1::ListJobsReply* reply) override {
     for (gpuctl::v1::Job& job : jobs_.ListAfter(request->after_job_id(), kMostJobs)) {
-      *reply->add_jobs() = std::move(job);
+      *reply->add_jobs() = AsInQueue(std::move(job));
     }
     return grpc::Status::OK;
   }
@@ -82,8 +96,18 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
   grpc::Status Watch(grpc::ServerContext* context, const gpuctl::v1::WatchRequest* request,
                      grpc::ServerWriter<gpuctl::v1::WatchReply>* writer) override {
     WatchSession::Callbacks callbacks;
-    callbacks.send = [&](const gpuctl::v1::WatchReply& reply) { return writer->Write(reply); };
-    callbacks.is_over = [&] { return context->IsCancelled(); };
+    absl::Duration sent = clock_.SinceBoot();
+    callbacks.send = [&](const gpuctl::v1::WatchReply& reply) {
+      const bool written = writer->Write(reply);
+      if (reply.chunks_size() > 0) sent = clock_.SinceBoot();
+      return written;
+    };
+    // No more comes here before the allocation's next start, and that is elsewhere.
+    callbacks.is_over = [&] {
+      return context->IsCancelled() || (in_queue_ && clock_.SinceBoot() - sent > kAllSentAfter);
+    };
+    callbacks.goes_on = in_queue_;
+    callbacks.complete = [&](gpuctl::v1::Job& job) { job = AsInQueue(std::move(job)); };
     callbacks.is_accepting = [] { return false; };
     return ToGrpcStatus(
         WatchSession(paths_, node_id_, *request, std::move(callbacks), clock_).Run());
@@ -99,6 +123,10 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
 
   grpc::Status RemoveJob(grpc::ServerContext*, const gpuctl::v1::RemoveJobRequest* request,
                          gpuctl::v1::RemoveJobReply* reply) override {
+    if (in_queue_) {
+      return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                          "the allocation is in Slurm's queue again, and its jobs go on");
+    }
     absl::StatusOr<gpuctl::v1::RemoveJobReply> removed = jobs_.Remove(*request);
     if (removed.ok()) *reply = *std::move(removed);
     return ToGrpcStatus(removed.status());
@@ -113,24 +141,81 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
                         gpuctl::v1::Job*) override {
     return IsOverStatus();
   }
-  grpc::Status StopJob(grpc::ServerContext*, const gpuctl::v1::StopJobRequest*,
-                       gpuctl::v1::Job*) override {
-    return IsOverStatus();
+  grpc::Status StopJob(grpc::ServerContext*, const gpuctl::v1::StopJobRequest* request,
+                       gpuctl::v1::Job* reply) override {
+    if (!in_queue_) return IsOverStatus();
+    absl::StatusOr<gpuctl::v1::Job> stopped = StopInQueue(*request);
+    if (stopped.ok()) *reply = *std::move(stopped);
+    return ToGrpcStatus(stopped.status());
   }
-  grpc::Status SetJobTime(grpc::ServerContext*, const gpuctl::v1::SetJobTimeRequest*,
-                          gpuctl::v1::Job*) override {
-    return IsOverStatus();
+  // The next start takes both from here.
+  grpc::Status SetJobTime(grpc::ServerContext*, const gpuctl::v1::SetJobTimeRequest* request,
+                          gpuctl::v1::Job* reply) override {
+    if (!in_queue_) return IsOverStatus();
+    absl::StatusOr<gpuctl::v1::Job> job = SetTimeInQueue(*request);
+    if (job.ok()) *reply = AsInQueue(*std::move(job));
+    return ToGrpcStatus(job.status());
   }
-  grpc::Status SetNodeLimits(grpc::ServerContext*, const gpuctl::v1::NodeLimits*,
-                             gpuctl::v1::NodeLimitsState*) override {
-    return IsOverStatus();
+  grpc::Status SetNodeLimits(grpc::ServerContext*, const gpuctl::v1::NodeLimits* request,
+                             gpuctl::v1::NodeLimitsState* reply) override {
+    if (!in_queue_) return IsOverStatus();
+    const absl::Status set = StoreNodeLimits(paths_, *request, StampNow(BootId(), clock_));
+    const absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths_);
+    if (set.ok() && stored.ok()) *reply->mutable_limits() = stored->limits;
+    return ToGrpcStatus(set);
   }
 
  private:
+  // A job whose node failed waits, too.
+  gpuctl::v1::Job AsInQueue(gpuctl::v1::Job job) const {
+    if (!in_queue_ || job.state() != gpuctl::v1::JOB_STATE_LOST) return job;
+    const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(paths_.Job(job.job_id()));
+    if (lifecycle.ok() && !IsOver(*lifecycle)) job.set_state(gpuctl::v1::JOB_STATE_RETRY_WAIT);
+    return job;
+  }
+
+  // Returns whether the job of a request is over.
+  template <typename Request>
+  absl::StatusOr<bool> IsKeptOver(const Request& request) const {
+    if (!request.expected_node_id().empty() && request.expected_node_id() != node_id_) {
+      return DetailedError(absl::StatusCode::kFailedPrecondition,
+                           "another allocation was kept here",
+                           gpuctl::v1::ErrorDetail::KIND_NODE_CHANGED, node_id_);
+    }
+    if (!IsValidId(request.job_id())) return absl::InvalidArgumentError("bad job id");
+    RETURN_IF_ERROR(DeriveJob(paths_.Job(request.job_id())).status());
+    ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(paths_.Job(request.job_id())));
+    return IsOver(lifecycle);
+  }
+
+  absl::StatusOr<gpuctl::v1::Job> SetTimeInQueue(const gpuctl::v1::SetJobTimeRequest& request) {
+    ASSIGN_OR_RETURN(const bool over, IsKeptOver(request));
+    if (over) return absl::FailedPreconditionError("set the job's time: it is over");
+    if (request.time_s() <= 0) return absl::InvalidArgumentError("set the job's time: it is 0");
+    const JobPaths job = paths_.Job(request.job_id());
+    RETURN_IF_ERROR(WriteFileAtomic(job.time_limit, absl::StrCat(request.time_s(), "\n")));
+    return DeriveJob(job);
+  }
+
+  absl::StatusOr<gpuctl::v1::Job> StopInQueue(const gpuctl::v1::StopJobRequest& request) {
+    ASSIGN_OR_RETURN(const bool over, IsKeptOver(request));
+    const JobPaths job = paths_.Job(request.job_id());
+    if (!over) {
+      const std::string directory(DirName(paths_.root));
+      // First, so that a start which comes from here on finds it.
+      RETURN_IF_ERROR(NoteStopped(directory, request.job_id(), request.reason()));
+      RETURN_IF_ERROR(SettleInQueue(paths_, directory));
+      RETURN_IF_ERROR(EndKept(job, paths_.root, request.reason(), clock_));
+    }
+    return DeriveJob(job);
+  }
+
+  static constexpr absl::Duration kAllSentAfter = absl::Seconds(2);
   static constexpr size_t kMostJobBytes = 3 << 20;
   static constexpr size_t kMostJobs = 1000;
 
   const RootPaths& paths_;
+  const bool in_queue_;
   const std::string node_id_;
   const std::string version_;
   Clock& clock_;
@@ -147,22 +232,27 @@ void EndWaitingJobs(const RootPaths& paths) {
     const bool waits = state.ok() && (state->state() == gpuctl::v1::JOB_STATE_PENDING ||
                                       state->state() == gpuctl::v1::JOB_STATE_RETRY_WAIT ||
                                       state->state() == gpuctl::v1::JOB_STATE_QUEUED);
-    if (waits) (void)EndUnstarted(job, kAllocationEndsReason, Clock::Real());
+    const std::optional<std::string> stopped = StoppedReason(DirName(paths.root), name);
+    if (stopped.has_value()) {
+      (void)EndKept(job, paths.root, *stopped, Clock::Real());
+    } else if (waits) {
+      (void)EndUnstarted(job, kAllocationEndsReason, Clock::Real());
+    }
   }
 }
 
-absl::Status Serve(const RootPaths& paths, const std::string& bundle_dir) {
+absl::Status Serve(const RootPaths& paths, const std::string& bundle_dir, bool in_queue) {
   ASSIGN_OR_RETURN(const std::string stored, ReadFileToString(paths.node_id, 4096));
   const std::string node_id(absl::StripAsciiWhitespace(stored));
   const std::string version = absl::StrCat(BundleVersion(bundle_dir));
-  EndWaitingJobs(paths);
+  if (!in_queue) EndWaitingJobs(paths);
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return ErrnoStatus(errno, "socketpair");
   const UniqueFd ours(pair[0]);
   UniqueFd theirs(pair[1]);
   for (const int fd : pair) fcntl(fd, F_SETFD, FD_CLOEXEC);
   fcntl(theirs.get(), F_SETFL, fcntl(theirs.get(), F_GETFL) | O_NONBLOCK);
-  ArchiveService service(paths, node_id, version, Clock::Real());
+  ArchiveService service(paths, in_queue, node_id, version, Clock::Real());
   grpc::ServerBuilder builder;
   builder.RegisterService(&service);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
@@ -177,6 +267,12 @@ absl::Status Serve(const RootPaths& paths, const std::string& bundle_dir) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> OwnNewestCopy(const std::string& directory) {
+  // Nothing was kept where there is no such directory.
+  if (PathExists(directory)) RETURN_IF_ERROR(CheckOwnDirectory(directory));
+  return NewestCopy(directory);
+}
+
 // Returns the exit code after telling why.
 int Refuse(const absl::Status& status) {
   fprintf(stderr, "gpuctl-agent: archive: %s\n", std::string(status.message()).c_str());
@@ -185,17 +281,17 @@ int Refuse(const absl::Status& status) {
 
 }  // namespace
 
-int RunArchive(const std::string& directory, const std::string& bundle_dir) {
+int RunArchive(const std::string& directory, const std::string& bundle_dir, bool in_queue) {
   signal(SIGPIPE, SIG_IGN);
-  const absl::StatusOr<std::string> copy = NewestCopy(directory);
+  const absl::StatusOr<std::string> copy = OwnNewestCopy(directory);
   if (!copy.ok()) return Refuse(copy.status());
   const RootPaths paths(*copy);
-  const absl::Status served = Serve(paths, bundle_dir);
+  const absl::Status served = Serve(paths, bundle_dir, in_queue);
   return served.ok() ? 0 : Refuse(served);
 }
 
 int RunArchiveSend(const std::string& directory) {
-  const absl::StatusOr<std::string> copy = NewestCopy(directory);
+  const absl::StatusOr<std::string> copy = OwnNewestCopy(directory);
   return copy.ok() ? RunSend(*copy, 0, 1) : Refuse(copy.status());
 }
 

@@ -19,6 +19,7 @@
 #include "agent/restart/start_again.h"
 #include "agent/self_check.h"
 #include "agent/server.h"
+#include "agent/ssh/serve_ssh.h"
 #include "agent/trees/receive.h"
 #include "agent/trees/send.h"
 #include "agent/trees/take.h"
@@ -46,8 +47,10 @@ constexpr char kUsage[] =
     "  start-again --from PLACE  makes the root of an allocation that Slurm has started again\n"
     "  archive --from PLACE  the bridge to what was kept there; archive-send: as send; need no "
     "DIR\n"
+    "             --in-queue: Slurm will start the allocation again\n"
     "  store-receive --to PLACE  as receive, into PLACE, which nodes may share; needs no DIR\n"
     "  take --from PLACE --tree DIGEST  brings what was sent there into the content store\n"
+    "  serve-ssh  an ssh server for one connection on stdin and stdout, by the node's sshd\n"
     "  server     serves gRPC on DIR/agent.sock\n"
     "  shutdown   ends guard and server when no job runs\n"
     "  release    asks the provider to end this machine, as its limits would; --dry-run\n"
@@ -109,6 +112,7 @@ int Run(int argc, char** argv) {
   gpuctl::GuardOptions guard;
   bool dry_run = false;
   bool wait = false;
+  bool in_queue = false;
   pid_t pid = 0;
   std::string job;
   for (int i = 2; i < argc; ++i) {
@@ -134,6 +138,8 @@ int Run(int argc, char** argv) {
       guard.detach = true;
     } else if (flag == "--wait") {
       wait = true;
+    } else if (flag == "--in-queue") {
+      in_queue = true;
     } else if (flag == "--dry-run") {
       dry_run = true;
     } else if (flag == "--job" && i + 1 < argc) {
@@ -155,7 +161,9 @@ int Run(int argc, char** argv) {
     });
   }
   if (command == "start-again" && !place.empty()) return gpuctl::RunStartAgain(root, place);
-  if (command == "archive" && !place.empty()) return gpuctl::RunArchive(place, guard.bundle_dir);
+  if (command == "archive" && !place.empty()) {
+    return gpuctl::RunArchive(place, guard.bundle_dir, in_queue);
+  }
   if (command == "archive-send" && !place.empty()) return gpuctl::RunArchiveSend(place);
   if (command == "store-receive" && !place.empty()) return gpuctl::RunReceive(place, 0, 1);
   if (command == "take" && !place.empty()) return gpuctl::RunTake(root, place, tree);
@@ -166,6 +174,7 @@ int Run(int argc, char** argv) {
     const gpuctl::Contact contact(gpuctl::RootPaths(root), gpuctl::Clock::Real());
     return command == "send" ? gpuctl::RunSend(root, 0, 1) : gpuctl::RunReceive(root, 0, 1);
   }
+  if (command == "serve-ssh") return gpuctl::RunServeSsh(root);
   if (command == "gang") return gpuctl::RunKeeper(root, job);
   if (command == "contact") return gpuctl::RunContact(root, pid);
   if (command == "limits") return gpuctl::RunLimits(root);

@@ -173,7 +173,8 @@ int RunKeepResults(const std::string& root, const std::string& directory, const 
   for (const int number : {SIGPIPE, SIGTERM, SIGINT, SIGHUP}) signal(number, SIG_IGN);
   absl::Status status = FindToken(
       directory, Variable(kResultsTokenVariable), kTokenWithin, [] { return IsTold(0); }, clock);
-  if (absl::IsNotFound(status)) {
+  if (status.ok()) status = CheckOwnDirectory(directory);
+  if (absl::IsNotFound(status) || absl::IsPermissionDenied(status)) {
     Log(LogLevel::kInfo, absl::StrCat("keep-results: ", status.message()));
     return kExitNotShared;
   }

@@ -1,15 +1,58 @@
 #include "agent/hold/kept_layout.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 #include "common/files/files.h"
 
 namespace gpuctl {
+namespace {
+
+constexpr char kStopped[] = "stopped";
+constexpr int64_t kMaxReason = 4096;
+
+std::string StoppedFolder(const std::string& directory) {
+  return JoinPath(JoinPath(directory, kKeptAgain), kStopped);
+}
+
+}  // namespace
+
+absl::Status CheckOwnDirectory(const std::string& directory) {
+  struct stat info {};
+  if (lstat(directory.c_str(), &info) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("look at ", directory));
+  }
+  if (S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+      (info.st_mode & (S_IWGRP | S_IWOTH)) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat(directory, " is not a directory to which this user alone may write"));
+}
+
+absl::Status NoteStopped(const std::string& directory, const std::string& job_id,
+                         absl::string_view reason) {
+  const std::string folder = StoppedFolder(directory);
+  RETURN_IF_ERROR(MakeDirectories(folder));
+  return WriteFileAtomic(JoinPath(folder, job_id), absl::StrCat(reason, "\n"));
+}
+
+std::optional<std::string> StoppedReason(const std::string& directory, const std::string& job_id) {
+  const absl::StatusOr<std::string> reason =
+      ReadFileToString(JoinPath(StoppedFolder(directory), job_id), kMaxReason);
+  if (!reason.ok()) return std::nullopt;
+  return std::string(absl::StripAsciiWhitespace(*reason));
+}
 
 std::optional<AllocationStart> ParseAllocationStart(absl::string_view name) {
   const std::vector<absl::string_view> parts = absl::StrSplit(name, '-');

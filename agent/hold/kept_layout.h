@@ -7,10 +7,11 @@
 //     FIFOs jobs/ID/kept.json          {"whole":…,"files":…,"bytes":…,"error":…}; whole: all was
 //     copied end.json                   {"whole":…}: the holder has ended, and all was copied that
 //     there was tmp/                       what is being copied
-//     limits.json                  as in the node's root
+//     limits.json  jobs/ID/time_limit   as in the node's root, where they are
 //   again/                       what the next start needs besides (agent/restart):
 //     bin/<digest>/  bin/current   the agent's programs
 //     blobs/trees/                 the content of jobs that want to go on
+//     stopped/JOB_ID               the reason for which this job must not go on, by the archive
 #ifndef GPUCTL_AGENT_HOLD_KEPT_LAYOUT_H_
 #define GPUCTL_AGENT_HOLD_KEPT_LAYOUT_H_
 
@@ -18,6 +19,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/job/job_layout.h"
@@ -29,6 +31,16 @@ inline constexpr char kKeptEndFile[] = "end.json";
 inline constexpr char kKeptTmp[] = "tmp";
 // The directory, beside the copies, with what the next start needs. It has parts of a node's root.
 inline constexpr char kKeptAgain[] = "again";
+
+// OK when a lease's directory is this user's own, and nobody else may write to it: programs are
+// started from there, and files are written. PERMISSION_DENIED else.
+absl::Status CheckOwnDirectory(const std::string& directory);
+
+// Notes in a lease's directory that a job must not go on when Slurm starts the allocation again.
+absl::Status NoteStopped(const std::string& directory, const std::string& job_id,
+                         absl::string_view reason);
+// Returns the reason; nothing when the job may go on.
+std::optional<std::string> StoppedReason(const std::string& directory, const std::string& job_id);
 
 // One start of an allocation: the name of its root and of its copy, "JOB-RESTART".
 struct AllocationStart {

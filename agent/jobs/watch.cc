@@ -220,6 +220,10 @@ absl::StatusOr<int64_t> WatchSession::FillFrom(StreamState& stream, int64_t room
 }
 
 absl::StatusOr<WatchSession::Progress> WatchSession::GetProgress() {
+  if (callbacks_.goes_on) {
+    ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job_));
+    return IsOver(lifecycle) ? Progress::kOver : Progress::kRunning;
+  }
   if (PathExists(job_.kept)) {
     ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job_));
     if (IsOver(lifecycle)) return Progress::kOver;

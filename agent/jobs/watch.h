@@ -29,6 +29,8 @@ class WatchSession {
     std::function<bool()> is_accepting;
     // Adds what the job's files do not tell: its place in the queue. May be empty.
     std::function<void(gpuctl::v1::Job&)> complete = nullptr;
+    // True for the copy of a job that will go on elsewhere, unless its lifecycle says otherwise.
+    bool goes_on = false;
   };
 
   WatchSession(const RootPaths& root, std::string node_id, gpuctl::v1::WatchRequest request,

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/base/held_root.h"
 #include "agent/hold/kept_layout.h"
@@ -19,12 +21,14 @@
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/process/pipe.h"
 #include "common/process/process.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr int64_t kMostLimits = 1 << 20;
+constexpr size_t kMostAnswer = 4096;
 
 // Runs a program. UNAVAILABLE with `what` when it fails.
 absl::Status RunProgram(std::vector<std::string> argv, absl::string_view what) {
@@ -36,6 +40,30 @@ absl::Status RunProgram(std::vector<std::string> argv, absl::string_view what) {
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(what, ", status ", status));
+}
+
+// Runs one of Slurm's programs. Returns what it printed, also when it failed: `code`.
+absl::StatusOr<std::string> AskSlurm(const std::string& line, int& code) {
+  ASSIGN_OR_RETURN(FdPair out, MakePipe("ask Slurm"));
+  SpawnOptions spawn;
+  spawn.argv = {"/bin/sh", "-c", absl::StrCat("LC_ALL=C exec timeout -k 2 20 ", line, " 2>&1")};
+  spawn.stdout_fd = out.second.get();
+  ASSIGN_OR_RETURN(const pid_t pid, Spawn(spawn));
+  out.second.reset();
+  std::string said(kMostAnswer, '\0');
+  size_t size = 0;
+  for (;;) {
+    const ssize_t got = read(out.first.get(), said.data() + size, said.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  said.resize(size);
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return std::string(absl::StripAsciiWhitespace(said));
 }
 
 absl::Status RunScontrol(const std::string& job, bool again) {
@@ -79,6 +107,17 @@ absl::Status KeepPrograms(const std::string& bundle_dir, const RootPaths& again)
   return SyncDirectory(again.bin);
 }
 
+// Copies the running time that a job was given since its start.
+absl::Status KeepTimeLimit(const JobPaths& job, const JobPaths& copy) {
+  const std::string limit = ReadFileToString(job.time_limit, kMostAnswer).value_or("");
+  // Its directory there appears with its streams.
+  if (limit.empty() || !IsDirectory(copy.dir) ||
+      ReadFileToString(copy.time_limit, kMostAnswer).value_or("") == limit) {
+    return absl::OkStatus();
+  }
+  return WriteFileAtomic(copy.time_limit, limit);
+}
+
 bool IsReplaced(const std::string& directory, const AllocationStart& own) {
   const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
   for (const std::string& name : names.value_or(std::vector<std::string>())) {
@@ -118,6 +157,36 @@ std::vector<std::string> TreesOf(const gpuctl::v1::JobSpec& spec) {
   return digests;
 }
 
+absl::Status SettleInQueue(const RootPaths& copy, const std::string& directory) {
+  const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(copy.root));
+  if (!own.has_value()) return absl::InvalidArgumentError("this is no allocation's copy");
+  bool any = false;
+  for (const std::string& job_id : JobsOfRoot(copy)) {
+    const absl::StatusOr<StoredSpec> stored = ReadStoredSpec(copy.Job(job_id));
+    const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(copy.Job(job_id));
+    // What cannot be read may go on.
+    any =
+        any || !stored.ok() || !lifecycle.ok() ||
+        (MayStartAgain(stored->spec, *lifecycle) && !StoppedReason(directory, job_id).has_value());
+  }
+  int code = 0;
+  if (!any) {
+    // A job that runs by now is not cancelled by this.
+    RETURN_IF_ERROR(AskSlurm(absl::StrCat("scancel --state=PENDING ", own->job), code).status());
+  }
+  ASSIGN_OR_RETURN(const std::string said,
+                   AskSlurm(absl::StrCat("squeue -h -o %T -j ", own->job), code));
+  const bool gone = (code == 0 && said.empty()) || absl::StrContains(said, "Invalid job id");
+  // One that still completes has not begun its next start.
+  if (gone || (code == 0 && (said == "PENDING" || said == "COMPLETING"))) return absl::OkStatus();
+  if (code == 0) {
+    return absl::UnavailableError(
+        absl::StrCat("Slurm has just started job ", own->job, " again: ", said));
+  }
+  return absl::UnavailableError(
+      absl::StrCat("Slurm does not say whether it has started job ", own->job, " again: ", said));
+}
+
 absl::Status CopyDirectory(const std::string& from, const std::string& to) {
   RETURN_IF_ERROR(MakeDirectories(to));
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(from));
@@ -150,6 +219,7 @@ absl::Status RestartKit::Keep(const RootPaths& from, const std::string& director
     return absl::AbortedError("Slurm has started the allocation again elsewhere");
   }
   const RootPaths again(JoinPath(directory, kKeptAgain));
+  const RootPaths copy(JoinPath(directory, BaseName(from.root)));
   std::set<std::string> who;
   absl::Status failed;
   for (const std::string& job_id : JobsOfRoot(from)) {
@@ -164,13 +234,13 @@ absl::Status RestartKit::Keep(const RootPaths& from, const std::string& director
     for (const std::string& digest : TreesOf(stored->spec)) {
       if (kept.ok()) kept = BringTree(from.trees, again.trees, digest);
     }
+    if (kept.ok()) kept = KeepTimeLimit(from.Job(job_id), copy.Job(job_id));
     if (kept.ok()) who.insert(job_id);
     failed.Update(kept);
   }
   const std::string limits = ReadFileToString(from.limits, kMostLimits).value_or("");
   if (!who.empty() && !limits.empty() && limits != limits_) {
-    const RootPaths to(JoinPath(directory, BaseName(from.root)));
-    RETURN_IF_ERROR(WriteFileAtomic(to.limits, limits));
+    RETURN_IF_ERROR(WriteFileAtomic(copy.limits, limits));
     limits_ = limits;
   }
   failed.Update(Tell(from, absl::StrCat(own->job), who));

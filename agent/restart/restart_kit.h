@@ -29,6 +29,11 @@ bool MayStartAgain(const gpuctl::v1::JobSpec& spec, const Lifecycle& lifecycle);
 std::vector<std::string> JobsOfRoot(const RootPaths& paths);
 std::vector<std::string> TreesOf(const gpuctl::v1::JobSpec& spec);
 
+// For an allocation in Slurm's queue, after a job in it was stopped (NoteStopped): takes it out of
+// the queue when no other job of `copy` goes on. OK when its next start, if there is one, comes
+// after that note. UNAVAILABLE when it has started already, or Slurm does not answer.
+absl::Status SettleInQueue(const RootPaths& copy, const std::string& directory);
+
 // Copies the regular files below `from` to the directory `to`, which may have others. What is there
 // under the same name is replaced.
 absl::Status CopyDirectory(const std::string& from, const std::string& to);

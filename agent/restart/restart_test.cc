@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <set>
 #include <string>
@@ -87,6 +89,62 @@ class RestartTest : public ::testing::Test {
   absl::Status slurm_;
   RestartKit kit_;
 };
+
+TEST_F(RestartTest, AJobThatWasStoppedInTheQueueDoesNotGoOn) {
+  Append(Type::kStarted);
+  ASSERT_OK(Keep());
+  ASSERT_OK(NoteStopped(dir_.Sub("shared"), "j-1", "user"));
+  EXPECT_EQ(StoppedReason(dir_.Sub("shared"), "j-1"), "user");
+  EXPECT_EQ(StoppedReason(dir_.Sub("shared"), "j-2"), std::nullopt);
+  EXPECT_TRUE(absl::IsNotFound(StartNext()));
+  // Its end is the user's, also in the copy of a node that failed.
+  ASSERT_OK(EndKept(copy_.Job("j-1"), copy_.root, "user", clock_));
+  ASSERT_OK(EndKept(copy_.Job("j-1"), copy_.root, "another", clock_));
+  const Lifecycle over = ReadLifecycle(copy_.Job("j-1")).value();
+  EXPECT_TRUE(IsOver(over));
+  EXPECT_EQ(LastStateEvent(over)->type, Type::kExited);
+  EXPECT_EQ(LastStateEvent(over)->reason, "user");
+}
+
+TEST_F(RestartTest, OnlyADirectoryOfThisUserAloneIsTrusted) {
+  const std::string directory = dir_.Sub("shared");
+  ASSERT_EQ(chmod(directory.c_str(), 0755), 0);
+  EXPECT_OK(CheckOwnDirectory(directory));
+  ASSERT_EQ(symlink(directory.c_str(), dir_.Sub("link").c_str()), 0);
+  EXPECT_TRUE(absl::IsPermissionDenied(CheckOwnDirectory(dir_.Sub("link"))));
+  for (const mode_t mode : {0770, 0757}) {
+    ASSERT_EQ(chmod(directory.c_str(), mode), 0);
+    EXPECT_TRUE(absl::IsPermissionDenied(CheckOwnDirectory(directory))) << mode;
+  }
+  EXPECT_TRUE(absl::IsNotFound(CheckOwnDirectory(dir_.Sub("nowhere"))));
+  // The system's own belongs to somebody else, or others may write to it.
+  EXPECT_TRUE(absl::IsPermissionDenied(CheckOwnDirectory("/tmp")));
+}
+
+TEST_F(RestartTest, AStoppedJobIsOverWhereAnotherGoesOn) {
+  Append(Type::kStarted);
+  StoredSpec other;
+  other.spec = spec_;
+  other.spec.set_job_id("j-2");
+  other.spec_digest = SpecDigest(other.spec);
+  dir_.Write("17-0/jobs/j-2/spec.json", FormatStoredSpec(other));
+  ASSERT_OK(Keep());
+  ASSERT_OK(NoteStopped(dir_.Sub("shared"), "j-1", "user"));
+  ASSERT_OK(StartNext());
+  EXPECT_TRUE(IsOver(LifecycleThere()));
+  EXPECT_EQ(LastStateEvent(LifecycleThere())->reason, "user");
+  EXPECT_FALSE(IsOver(ReadLifecycle(Next().Job("j-2")).value()));
+}
+
+TEST_F(RestartTest, TheRunningTimeThatAJobWasGivenStays) {
+  Append(Type::kStarted);
+  StreamsCopy streams(from_, copy_);
+  ASSERT_OK(streams.Pass(true));
+  dir_.Write("17-0/jobs/j-1/time_limit", "7200\n");
+  ASSERT_OK(Keep());
+  ASSERT_OK(StartNext());
+  EXPECT_EQ(ReadFileToString(Next().Job("j-1").time_limit).value_or(""), "7200\n");
+}
 
 TEST_F(RestartTest, SlurmIsToldOnlyWhatIsTrue) {
   Append(Type::kStarted);

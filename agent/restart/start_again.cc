@@ -86,7 +86,11 @@ absl::Status CopyKept(const JobPaths& from, const JobPaths& to) {
         std::make_pair(from.checkpoints, to.checkpoints)}) {
     if (IsDirectory(kept)) RETURN_IF_ERROR(CopyDirectory(kept, here));
   }
-  return PathExists(from.metrics) ? CopyOneFile(from.metrics, to.metrics) : absl::OkStatus();
+  for (const auto& [kept, here] :
+       {std::make_pair(from.metrics, to.metrics), std::make_pair(from.time_limit, to.time_limit)}) {
+    if (PathExists(kept)) RETURN_IF_ERROR(CopyOneFile(kept, here));
+  }
+  return absl::OkStatus();
 }
 
 // Ends an attempt that runs by the lifecycle of `job`: its node failed, or everything there was
@@ -109,11 +113,15 @@ absl::StatusOr<int> EndLost(const JobPaths& job, const std::string& copy, gpuctl
   return last->attempt;
 }
 
-// Makes a job that is over, or that does not go on.
+// Makes a job that is over, or that does not go on; `stopped` has the reason of a user's stop.
 absl::Status MakeOver(const RootPaths& root, const std::string& copy, const StoredSpec& stored,
-                      Clock& clock) {
+                      const std::optional<std::string>& stopped, Clock& clock) {
   const JobPaths job = root.Job(stored.spec.job_id());
   RETURN_IF_ERROR(CopyKept(RootPaths(copy).Job(stored.spec.job_id()), job));
+  if (stopped.has_value()) {
+    RETURN_IF_ERROR(WriteFileAtomic(job.spec, FormatStoredSpec(stored)));
+    return EndKept(job, copy, *stopped, clock);
+  }
   RETURN_IF_ERROR(EndLost(job, copy, stored.spec, clock).status());
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
   const LifecycleEvent* last = LastStateEvent(lifecycle);
@@ -171,7 +179,8 @@ absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clo
   for (const std::string& job_id : JobsOfRoot(from)) {
     ASSIGN_OR_RETURN(StoredSpec stored, ReadStoredSpec(from.Job(job_id)));
     ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(from.Job(job_id)));
-    const bool goes_on = MayStartAgain(stored.spec, lifecycle);
+    const bool goes_on =
+        MayStartAgain(stored.spec, lifecycle) && !StoppedReason(directory, job_id).has_value();
     any = any || goes_on;
     jobs.emplace_back(std::move(stored), goes_on);
   }
@@ -184,7 +193,8 @@ absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clo
   if (IsDirectory(from.telemetry)) RETURN_IF_ERROR(CopyDirectory(from.telemetry, made.telemetry));
   for (const auto& [stored, goes_on] : jobs) {
     RETURN_IF_ERROR(goes_on ? MakeWaiting(made, node_id, copy, again, stored, clock)
-                            : MakeOver(made, copy, stored, clock));
+                            : MakeOver(made, copy, stored,
+                                       StoppedReason(directory, stored.spec.job_id()), clock));
   }
   // The batch script waits for them, so they are the last.
   RETURN_IF_ERROR(TakePrograms(made, again));
@@ -193,10 +203,22 @@ absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clo
   return absl::OkStatus();
 }
 
+absl::Status EndKept(const JobPaths& job, const std::string& copy, absl::string_view reason,
+                     Clock& clock) {
+  ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(job));
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
+  if (IsOver(lifecycle)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const int lost, EndLost(job, copy, stored.spec, clock));
+  // A stop comes after the lost attempt, in place of the next one.
+  if (lost > 0) RETURN_IF_ERROR(AppendRetry(job, stored.spec, lost + 1, 0, clock));
+  return EndUnstarted(job, reason, clock);
+}
+
 int RunStartAgain(const std::string& root, const std::string& directory) {
   const char* token = getenv(kResultsTokenVariable);
   absl::Status status = FindToken(
       directory, token != nullptr ? token : "", kFindWithin, [] { return false; }, Clock::Real());
+  if (status.ok()) status = CheckOwnDirectory(directory);
   if (status.ok()) status = StartAgain(RootPaths(root), directory, Clock::Real());
   if (status.ok()) return 0;
   fprintf(stderr, "gpuctl-agent: start again: %s\n", std::string(status.message()).c_str());

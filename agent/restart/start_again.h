@@ -18,6 +18,11 @@ namespace gpuctl {
 // left that may: then nothing is to be started. The root, named "JOB-RESTART", is held already.
 absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clock& clock);
 
+// Ends a job in `copy`, of which `job` is a part or a copy, that must not go on: one that waits,
+// and one whose node failed. Nothing happens to one that is over.
+absl::Status EndKept(const JobPaths& job, const std::string& copy, absl::string_view reason,
+                     Clock& clock);
+
 // Looks for the token of $GPUCTL_RESULTS_TOKEN first, so that only the lease's own directory
 // counts. Returns 0, or 1 after printing why.
 int RunStartAgain(const std::string& root, const std::string& directory);

@@ -461,11 +461,12 @@ void Supervisor::RecordEnd() {
     if (setting_up_ && exited.error.empty()) exited.error = setup_error_;
     exited.reason = stop_reason_;
     end_queued_ = true;
-    // Slurm starts the allocation again, and the job's next attempt there.
+    // Slurm starts the allocation again, and the job's next attempt there. Some clusters signal us,
+    // too.
     const RootPaths root(DirName(DirName(DirName(stop_file_))));
-    const bool goes_on = exited.reason == kAllocationEndsReason &&
-                         WantsRestart(spec_.retry(), attempt_) &&
-                         GoesOnAfterwards(root, spec_.job_id());
+    const bool taken = exited.reason == kAllocationEndsReason || exited.reason == kShutdownReason;
+    const bool goes_on =
+        taken && WantsRestart(spec_.retry(), attempt_) && GoesOnAfterwards(root, spec_.job_id());
     if (goes_on || WantsRetry(spec_.retry(), exited)) {
       LifecycleEvent retry = NewEvent(LifecycleEvent::Type::kRetry);
       retry.attempt = attempt_ + 1;

@@ -30,7 +30,8 @@ std::string InStep(absl::string_view job, absl::string_view command) {
 std::string AgentArguments(const NodeTarget& target, absl::string_view arguments) {
   if (target.archive.empty()) return std::string(arguments);
   if (arguments == "receive") return absl::StrCat("store-receive --to ", target.archive);
-  return absl::StrCat(arguments == "send" ? "archive-send" : "archive", " --from ", target.archive);
+  if (arguments == "send") return absl::StrCat("archive-send --from ", target.archive);
+  return absl::StrCat("archive --from ", target.archive, target.in_queue ? " --in-queue" : "");
 }
 
 std::string NameForPrograms(const NodeTarget& target) {

@@ -42,6 +42,8 @@ struct NodeTarget {
   // A word of the login node's shell: a directory that nodes may share. What was kept of jobs is
   // read there, content is sent there, nothing runs; programs go to `root`. "" for a live node.
   std::string archive;
+  // With `archive`: the allocation is in the scheduler's queue again, and its jobs will go on.
+  bool in_queue = false;
 };
 
 }  // namespace gpuctl

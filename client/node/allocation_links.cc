@@ -1,18 +1,30 @@
 #include "client/node/allocation_links.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/base/allocation_step.h"
 #include "client/base/exit_codes.h"
+#include "client/cluster/allocation_ssh.h"
 #include "client/keys/market_access.h"
 #include "client/market/holdings.h"
+#include "client/terminal/console.h"
+#include "client/terminal/panel_terminal.h"
 #include "common/base/link_fault.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/files/files.h"
 #include "provisioning/ledger/ledger.h"
 #include "provisioning/market/provider.h"
 #include "provisioning/rental/account.h"
@@ -22,6 +34,9 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kAskSchedulerAgain = absl::Seconds(5);
+// Time for the holder of an allocation that Slurm has started.
+constexpr absl::Duration kHolderWithin = absl::Seconds(20);
+constexpr absl::Duration kLookForHolderEvery = absl::Seconds(1);
 
 // A link that tells when it has ended with an error.
 class TellingLink : public Link {
@@ -42,21 +57,43 @@ class TellingLink : public Link {
   const std::shared_ptr<std::atomic<bool>> failed_;
 };
 
+// Prints text from elsewhere as whole lines. For one thread at a time.
+class LinesTo {
+ public:
+  explicit LinesTo(const CommandContext& context) : console_(context) {}
+  ~LinesTo() { Add("\n"); }
+  void Add(absl::string_view text) {
+    absl::StrAppend(&text_, text);
+    for (size_t end = text_.find('\n'); end != std::string::npos; end = text_.find('\n')) {
+      if (end > 0) console_.Note(text_.substr(0, end));
+      text_.erase(0, end + 1);
+    }
+    if (text_.size() > kLongestLine) text_.clear();
+  }
+
+ private:
+  static constexpr size_t kLongestLine = 8 << 10;
+  const Console console_;
+  std::string text_;
+};
+
 class AllocationLinks : public LinkFactory {
  public:
   AllocationLinks(CommandContext& context, NodeTarget target, std::unique_ptr<LinkFactory> live,
-                  std::function<std::unique_ptr<LinkFactory>(const std::string&)> kept)
+                  std::function<std::unique_ptr<LinkFactory>(const std::string&, bool)> kept)
       : context_(context),
         make_kept_(std::move(kept)),
         target_(std::move(target)),
         live_(std::move(live)),
         holdings_(context) {}
 
+  // While the allocation is in Slurm's queue, the first link brings what was kept of it; then there
+  // is nothing to follow until it starts again.
   absl::StatusOr<std::unique_ptr<Link>> Connect() override {
-    return ConnectBy([](LinkFactory& links) { return links.Connect(); });
+    return ConnectBy([](LinkFactory& links) { return links.Connect(); }, /*once=*/true);
   }
   absl::StatusOr<std::unique_ptr<Link>> ConnectForCalls() override {
-    return ConnectBy([](LinkFactory& links) { return links.ConnectForCalls(); });
+    return ConnectBy([](LinkFactory& links) { return links.ConnectForCalls(); }, /*once=*/false);
   }
   absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) override {
     return live_->Run(command);
@@ -66,11 +103,52 @@ class AllocationLinks : public LinkFactory {
     return live_->RunStreaming(command, std::move(on_stderr));
   }
   absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) override {
-    LinkFactory* const kept = IsOver(/*suspect=*/false) ? Kept() : nullptr;
+    LinkFactory* const kept = IsOver(/*suspect=*/false) ? Kept()
+                              : Waits()                 ? KeptInQueue()
+                                                        : nullptr;
     return (kept != nullptr ? *kept : *live_).RunAgent(arguments);
   }
-  absl::StatusOr<UniqueFd> Dial() override { return live_->Dial(); }
-  absl::Status TryLogin() override { return live_->TryLogin(); }
+  // A step serves the connection. It ends with this object.
+  absl::StatusOr<UniqueFd> Dial() override {
+    if (IsOver(/*suspect=*/false)) return Over();
+    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+    ASSIGN_OR_RETURN(const AllocationSsh ssh, PrepareAllocationSsh(paths.state_dir));
+    auto words = std::make_shared<LinesTo>(context_);
+    ASSIGN_OR_RETURN(std::unique_ptr<RemoteCommand> step,
+                     live_->RunStreaming(ServeSshScript(),
+                                         [words](absl::string_view text) { words->Add(text); }));
+    RETURN_IF_ERROR(WriteAll(step->fd(), ssh.preface, "to the allocation"));
+    UniqueFd fd(fcntl(step->fd(), F_DUPFD_CLOEXEC, 0));
+    if (!fd.valid()) return ErrnoStatus(errno, "keep a connection");
+    MutexLock lock(mutex_);
+    steps_.push_back(std::move(step));
+    return fd;
+  }
+  // Also finds out whether Dial can work.
+  absl::Status TryLogin() override {
+    if (IsOver(/*suspect=*/false)) return Over();
+    ASSIGN_OR_RETURN(const std::unique_ptr<RemoteCommand> step, live_->Run(TrySshScript()));
+    shutdown(step->fd(), SHUT_WR);
+    char byte = 0;
+    while (read(step->fd(), &byte, 1) > 0) {
+    }
+    const absl::StatusOr<int> code = step->Wait();
+    if (code.ok() && *code == 0) return absl::OkStatus();
+    if (code.ok() && *code == kNoSshd) {
+      return WithExitCode(
+          WithHint(absl::FailedPreconditionError(
+                       absl::StrCat("the node of ", target_.name,
+                                    " has no sshd, which ssh, forward and exec -t start there")),
+                   "gpuctl exec RUN -- COMMAND needs none, nor do gpuctl cp and gpuctl pull"),
+          kExitNotFound);
+    }
+    if (IsOver(/*suspect=*/true)) return Over();
+    if (Waits()) return InQueue();
+    if (!code.ok()) return code.status();
+    const std::string words = step->Stderr();
+    return absl::UnavailableError(absl::StrCat("start a step in ", target_.name, ": exit ", *code,
+                                               ": ", absl::StripAsciiWhitespace(words)));
+  }
   std::optional<NodePlatform> platform() override { return live_->platform(); }
   absl::Status Reach() override { return live_->Reach(); }
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
@@ -79,15 +157,23 @@ class AllocationLinks : public LinkFactory {
 
  private:
   template <typename Make>
-  absl::StatusOr<std::unique_ptr<Link>> ConnectBy(const Make& make) {
+  absl::StatusOr<std::unique_ptr<Link>> ConnectBy(const Make& make, bool once) {
     absl::Status live_error;
     if (!IsOver(failed_->exchange(false))) {
-      absl::StatusOr<std::unique_ptr<Link>> link = make(*live_);
-      live_error = link.status();
-      // A step's refusal comes after the connection.
-      if (link.ok() && !(*link)->NeverReached("")) live_error = (*link)->status();
-      if (live_error.ok() || !IsOver(/*suspect=*/true)) {
-        if (!live_error.ok() && Waits()) return InQueue();
+      // Whoever was told a moment ago that it waits need not try its node again. What follows it
+      // asks each time.
+      if (!once && WaitsForSure()) return ConnectInQueue(make, once);
+      absl::StatusOr<std::unique_ptr<Link>> link = ConnectLive(make, live_error);
+      // A call is not to fail because Slurm has started it a moment ago.
+      const absl::Duration end = context_.clock.SinceBoot() + kHolderWithin;
+      while (!once && IsNotHeld(live_error) && context_.clock.SinceBoot() < end &&
+             !IsOver(/*suspect=*/true, /*again=*/true) && !Waits()) {
+        context_.clock.SleepFor(kLookForHolderEvery);
+        link = ConnectLive(make, live_error);
+      }
+      if (live_error.ok() || !IsOver(/*suspect=*/true, /*again=*/once && Waits())) {
+        if (!live_error.ok() && Waits()) return ConnectInQueue(make, once);
+        if (live_error.ok()) NoteLive();
         if (!link.ok()) return link;
         return std::make_unique<TellingLink>(*std::move(link), failed_);
       }
@@ -110,6 +196,70 @@ class AllocationLinks : public LinkFactory {
                                            : absl::UnavailableError(live_error.message());
   }
 
+  template <typename Make>
+  absl::StatusOr<std::unique_ptr<Link>> ConnectLive(const Make& make, absl::Status& error) {
+    absl::StatusOr<std::unique_ptr<Link>> link = make(*live_);
+    error = link.status();
+    // A step's refusal comes after the connection.
+    if (link.ok() && !(*link)->NeverReached("")) error = (*link)->status();
+    return link;
+  }
+  static bool IsNotHeld(const absl::Status& error) {
+    return absl::StrContains(error.message(), absl::StrCat("exit ", kNotHeld, ":"));
+  }
+
+  // A link to what was kept of an allocation that waits in the queue.
+  template <typename Make>
+  absl::StatusOr<std::unique_ptr<Link>> ConnectInQueue(const Make& make, bool once) {
+    LinkFactory* const kept = MayRead(once) ? KeptInQueue() : nullptr;
+    // The second time with programs, where the login node has them no more.
+    for (int i = 0; i < 2 && kept != nullptr; ++i) {
+      absl::StatusOr<std::unique_ptr<Link>> link = make(*kept);
+      if (!link.ok()) break;
+      const bool lacks_programs = (*link)->NeverReached("");
+      if ((*link)->status().ok() && !lacks_programs) {
+        SayInQueue();
+        return std::make_unique<TellingLink>(*std::move(link), failed_);
+      }
+      if (!lacks_programs) break;
+    }
+    return InQueue();
+  }
+
+  bool MayRead(bool once) {
+    MutexLock lock(mutex_);
+    return !once || !std::exchange(read_in_queue_, true);
+  }
+  void NoteLive() {
+    MutexLock lock(mutex_);
+    waits_.clear();
+    read_in_queue_ = told_in_queue_ = false;
+  }
+  void SayInQueue() {
+    {
+      MutexLock lock(mutex_);
+      if (std::exchange(told_in_queue_, true)) return;
+    }
+    if (!PanelIsShown()) context_.Say(InQueue().message());
+  }
+  // True when the scheduler has said so a moment ago.
+  bool WaitsForSure() {
+    MutexLock lock(mutex_);
+    return !waits_.empty() && asked_.has_value() &&
+           context_.clock.SinceBoot() < *asked_ + kAskSchedulerAgain;
+  }
+  LinkFactory* KeptInQueue() {
+    MutexLock lock(mutex_);
+    if (in_queue_ == nullptr && !label_.empty()) in_queue_ = make_kept_(label_, true);
+    return in_queue_.get();
+  }
+
+  static absl::Status Over() {
+    return WithHint(
+        WithFault(absl::UnavailableError("the allocation is over"), LinkFault::kReleased),
+        "gpuctl logs and gpuctl pull read what was kept of it");
+  }
+
   // True when Slurm has put the allocation back into its queue, as when another job was to have its
   // node.
   bool Waits() {
@@ -126,18 +276,19 @@ class AllocationLinks : public LinkFactory {
 
   LinkFactory* Kept() {
     MutexLock lock(mutex_);
-    if (kept_ == nullptr && !label_.empty()) kept_ = make_kept_(label_);
+    if (kept_ == nullptr && !label_.empty()) kept_ = make_kept_(label_, false);
     return kept_.get();
   }
 
-  // True when the allocation is over. `suspect`: something has failed, so the scheduler is asked.
-  bool IsOver(bool suspect) {
+  // True when the allocation is over. `suspect`: something has failed, so the scheduler is asked;
+  // `again`: also when it has just been asked.
+  bool IsOver(bool suspect, bool again = false) {
     MutexLock lock(mutex_);
     if (over_) return true;
     if (label_.empty()) over_ = ReadLedger();
     if (over_ || !suspect) return over_;
     const absl::Duration now = context_.clock.SinceBoot();
-    if (asked_.has_value() && now < *asked_ + kAskSchedulerAgain) return false;
+    if (!again && asked_.has_value() && now < *asked_ + kAskSchedulerAgain) return false;
     waits_.clear();
     over_ = AskScheduler().value_or(false);
     asked_ = context_.clock.SinceBoot();
@@ -187,13 +338,17 @@ class AllocationLinks : public LinkFactory {
   }
 
   CommandContext& context_;
-  const std::function<std::unique_ptr<LinkFactory>(const std::string&)> make_kept_;
+  const std::function<std::unique_ptr<LinkFactory>(const std::string&, bool)> make_kept_;
   const NodeTarget target_;
   const std::unique_ptr<LinkFactory> live_;
   const std::shared_ptr<std::atomic<bool>> failed_ = std::make_shared<std::atomic<bool>>(false);
   Mutex mutex_;
   Holdings holdings_;  // used by whichever thread holds the lock
+  std::vector<std::unique_ptr<RemoteCommand>> steps_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<LinkFactory> kept_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<LinkFactory> in_queue_ ABSL_GUARDED_BY(mutex_);
+  bool read_in_queue_ ABSL_GUARDED_BY(mutex_) = false;
+  bool told_in_queue_ ABSL_GUARDED_BY(mutex_) = false;
   std::string label_ ABSL_GUARDED_BY(mutex_);
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   std::string waits_ ABSL_GUARDED_BY(mutex_);  // Slurm's words, while it is in the queue
@@ -204,7 +359,7 @@ class AllocationLinks : public LinkFactory {
 
 std::unique_ptr<LinkFactory> MakeAllocationLinks(
     CommandContext& context, NodeTarget target, std::unique_ptr<LinkFactory> live,
-    std::function<std::unique_ptr<LinkFactory>(const std::string& label)> kept) {
+    std::function<std::unique_ptr<LinkFactory>(const std::string& label, bool in_queue)> kept) {
   return std::make_unique<AllocationLinks>(context, std::move(target), std::move(live),
                                            std::move(kept));
 }

@@ -15,10 +15,12 @@ namespace gpuctl {
 // Makes links with `live`, as long as the allocation `target` (TargetOfInstance) may live. When a
 // link fails and the scheduler says that the allocation is over, or the ledger says so, notes that
 // in the ledger and makes links with `kept`, which gets the lease's label. Where nothing was kept,
-// the errors are those of `live`. As thread-safe as its links; `context` outlives it.
+// the errors are those of `live`. While the scheduler has the allocation in its queue again, calls
+// go to `kept` with `in_queue`, and the user is told once. As thread-safe as its links; `context`
+// outlives it.
 std::unique_ptr<LinkFactory> MakeAllocationLinks(
     CommandContext& context, NodeTarget target, std::unique_ptr<LinkFactory> live,
-    std::function<std::unique_ptr<LinkFactory>(const std::string& label)> kept);
+    std::function<std::unique_ptr<LinkFactory>(const std::string& label, bool in_queue)> kept);
 
 }  // namespace gpuctl
 

@@ -102,10 +102,12 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
   if (!allocation.has_value()) return links;
   ASSIGN_OR_RETURN(const ClusterSettings settings, ReadClusterSettings(paths.config_dir));
   const auto make_kept = [options, allocation, results = settings.options.results](
-                             const std::string& label) -> std::unique_ptr<LinkFactory> {
+                             const std::string& label,
+                             bool in_queue) -> std::unique_ptr<LinkFactory> {
     if (results.empty()) return nullptr;
     SshLinkOptions login = options;
     login.target = TargetOfArchive(*allocation, ResultsWord(results, label));
+    login.target.in_queue = in_queue;
     return MakeSshLinkFactory(std::move(login));
   };
   return MakeAllocationLinks(context, target, std::move(links), make_kept);

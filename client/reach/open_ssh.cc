@@ -15,6 +15,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/host_keys.h"
 #include "client/base/run_program.h"
+#include "client/cluster/allocation_ssh.h"
 #include "client/node/explain_error.h"
 #include "client/reach/ssh_files.h"
 #include "common/base/status_macros.h"
@@ -38,6 +39,11 @@ absl::Status Copy(int from, int to, absl::string_view what) {
 
 }  // namespace
 
+bool NeedsLoginFirst(const ClientPaths& paths, const RunRow& row) {
+  // Our own sshd has its key from us, and no pin from anybody before the first link.
+  return IsAllocationTarget(row.target) || !KnowsPinnedKey(paths, PinName(row.target));
+}
+
 std::string SshHostOf(const RunRow& row) { return absl::StrCat(kSshHostPrefix, row.name); }
 
 absl::StatusOr<std::vector<std::string>> SshCommandFor(CommandContext& context, const RunRow& row,
@@ -50,8 +56,7 @@ absl::StatusOr<std::vector<std::string>> SshCommandFor(CommandContext& context, 
         kExitNotFound);
   }
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  // Our own sshd has its key from us, and no pin from anybody before the first link.
-  if (!KnowsPinnedKey(paths, PinName(row.target))) {
+  if (NeedsLoginFirst(paths, row)) {
     if (const absl::Status status = links.TryLogin(); !status.ok()) {
       return ExplainLinkError(status, row.target);
     }

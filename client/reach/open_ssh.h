@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/base/paths.h"
 #include "client/base/port_pair.h"
 #include "client/link/link.h"
 #include "client/runs/context.h"
@@ -20,6 +21,9 @@ namespace gpuctl {
 absl::StatusOr<std::vector<std::string>> SshCommandFor(CommandContext& context, const RunRow& row,
                                                        LinkFactory& links);
 std::string SshHostOf(const RunRow& row);
+// True where LinkFactory::TryLogin comes before OpenSSH: the machine's key is not known yet, or
+// only a connection shows whether the machine can be reached by ssh at all.
+bool NeedsLoginFirst(const ClientPaths& paths, const RunRow& row);
 
 // Returns the argument of -L for a pair whose port here is set.
 std::string ForwardArgument(const PortPair& pair);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -19,6 +20,8 @@
 #include "client/base/known_hosts.h"
 #include "client/base/run_program.h"
 #include "client/base/shell_quote.h"
+#include "client/cluster/allocation.h"
+#include "client/cluster/allocation_ssh.h"
 #include "client/link/local_sshd.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -115,7 +118,14 @@ bool IsSshWord(absl::string_view word) {
 
 absl::StatusOr<std::string> SshHostBlock(const ClientPaths& paths, absl::string_view word,
                                          const RunRow& row) {
-  const NodeTarget& target = row.target;
+  NodeTarget target = row.target;
+  std::optional<AllocationSsh> allocation;
+  if (IsAllocationTarget(target)) {
+    ASSIGN_OR_RETURN(allocation, PrepareAllocationSsh(paths.state_dir));
+    // The user's name there is that on the login node.
+    ASSIGN_OR_RETURN(const NodeTarget login_node, TargetOfAllocation(target));
+    target.user = login_node.user;
+  }
   const std::string user = target.user.empty() ? CurrentUser() : target.user;
   if (!IsSshWord(word)) {
     return absl::InvalidArgumentError(
@@ -125,12 +135,18 @@ absl::StatusOr<std::string> SshHostBlock(const ClientPaths& paths, absl::string_
   const bool local = target.provider == "local", users_own = target.provider == "ssh";
   std::vector<std::string> identities = target.identity_files;
   if (local) identities = {JoinPath(paths.state_dir, "ssh/local/client_key")};
-  ASSIGN_OR_RETURN(const std::string known_hosts,
-                   Quoted(HostKeyFile(JoinPath(paths.state_dir, kKnownHostsDir), PinName(target))));
+  std::string known = HostKeyFile(JoinPath(paths.state_dir, kKnownHostsDir), PinName(target));
+  std::string alias = KnownHostAlias(PinName(target));
+  if (allocation.has_value()) {
+    identities = {allocation->identity_file};
+    known = allocation->known_hosts;
+    alias = allocation->host_key_alias;
+  }
+  ASSIGN_OR_RETURN(const std::string known_hosts, Quoted(known));
   ASSIGN_OR_RETURN(const std::string proxy, OwnCommand("--stdio"));
   std::string text = absl::StrCat(
       "Host ", kSshHostPrefix, word, "\n  User ", user, "\n  ProxyCommand ", proxy, " ", row.run_id,
-      "\n  HostKeyAlias ", KnownHostAlias(PinName(target)), "\n  UserKnownHostsFile ", known_hosts,
+      "\n  HostKeyAlias ", alias, "\n  UserKnownHostsFile ", known_hosts,
       "\n  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  UpdateHostKeys no\n"
       "  CheckHostIP no\n  ServerAliveInterval 15\n  ServerAliveCountMax 4\n");
   for (const std::string& file : identities) {

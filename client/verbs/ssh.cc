@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
-#include "client/base/host_keys.h"
 #include "client/base/port_pair.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
@@ -59,7 +58,7 @@ absl::StatusOr<int> Prepare(CommandContext& context, absl::string_view host) {
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const RunRow row, store->Get(host));
-  if (!KnowsPinnedKey(paths, PinName(row.target))) {
+  if (NeedsLoginFirst(paths, row)) {
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
     if (const absl::Status status = links->TryLogin(); !status.ok()) {
       return ExplainLinkError(status, row.target);

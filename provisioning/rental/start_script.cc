@@ -137,7 +137,12 @@ esac
 again() {
 [ $n = 0 ] && return
 a=${@RESULTS@:-}
-"$a/again/bin/current/gpuctl-agent" start-again --root "$r" --from "$a" && return
+# From inside, so that nobody who may rename it can put another one there meanwhile.
+(
+cd "$a" && [ -O . ] || exit
+case $(ls -ld .) in d????-??-*) ;; *) exit 1 ;; esac
+exec ./again/bin/current/gpuctl-agent start-again --root "$r" --from "$a"
+) && return
 say "start $n of job $j: there is nothing to go on with"
 return 1
 }

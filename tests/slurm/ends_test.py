@@ -4,6 +4,7 @@ afterwards.
 
   ends_test.py GPUCTL FAKE_JOB CLOUDSIM_LIBRARIES [PROCTRACK] [TEST...]
 """
+import glob
 import hashlib
 import json
 import os
@@ -161,14 +162,14 @@ def check_attempts(lines, attempts):
 def test_a_preempted_run_goes_on_without_the_laptop(l, c):
     job = going_on(l, c, "again-1", 1)
     wait_until(lambda: "line 1.3" in lines_so_far(l, "again-1"), "the run works")
+    l.run("extend", "--yes", "again-1", "5m")
     attached = l.start("attach", "again-1")
     first = c.squeue(job, "%N")
     other = preempt(c, job)
     # It waits in the queue: it is over for nobody.
     run = run_of(l, "again-1")
     assert run["status"] in ("running", "retrying") and not run["reason"], run
-    waits = l.run("logs", "again-1", code=None)
-    assert waits.returncode and b"requeued by Slurm: PENDING" in waits.stderr, waits
+    l.run("logs", "again-1")
     assert attached.poll() is None
     assert [one["instance_id"] for one in l.json("instances", code=None)["instances"]] == [job]
     # On another node, whatever the first one has.
@@ -180,6 +181,9 @@ def test_a_preempted_run_goes_on_without_the_laptop(l, c):
     lines = lines_so_far(l, "again-1")
     assert "attempt 1 has mine," in lines and "attempt 2 has mine, saved by 1" in lines, lines
     check_attempts(lines, 2)
+    # The running time that it was given stays.
+    given = "cat /tmp/gpuctl-%d/%s-1/jobs/*/time_limit" % (c.uid, job)
+    assert c.machines[c.squeue(job, "%N")].run(["sh", "-c", given]).stdout == "900\n"
     # Its retry is used up, so Slurm takes it for good.
     wait_until(lambda: not requeues(c, job), "Slurm does not start it once more")
     preempt(c, job)
@@ -194,6 +198,40 @@ def test_a_preempted_run_goes_on_without_the_laptop(l, c):
     l.run("pull", "again-1")
     with open(os.path.join(l.work, "again-1", "ckpt", "state")) as file:
         assert file.read() == "saved by 2\n"
+    c.scancel("-u", c.user)
+    check_clean(c)
+
+
+def test_a_run_in_the_queue_is_read_and_stopped(l, c):
+    job = going_on(l, c, "queued-1", 2)
+    wait_until(lambda: "line 1.3" in lines_so_far(l, "queued-1"), "the run works")
+    preempt(c, job)
+    assert c.squeue(job) == "PENDING"
+    # All that it had printed and saved is there, and nothing says that it is over.
+    seen = l.run("logs", "queued-1")
+    assert b"requeued by Slurm: PENDING" in seen.stderr, seen
+    check_attempts(seen.stdout.decode().splitlines(), 1)
+    kept = glob.glob(os.path.join(c.home, ".gpuctl-results", "*", job + "-0", "jobs", "*", "output", "*"))
+    printed = b"".join(open(file, "rb").read() for file in sorted(kept))
+    assert seen.stdout == printed and printed, (len(seen.stdout), len(printed))
+    l.run("pull", "queued-1")
+    with open(os.path.join(l.work, "queued-1", "ckpt", "state")) as file:
+        assert file.read() == "saved by 1\n"
+    attached = l.start("attach", "queued-1")
+    while b"requeued by Slurm: PENDING" not in attached.stderr.readline():
+        assert attached.poll() is None
+    run = run_of(l, "queued-1")
+    assert run["status"] in ("running", "retrying") and not run["reason"], run
+    l.run("extend", "queued-1", "5m")
+    refused = l.run("ssh", "queued-1", "--", "true", code=None)
+    assert refused.returncode and b"requeued by Slurm: PENDING" in refused.stderr, refused
+    # Stopped there, it does not start again, and nothing is left in the queue.
+    l.run("stop", "queued-1")
+    run = run_of(l, "queued-1")
+    assert run["status"] == "stopped" and run["reason"] == "user", run
+    c.wait_sacct(job, "CANCELLED")
+    attached.communicate(timeout=60)
+    assert run_of(l, "queued-1")["reason"] == "user"
     c.scancel("-u", c.user)
     check_clean(c)
 

@@ -91,7 +91,7 @@ def make_devices(gpus):
         os.symlink(to, "/dev/" + name)
     for name in ("pts", "shm"):
         os.mkdir("/dev/" + name)
-    mount("devpts", "/dev/pts", "devpts", 0, "newinstance,ptmxmode=0666,mode=0620")
+    mount("devpts", "/dev/pts", "devpts", 0, "newinstance,ptmxmode=0666,mode=0620,gid=5")
     memory("/dev/shm", "1777")
 
 

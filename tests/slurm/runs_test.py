@@ -7,13 +7,50 @@ CLOUDSIM_LIBRARIES has the stand-in for libcuda.so.1: the cluster's GPUs are dev
 """
 import glob
 import hashlib
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from places import HOME, TRAPS, launch, left, run_of, run_tests, wait_until  # noqa: E402
+
+
+def check_ssh(l, c, name, job, place_of_work):
+    """OpenSSH's programs in an allocation, whose node has no server for us: commands, a terminal, files, a port."""
+    told = "echo $PWD $SLURM_JOB_ID $CUDA_VISIBLE_DEVICES $GPUCTL_ATTEMPT; cat; exit 7"
+    said = l.run("ssh", name, "--", "sh", "-c", told, stdin=b"as it is\r\0", code=7).stdout
+    assert said == ("%s %s 0 1\n" % (place_of_work, job)).encode() + b"as it is\r\0", said
+    terminal = l.run("exec", "-t", name, "--", "sh", "-c", "tty; hostname; exit 3", code=3).stdout.decode().split()
+    assert terminal[0].startswith("/dev/pts/") and terminal[1] == c.squeue(job, "%N"), terminal
+    l.run("ssh", "--setup")
+    options = ["-F", os.path.join(l.env["GPUCTL_STATE_DIR"], "ssh", "config")]
+    with open(os.path.join(l.work, "there.bin"), "wb") as file:
+        file.write(os.urandom(2000000))
+    for way in (["there.bin", "gpuctl-%s:/tmp/there.bin" % name], ["gpuctl-%s:/tmp/there.bin" % name, "back.bin"]):
+        subprocess.run(["scp", "-q", *options, *way], cwd=l.work, env=l.env, stdin=subprocess.DEVNULL, check=True,
+                       timeout=60)
+    assert sha256(os.path.join(l.work, "back.bin")) == sha256(os.path.join(l.work, "there.bin"))
+    server = l.start("ssh", name, "--", "sh", "-c", "cd /tmp; exec python3 -u -m http.server --bind 127.0.0.1 0 2>&1")
+    port = int(server.stdout.readline().split(b" port ")[1].split()[0])
+    forward = l.start("forward", "--json", name, str(port))
+    try:
+        with urllib.request.urlopen(json.loads(forward.stdout.readline())["url"] + "/there.bin", timeout=60) as file:
+            assert file.read() == open(os.path.join(l.work, "back.bin"), "rb").read()
+    finally:
+        for process in (forward, server):
+            process.send_signal(signal.SIGINT)
+    assert forward.wait(timeout=60) == 0
+    server.communicate(timeout=60)
+    # Nothing stays when the connections have ended.
+    wait_until(lambda: not [one for one in c.processes(c.squeue(job, "%N")) if "sshd" in one["name"]],
+               "no sshd is left in the allocation")
+    root = place_of_work.split("/jobs/")[0]
+    files = c.machines[c.squeue(job, "%N")].run(["ls", root]).stdout.split()
+    assert "jobs" in files and not [file for file in files if file.startswith("sshd")], files
 
 
 def test_launch_attach_pull_down(l, c):
@@ -25,8 +62,7 @@ def test_launch_attach_pull_down(l, c):
     assert c.squeue(job) == "RUNNING" and c.squeue(job, "%j").startswith("gpuctl-"), run
     place_of_work = l.run("exec", "whole-1", "--", "pwd").stdout.decode()
     assert place_of_work.startswith("/tmp/gpuctl-%d/%s-0/jobs/" % (c.uid, job)), place_of_work
-    refused = l.run("ssh", "whole-1", code=None).stderr
-    assert b"an allocation has no ssh server of its own" in refused, refused
+    check_ssh(l, c, "whole-1", job, place_of_work.strip())
     # Nobody is connected now, and the job goes on.
     said = l.run("attach", "whole-1").stdout.decode().split()
     assert said[:4] == ["job", job, "gpus", "0"], said
