@@ -30,6 +30,7 @@
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
+#include "client/terminal/safe_text.h"
 #include "client/terminal/shown_name.h"
 #include "client/transfer/transfer_interrupt.h"
 #include "client/verbs/batch_text.h"
@@ -320,19 +321,6 @@ absl::StatusOr<std::vector<RunRow>> RunsOfBatch(CommandContext& context, RunStor
   return rows;
 }
 
-// Returns the path here of the pulled copy of a checkpoint with the node's current content; "" when
-// there is none.
-std::string CopyHere(const std::vector<PulledItem>& items,
-                     const gpuctl::v1::CheckpointInfo& checkpoint) {
-  for (const PulledItem& item : items) {
-    if (item.kind != PulledItem::Kind::kFiles && item.from == checkpoint.path() &&
-        item.node_modified_ms == checkpoint.modified_ms() && PathExists(item.path)) {
-      return item.path;
-    }
-  }
-  return "";
-}
-
 // Returns the path as it is typed from the current directory where it is below that.
 std::string FromHere(const std::string& path) {
   std::error_code error;
@@ -361,7 +349,7 @@ absl::Status ListThere(CommandContext& context, const RunRow& row) {
       {"STEP", "CHECKPOINT", "SIZE", eval_losses.empty() ? "LOSS" : "EVAL LOSS", "MADE", "HERE"}};
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const gpuctl::v1::CheckpointInfo& checkpoint : reply.checkpoints()) {
-    const std::string here = CopyHere(items, checkpoint);
+    const std::string here = CopyHere(items, checkpoint.path(), checkpoint.modified_ms());
     const bool foreign = checkpoint.kind() == gpuctl::v1::CheckpointInfo::KIND_FOREIGN;
     const bool has_step = checkpoint.step() >= 0;
     const std::string made = FormatRfc3339(checkpoint.modified_ms());
@@ -410,6 +398,12 @@ bool NamesRun(RunStore& store, const std::string& argument) {
 absl::StatusOr<std::vector<RunRow>> RunsOfArguments(CommandContext& context, RunStore& store,
                                                     PullFlags& flags) {
   size_t runs = std::min<size_t>(flags.arguments.size(), 1);
+  if (runs > 0 && flags.arguments[0].find_first_of("*?/") != std::string::npos) {
+    return UsageError(absl::StrCat("pull: ", MakeSafe(flags.arguments[0]),
+                                   " is no run, and the run stands in front of the patterns"),
+                      absl::StrCat("gpuctl pull @last ", TypedName(flags.arguments[0], "PATTERN"),
+                                   " takes the newest run"));
+  }
   while (runs > 0 && runs < flags.arguments.size() && NamesRun(store, flags.arguments[runs]))
     ++runs;
   const auto patterns = flags.arguments.begin() + static_cast<ptrdiff_t>(runs);
