@@ -108,7 +108,7 @@ class Puller {
     context_.Say(absl::StrCat("all results that are on ", row_.target.name, " are at home",
                               ends ? absl::StrCat("; it ends itself in ", HumanDuration(left)) : "",
                               "; gpuctl down ", row_.name, " ends its bill now"));
-    const size_t others = CheckpointsOnlyThere();
+    const int64_t others = CheckpointsOnlyThere();
     if (others == 0) return;
     context_.Say(
         absl::StrCat(others, others == 1 ? " other checkpoint is" : " other checkpoints are",
@@ -116,28 +116,17 @@ class Puller {
                      row_.name, " --list names them"));
   }
 
-  // Returns how many of the run's checkpoints were never brought here.
-  size_t CheckpointsOnlyThere() const {
+  // Returns how many checkpoints of the run, which is over, are not at home.
+  int64_t CheckpointsOnlyThere() const {
     const absl::StatusOr<ClientPaths> paths = context_.Paths();
     if (!paths.ok()) return 0;
     const absl::StatusOr<PulledRecord::All> record =
         PulledRecord(paths->MirrorDir(row_.run_id)).ReadAll();
     if (!record.ok()) return 0;
-    size_t count = 0;
-    for (const gpuctl::v1::CheckpointInfo& checkpoint : checkpoints_) {
-      const std::string& path = checkpoint.path();
-      const auto file = seen_.lower_bound(path);  // what a pattern of artifacts brought
-      const bool as_files =
-          file != seen_.end() && (*file == path || absl::StartsWith(*file, path + "/"));
-      const bool removed = std::any_of(record->removed.begin(), record->removed.end(),
-                                       [&checkpoint](const PulledItem& item) {
-                                         return item.from == checkpoint.path() &&
-                                                item.node_modified_ms == checkpoint.modified_ms();
-                                       });
-      if (as_files || removed) continue;
-      if (CopyHere(record->there, path, checkpoint.modified_ms()).empty()) ++count;
-    }
-    return count;
+    gpuctl::v1::ListArtifactsReply listed;
+    listed.mutable_checkpoints()->Assign(checkpoints_.begin(), checkpoints_.end());
+    const int64_t ended_ms = row_.end.has_value() ? row_.end->ended_ms : context_.NowMs();
+    return FindMissing({}, listed, *record, ended_ms).checkpoints;
   }
 
   absl::Status BringAll() {

@@ -190,17 +190,6 @@ bool IsUntouchedAndAlone(const PulledItem& item) {
   return !S_ISDIR(info.st_mode) || CountFiles(item.path) == static_cast<int64_t>(item.files.size());
 }
 
-std::string CopyHere(const std::vector<PulledItem>& items, const std::string& from,
-                     int64_t node_modified_ms) {
-  for (const PulledItem& item : items) {
-    if (item.kind != PulledItem::Kind::kFiles && item.from == from &&
-        item.node_modified_ms == node_modified_ms && PathExists(item.path)) {
-      return item.path;
-    }
-  }
-  return "";
-}
-
 absl::StatusOr<std::string> MoveAside(const std::string& path) {
   const std::string aside = JoinPath(DirName(path), absl::StrCat(kAsidePrefix, NewRunId()));
   if (file_ops::Rename(path, aside) != 0) {

@@ -51,11 +51,6 @@ bool IsUntouched(const PulledItem& item);
 // True when IsUntouched, nothing else is in the directory, and no symlink is in its place.
 bool IsUntouchedAndAlone(const PulledItem& item);
 
-// Returns the path here of the copy of the checkpoint `from` with the node's content of
-// `node_modified_ms`, if it is among `items` and still there; else "".
-std::string CopyHere(const std::vector<PulledItem>& items, const std::string& from,
-                     int64_t node_modified_ms);
-
 // Renames a published file or directory to a hidden name beside it, for removal; returns that name.
 absl::StatusOr<std::string> MoveAside(const std::string& path);
 // Removes such hidden names that a crash left in `dir`.

@@ -321,6 +321,19 @@ absl::StatusOr<std::vector<RunRow>> RunsOfBatch(CommandContext& context, RunStor
   return rows;
 }
 
+// Returns the path here of the pulled copy of a checkpoint with the node's current content; "" when
+// there is none.
+std::string CopyHere(const std::vector<PulledItem>& items,
+                     const gpuctl::v1::CheckpointInfo& checkpoint) {
+  for (const PulledItem& item : items) {
+    if (item.kind != PulledItem::Kind::kFiles && item.from == checkpoint.path() &&
+        item.node_modified_ms == checkpoint.modified_ms() && PathExists(item.path)) {
+      return item.path;
+    }
+  }
+  return "";
+}
+
 // Returns the path as it is typed from the current directory where it is below that.
 std::string FromHere(const std::string& path) {
   std::error_code error;
@@ -349,7 +362,7 @@ absl::Status ListThere(CommandContext& context, const RunRow& row) {
       {"STEP", "CHECKPOINT", "SIZE", eval_losses.empty() ? "LOSS" : "EVAL LOSS", "MADE", "HERE"}};
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const gpuctl::v1::CheckpointInfo& checkpoint : reply.checkpoints()) {
-    const std::string here = CopyHere(items, checkpoint.path(), checkpoint.modified_ms());
+    const std::string here = CopyHere(items, checkpoint);
     const bool foreign = checkpoint.kind() == gpuctl::v1::CheckpointInfo::KIND_FOREIGN;
     const bool has_step = checkpoint.step() >= 0;
     const std::string made = FormatRfc3339(checkpoint.modified_ms());

@@ -396,10 +396,13 @@ def test_down_says_lost_only_of_what_is_lost(w):
     w.run("pull", "two-1", "--checkpoint", "1")
     said = w.run("pull", "two-1").stderr
     assert b"2 other checkpoints are only there" in said, said
+    w.run("pull", "two-1", "step-2/*")
+    said = w.run("pull", "two-1").stderr
+    assert b"1 other checkpoint is only there" in said, said
     done = w.run("down", "one-1", "two-1", "-y")
     assert w.alive() == []
     (lost,) = [line for line in done.stderr.split(b"\n") if b"lost" in line]
-    assert b"one-1: 3 older checkpoints (" in lost and b"two-1: 2 older" in lost, done
+    assert b"one-1: 3 older checkpoints (" in lost and b"two-1: 1 older checkpoint (" in lost, done
     assert b"step-" not in lost, done
 
 
