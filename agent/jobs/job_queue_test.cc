@@ -213,6 +213,7 @@ TEST_F(JobQueueTest, MoreThanThereAreIsRefused) {
 
 TEST_F(JobQueueTest, ADriverThatListsNothingRefusesAfterAWhile) {
   gpus_ = {};
+  clock_.HoldSleeps();
   auto started =
       std::async(std::launch::async, [this] { return table_->Start(Request("j-1", 1)).status(); });
   clock_.BlockUntilWaiters(1);
@@ -229,6 +230,7 @@ TEST_F(JobQueueTest, ADriverThatBeginsToListIsWaitedFor) {
   gpus_ = {{"a"}, false};
   Start("j-1", 1);  // what is there may be given
   EXPECT_THAT(GpusOf("j-1"), ElementsAre("a"));
+  clock_.HoldSleeps();
   auto started =
       std::async(std::launch::async, [this] { return table_->Start(Request("j-2", 2)).status(); });
   clock_.BlockUntilWaiters(1);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/base/exit_codes.h"
 #include "client/keys/market_access.h"
 #include "client/market/holdings.h"
 #include "common/base/link_fault.h"

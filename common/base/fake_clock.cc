@@ -14,6 +14,10 @@ absl::Duration FakeClock::SinceBoot() {
 
 void FakeClock::SleepFor(absl::Duration duration) {
   MutexLock lock(mutex_);
+  if (!held_) {
+    MoveBy(duration);
+    return;
+  }
   const absl::Duration end = since_boot_ + duration;
   ++waiters_;
   changed_.NotifyAll();
@@ -21,8 +25,17 @@ void FakeClock::SleepFor(absl::Duration duration) {
   --waiters_;
 }
 
+void FakeClock::HoldSleeps() {
+  MutexLock lock(mutex_);
+  held_ = true;
+}
+
 void FakeClock::Advance(absl::Duration duration) {
   MutexLock lock(mutex_);
+  MoveBy(duration);
+}
+
+void FakeClock::MoveBy(absl::Duration duration) {
   now_ += duration;
   since_boot_ += duration;
   changed_.NotifyAll();

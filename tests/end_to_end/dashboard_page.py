@@ -446,6 +446,8 @@ def test_the_keyboard_and_a_screen_reader_are_enough(l):
         BROWSER.do("press", keys=["?"])
         BROWSER.wait_text("dialog", "Keys", "filter", "compare")
         BROWSER.shot("help")
+        inside = BROWSER.do("eval", script="(() => { const form = document.querySelector('dialog[open] form'); const right = form.getBoundingClientRect().right; return [...form.querySelectorAll('*')].every((e) => e.getBoundingClientRect().right <= right + 1); })()")
+        assert inside, "the help is wider than its window"
         BROWSER.do("press", keys=["Escape", "/"])
         BROWSER.do("type", text="spoken")
         BROWSER.wait_text(".count", "1 run")

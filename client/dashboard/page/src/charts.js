@@ -18,6 +18,8 @@ export const CHARTS = [
 ];
 // Lines differ by colour and by dashes.
 const DASHES = [[], [8, 4], [2, 3], [12, 4, 2, 4], [5, 5], [14, 4], [2, 6], [8, 3, 2, 3, 2, 3]];
+// The nearest style that a border in CSS can have.
+const borderOf = (dash) => (dash.length === 0 ? 'solid' : dash[0] <= 2 ? 'dotted' : 'dashed');
 const HEIGHT = 190;
 // How far apart the marks of the x axis may be: whole steps, and times that people count in.
 const APART = {
@@ -149,7 +151,7 @@ export class Chart {
           values.map((value) => (chart.from === STEPS ? (Number.isInteger(value) ? number(value) : '') : duration(value))) },
         { ...axis, size: 56, values: (plot, values) => values.map((value) => chart.text(value)) },
       ],
-      legend: { show: runs.length > 1 || used.length > 1, live: true, markers: { dash: (plot, at) => (lines[at - 1]?.dash.length ? 'dashed' : 'solid'), fill: null } },
+      legend: { show: runs.length > 1 || used.length > 1, live: true, markers: { dash: (plot, at) => borderOf(lines[at - 1]?.dash ?? []), fill: null } },
       cursor: { sync: { key: chart.from }, drag: { x: true, y: false }, points: { size: 6 } },
       padding: [8, 18, 0, 0],
     };
