@@ -69,7 +69,7 @@ ExitCode ExitCodeOf(const absl::Status& status) {
 }
 
 absl::Status WithCause(absl::Status status, absl::string_view cause) {
-  if (!status.ok()) status.SetPayload(kCausePayload, absl::Cord(cause));
+  if (!status.ok() && !cause.empty()) status.SetPayload(kCausePayload, absl::Cord(cause));
   return status;
 }
 

@@ -45,6 +45,8 @@ ExitCode ExitCodeOf(const absl::Status& status);
 // Returns `status` with its cause, one of the words below: a status code is shared by errors that a
 // program must tell apart. "" when there is none.
 inline constexpr char kNothingToBring[] = "nothing-to-bring";  // the run has no results
+inline constexpr char kPriceLimit[] = "price-limit";  // a higher --max-price allows what is there
+inline constexpr char kBadMachine[] = "bad-machine";  // what was rented was of no use
 absl::Status WithCause(absl::Status status, absl::string_view cause);
 std::string CauseOf(const absl::Status& status);
 

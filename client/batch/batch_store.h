@@ -224,6 +224,11 @@ class BatchStore {
   // not wait any more.
   absl::Status SetWaiting(absl::string_view entry_id, absl::string_view why, int64_t not_before_ms,
                           bool failed);
+  // Takes a batch whose entries are all over out of the list, with its schedule, entries and
+  // attempts, and its name is free again. FAILED_PRECONDITION, and nothing changes, when an entry
+  // of it waits or is live, when its schedule goes on, or when an entry of another batch waits for
+  // one of its entries; NOT_FOUND when there is no such batch.
+  absl::Status Forget(absl::string_view batch_id);
   // Records a failure (`why`) of a host, when it is tried again, and the number of failures, so
   // that several starts that fail at once count once. Without failures it is in order.
   absl::Status SetHost(absl::string_view batch_id, absl::string_view target_name,
@@ -237,6 +242,7 @@ class BatchStore {
   absl::Status InsertLocked(const Batch& batch, const std::vector<Entry>& entries);
   absl::StatusOr<ReplacedBatch> MakeRoomLocked(const std::string& name, absl::string_view id);
   absl::Status ClaimLocked(const ClaimRequest& request);
+  absl::Status CheckForgettable(absl::string_view batch_id);
   absl::Status CheckMachineIsFree(const ClaimRequest& request);
   absl::StatusOr<std::vector<Entry>> Select(const char* where, absl::string_view value);
   absl::Status ReadHosts(Batch& batch);

@@ -11,6 +11,7 @@
 #include "common/base/ids.h"
 #include "common/files/files.h"
 #include "common/sqlite/sqlite.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {
@@ -347,6 +348,73 @@ TEST_F(BatchStoreTest, OpenBatchesAreThoseOfWhichSomethingIsToCome) {
   End("r-1");
   EXPECT_EQ(store_->List(true)->size(), 0u);
   EXPECT_EQ(store_->List(false)->size(), 2u);
+}
+
+TEST_F(BatchStoreTest, ABatchThatIsOverIsForgottenAndItsNameFree) {
+  ABatch("sweep", 2, 2);
+  const auto refused = [this](const std::string& why) {
+    EXPECT_THAT(store_->Forget("b-sweep"), StatusIs(absl::StatusCode::kFailedPrecondition, why));
+    EXPECT_EQ(store_->Entries("b-sweep")->size(), 2u);
+  };
+  refused("sweep-1 is not over");
+  ASSERT_TRUE(Claim(*store_, "e-sweep-1", "r-1").ok());
+  ASSERT_TRUE(*store_->EndWaiting("e-sweep-2", EntryState::kCancelled, "by you"));
+  refused("sweep-1 is not over");  // it is being started
+  Launch("r-1", "gpu1");
+  ASSERT_TRUE(store_->MarkStarted("e-sweep-1", "r-1").ok());
+  refused("sweep-1 is not over");
+  End("r-1");
+  ABatch("other", 1, 1);
+  ASSERT_TRUE(store_->Forget("b-sweep").ok());
+  EXPECT_TRUE(absl::IsNotFound(store_->Get("sweep").status()));
+  EXPECT_FALSE(store_->FindEntry("sweep-2")->has_value());
+  EXPECT_EQ(store_->Attempts("b-sweep")->size(), 0u);
+  EXPECT_TRUE(absl::IsNotFound(store_->Forget("b-sweep")));
+  // Nothing of the one before is in a new one of that name.
+  EXPECT_EQ(store_->List(/*open_only=*/false)->size(), 1u);
+  ABatch("sweep", 2, 2);
+  EXPECT_EQ(store_->Get("sweep")->hosts.size(), 1u);
+  EXPECT_EQ((*store_->FindEntry("sweep-1"))->run_id, "");
+  EXPECT_FALSE(Claim(*store_, "e-none", "r-2").ok());
+}
+
+TEST_F(BatchStoreTest, ABatchForWhichAnotherWaitsOrWhichIsResumedStays) {
+  ABatch("first", 1, 1);
+  ASSERT_TRUE(*store_->EndWaiting("e-first-1", EntryState::kCancelled, "by you"));
+  Batch batch;
+  batch.batch_id = "b-next";
+  batch.name = "next";
+  Entry entry;
+  entry.entry_id = "e-next";
+  entry.name = "next-1";
+  entry.resumes = 1;
+  entry.after = {"entry:e-first-1"};
+  ASSERT_TRUE(store_->Insert(batch, {entry}).ok());
+  EXPECT_THAT(store_->Forget("b-first"), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                  "next-1 waits, and comes after first-1"));
+  ASSERT_TRUE(Claim(*store_, "e-next", "r-1").ok());
+  EXPECT_TRUE(store_->Forget("b-first").ok());
+  Launch("r-1", "vast/1");
+  ASSERT_TRUE(store_->MarkStarted("e-next", "r-1").ok());
+  End("r-1", EndCause::kPreempted);
+  // gpuctl keep resumes it.
+  EXPECT_THAT(store_->Forget("b-next"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "next-1 is not over"));
+}
+
+TEST_F(BatchStoreTest, AScheduleIsForgottenOnceItHasEnded) {
+  Batch batch;
+  batch.batch_id = "b-night";
+  batch.name = "night";
+  Schedule schedule;
+  schedule.batch_id = "b-night";
+  schedule.cron = "0 3 * * *";
+  ASSERT_TRUE(store_->InsertScheduled(batch, schedule).ok());
+  EXPECT_THAT(store_->Forget("b-night"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "its schedule goes on"));
+  ASSERT_TRUE(*store_->EndSchedule("b-night"));
+  ASSERT_TRUE(store_->Forget("b-night").ok());
+  EXPECT_TRUE(store_->Schedules()->empty());
 }
 
 TEST_F(BatchStoreTest, AMachineThatFailsWaitsAndASuccessForgetsIt) {

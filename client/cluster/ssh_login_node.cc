@@ -66,8 +66,8 @@ absl::StatusOr<std::shared_ptr<LoginNode>> MakeSshLoginNode(CommandContext& cont
   options.state_dir = paths.state_dir;
   options.trace = context.trace;
   options.on_new_host_key = [&context, name = options.target.name](absl::string_view fingerprint) {
-    context.Say(absl::StrCat("first contact with ", name, ": its host key is ", fingerprint,
-                             ", and no other is accepted from now on"));
+    context.Warn(absl::StrCat("first contact with ", name, ": its host key is ", fingerprint,
+                              ", and no other is accepted from now on"));
   };
   return std::make_shared<SshLoginNode>(std::move(address), MakeSshLinkFactory(std::move(options)),
                                         context.clock);

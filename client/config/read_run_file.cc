@@ -96,7 +96,7 @@ absl::StatusOr<Settings> ReadSettings(CommandContext& context, const std::string
   ASSIGN_OR_RETURN(Settings settings,
                    Settings::Read(paths.config_dir, error ? work : whole.string()));
   for (const Setting& setting : settings.ignored()) {
-    context.Say(
+    context.Warn(
         absl::StrCat(setting.where, ": ", setting.key.key, " does not count: ", setting.ignored));
   }
   return settings;

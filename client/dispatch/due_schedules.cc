@@ -59,7 +59,7 @@ absl::Status MakeDueEntries(CommandContext& context, BatchStore& batches) {
     }
     // One that cannot go on holds up no other.
     if (!status.ok()) {
-      context.Say(absl::StrCat("schedule ", names[batch_id], ": ", status.message()));
+      context.Warn(absl::StrCat("schedule ", names[batch_id], ": ", status.message()));
     }
   }
   return absl::OkStatus();

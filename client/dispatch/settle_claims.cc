@@ -177,8 +177,8 @@ absl::Status SettleClaims(CommandContext& context, RunStore& runs, BatchStore& b
     if (!entry.has_value() || entry->state != EntryState::kStarting) continue;
     const absl::Status settled = SettleClaim(context, runs, batches, *entry);
     if (!settled.ok()) {
-      context.Say(absl::StrCat("it is not known whether ", entry->name,
-                               " was started: ", settled.message()));
+      context.Warn(absl::StrCat("it is not known whether ", entry->name,
+                                " was started: ", settled.message()));
     }
   }
   RemoveLeftLocks(paths.state_dir, context.NowMs());

@@ -327,10 +327,12 @@ class Starter {
   absl::Status Failed(const absl::Status& status) {
     const int64_t now_ms = context_.NowMs();
     std::string why(status.message());
-    if (rents() && ExitCodeOf(status) == kExitCapacity && !own_max_price_) {
+    if (rents() && CauseOf(status) == kPriceLimit && !own_max_price_) {
       why += "; the same submit again with --max-price allows more";
+    } else if (rents() && CauseOf(status) == kBadMachine) {
+      why += "; its place is left out for a while, and a later try takes another one";
     }
-    context_.Say(absl::StrCat(entry_.name, ": ", why));
+    context_.Warn(absl::StrCat(entry_.name, ": ", why));
     if (CauseOf(status) == kMachineTaken) {
       return batches_.SetWaiting(entry_.entry_id, why,
                                  now_ms + absl::ToInt64Milliseconds(kTakenWait), /*failed=*/false);

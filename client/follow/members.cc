@@ -95,15 +95,17 @@ void BringMembers(CommandContext& context, RunStore& store, const RunRow& run) {
     absl::Status error;
     const absl::StatusOr<Caught> caught = CatchUp(context, store, member, kMemberPatience, &error);
     if (!caught.ok() || *caught == Caught::kNot) {
-      context.Say(absl::StrCat("what is here of ", member.name, " may not be all of it: ",
-                               (caught.ok() ? error : caught.status()).message()));
+      context.Warn(absl::StrCat("what is here of ", member.name, " may not be all of it: ",
+                                (caught.ok() ? error : caught.status()).message()));
     }
     if (member.rank != first || context.json()) continue;
     const std::vector<std::string> lines =
         LastLinesOf(paths->MirrorDir(member.run_id), member.output_segment_bytes);
     if (lines.empty()) continue;
-    context.Say(absl::StrCat("the last lines of ", member.name, " on ", member.target.name, ":"));
-    for (const std::string& line : lines) context.Note(absl::StrCat("  ", SanitizeLine(line)));
+    context.Warn(absl::StrCat("the last lines of ", member.name, " on ", member.target.name, ":"));
+    for (const std::string& line : lines) {
+      context.Note(absl::StrCat("  ", SanitizeLine(line)), Tone::kWarning);
+    }
   }
 }
 
@@ -122,7 +124,7 @@ absl::Status StopWithMembers(CommandContext& context, RunStore& store, RunRow& r
     if (first.ok()) {
       first = error;
     } else {
-      context.Say(error.message());
+      context.Warn(error.message());
     }
   }
   return first;

@@ -49,8 +49,8 @@ absl::Status ForbidStart(CommandContext& context, RunStore& store, RunRow& row) 
     return absl::OkStatus();
   }
   if (!stopped.ok()) {
-    context.Say(absl::StrCat(row.target.name, " could not be told that ", row.name,
-                             " must not start: ", stopped.message()));
+    context.Warn(absl::StrCat(row.target.name, " could not be told that ", row.name,
+                              " must not start: ", stopped.message()));
     return absl::OkStatus();
   }
   // It had started meanwhile.
@@ -63,8 +63,8 @@ absl::Status ForbidStart(CommandContext& context, RunStore& store, RunRow& row) 
 
 absl::Status StopRun(CommandContext& context, RunStore& store, RunRow& row, bool wait) {
   if (const absl::Status asked = AskAgain(context, store, row); !asked.ok()) {
-    context.Say(absl::StrCat("it is not known whether ", row.name, " still runs: ", row.target.name,
-                             " could not be asked again: ", asked.message()));
+    context.Warn(absl::StrCat("it is not known whether ", row.name, " still runs: ",
+                              row.target.name, " could not be asked again: ", asked.message()));
   }
   if (row.end.has_value()) RETURN_IF_ERROR(ForbidStart(context, store, row));
   if (row.end.has_value()) return absl::OkStatus();

@@ -252,7 +252,7 @@ class Keeper {
 
   void Fail(const std::string& verb, const std::string& subject, const absl::Status& status) {
     const std::string text(status.message());
-    context_.Say(absl::StrCat(verb, " ", subject, ": ", text));
+    context_.Warn(absl::StrCat(verb, " ", subject, ": ", text));
     // A message may name prices of the hour.
     Note(log_.Failure(context_.NowMs(), verb, subject, text,
                       absl::StrCat("exit code ", ExitCodeOf(status))));
@@ -260,7 +260,7 @@ class Keeper {
   }
 
   void Note(const absl::Status& written) {
-    if (!written.ok()) context_.Say(absl::StrCat("keep.log: ", written.message()));
+    if (!written.ok()) context_.Warn(absl::StrCat("keep.log: ", written.message()));
   }
 
   CommandContext& context_;

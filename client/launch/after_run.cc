@@ -89,7 +89,7 @@ absl::Status Kept(CommandContext& context, const absl::Status& cause, const Leas
   const std::string kept =
       absl::StrCat(lease.provider, "/", lease.instance_id, " is kept, ", FormatUsdPerHour(lease),
                    "/h, ", HowLong(lease, row, provider.traits().self_release(), context.NowMs()));
-  context.Say(kept);
+  context.Warn(kept);
   const std::string again = absl::IsNotFound(cause) ? " '**' brings all files" : " tries again";
   return WithHint(annotated, absl::StrCat("gpuctl pull ", row.name, again, ", gpuctl down ",
                                           row.name, " ends the bill"));
@@ -124,8 +124,8 @@ void ReleaseUnused(CommandContext& context, Holdings& holdings, const std::strin
   hooks.cancelled = interrupted;
   const absl::StatusOr<std::optional<Lease>> ended = EndUnused(context, holdings, run_id, hooks);
   if (!ended.ok()) {
-    context.Say(absl::StrCat("the machine may still bill: ", ended.status().message(),
-                             "; gpuctl reap ends it"));
+    context.Warn(absl::StrCat("the machine may still bill: ", ended.status().message(),
+                              "; gpuctl reap ends it"));
   } else if (ended->has_value()) {
     TellGone(context, **ended);
   }
@@ -149,11 +149,13 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, RunStore& store
       context.NowMs() >= row.end->ended_ms + lease.limits.idle_s * 1000) {
     return;
   }
+  Tone tone = Tone::kPlain;
   std::string text = absl::StrCat(lease.provider, "/", lease.instance_id, " bills on, ",
                                   FormatUsdPerHour(lease), "/h");
   const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
   if (market.ok() && !market->front().provider->traits().self_release()) {
     const std::string end = DescribeMarketEnd(lease, context.NowMs());
+    tone = Tone::kWarning;
     absl::StrAppend(&text, ", and cannot end its own bill: gpuctl down ", row.name,
                     " ends it now, gpuctl reap once its limits are over", end.empty() ? "" : "; ",
                     end);
@@ -163,7 +165,7 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, RunStore& store
                     HumanDuration(absl::Seconds(lease.limits.salvage_s)), "; gpuctl down ",
                     row.name, " ends it now");
   }
-  context.Say(text);
+  context.Say(text, tone);
 }
 
 namespace {
@@ -208,10 +210,10 @@ void TellOfOthersResults(CommandContext& context, RunStore& store, const Lease& 
                          const std::string& run_id) {
   const std::vector<std::string> earlier = EarlierRuns(context, store, lease, run_id);
   if (earlier.empty()) return;
-  context.Say(absl::StrCat("--down will leave ", lease.provider, "/", lease.instance_id,
-                           ", and it bills on, while results of earlier runs on it are not at "
-                           "home: ",
-                           absl::StrJoin(earlier, ", ")));
+  context.Warn(absl::StrCat("--down will leave ", lease.provider, "/", lease.instance_id,
+                            ", and it bills on, while results of earlier runs on it are not at "
+                            "home: ",
+                            absl::StrJoin(earlier, ", ")));
   context.Hint(absl::StrCat(PullsOf(earlier), " meanwhile; --fresh rents another machine"));
 }
 
@@ -219,8 +221,8 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, Ru
                                  const RunRow& row, const std::string& to) {
   ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
   if (lease.has_value() && !lease->open()) {
-    context.Say(absl::StrCat(lease->provider, "/", lease->instance_id,
-                             " is gone already, with all that had not come home"));
+    context.Warn(absl::StrCat(lease->provider, "/", lease->instance_id,
+                              " is gone already, with all that had not come home"));
     return absl::OkStatus();
   }
   absl::Status brought = BringHome(context, row, to);
@@ -229,7 +231,7 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, Ru
   if (brought.ok()) {
     brought = of_members;
   } else if (!of_members.ok()) {
-    context.Say(of_members.message());
+    context.Warn(of_members.message());
   }
   if (!lease.has_value()) return brought;
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
@@ -245,13 +247,14 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, Ru
   ASSIGN_OR_RETURN(lease, holdings.ledger().Get(lease->lease_id));
   ASSIGN_OR_RETURN(const std::vector<std::string> others, LiveRunsOn(store, *lease, {row.run_id}));
   if (!others.empty()) {
-    context.Say(absl::StrCat(lease->provider, "/", lease->instance_id, " stays: ", FirstFew(others),
-                             others.size() == 1 ? " uses it now" : " use it now"));
+    context.Warn(absl::StrCat(lease->provider, "/", lease->instance_id,
+                              " stays: ", FirstFew(others),
+                              others.size() == 1 ? " uses it now" : " use it now"));
     return brought;
   }
   if (!lease->uses.empty() && lease->uses.back().run_id != row.run_id) {
-    context.Say(absl::StrCat(lease->instance_id, " at ", lease->provider, " stays: ", RunOf(lease),
-                             " uses it now"));
+    context.Warn(absl::StrCat(lease->instance_id, " at ", lease->provider, " stays: ", RunOf(lease),
+                              " uses it now"));
     return brought;
   }
   // An earlier run on it was promised time for its results.

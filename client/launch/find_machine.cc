@@ -53,8 +53,9 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
     // The plan's only machine is gone or busy by now.
     if (plan.rental.in_order.empty()) return plan.rental.nothing_offered;
     absl::StatusOr<RentedNode> rented = RentNode(context, *ledger, plan.rental.markets, request);
-    const bool none_left =
-        absl::IsNotFound(rented.status()) && ExitCodeOf(rented.status()) == kExitCapacity;
+    const bool none_left = absl::IsNotFound(rented.status()) &&
+                           ExitCodeOf(rented.status()) == kExitCapacity &&
+                           CauseOf(rented.status()) != kBadMachine;
     if (none_left && plan.rental.next_dearer.has_value()) {
       return WithNextPrice(rented.status(), *plan.rental.own_limit_usd_per_hour,
                            *plan.rental.next_dearer);
@@ -82,9 +83,9 @@ void GiveBack::OnFailure(const std::function<bool()>& interrupted) {
                               ", which was rented for this launch: ending it"));
     return ReleaseUnused(context_, holdings_, run_id_, interrupted);
   }
-  context_.Say(absl::StrCat(node_,
-                            " stays rented: the next launch may use it, gpuctl "
-                            "instances shows it, gpuctl down ends it"));
+  context_.Warn(absl::StrCat(node_,
+                             " stays rented: the next launch may use it, gpuctl "
+                             "instances shows it, gpuctl down ends it"));
 }
 
 void GiveBack::OnFailure() {

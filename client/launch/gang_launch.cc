@@ -165,7 +165,7 @@ class GangLauncher {
       if (first.ok()) {
         first = error;
       } else {
-        context_.Say(error.message());
+        context_.Warn(error.message());
       }
     }
     return first;
@@ -354,6 +354,7 @@ class GangLauncher {
     ASSIGN_OR_RETURN(const RunRow row, store_.Get(first.row.run_id));
     ShowRunOptions options;
     options.from_beginning = true;
+    options.show_output = !context_.quiet;  // the run's name is printed
     options.until_running = flags_.detach;
     if (!flags_.detach) {
       ASSIGN_OR_RETURN(options.pull, ParsePullFlag(flags_.pull, row.name));
@@ -374,7 +375,7 @@ class GangLauncher {
     if (others.ok()) return code;
     *all_came_ = false;
     if (code == kExitOk) return others;
-    context_.Say(others.message());
+    context_.Warn(others.message());
     return code;
   }
 

@@ -53,7 +53,7 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
   constexpr absl::string_view kHint = "add -y to accept the price, or --dry-run to see it";
   if (!context.CanAsk()) return UsageError(kNobody, kHint);
   for (const std::string& line : PlanText(plan, ColumnsFor(context, STDERR_FILENO))) {
-    context.Note(line);
+    context.NoteForQuestion(line);
   }
   return context.AskYesNo(
       plan.rental.idle.has_value() ? "Use it?" : "Rent it?",
@@ -98,6 +98,8 @@ class Launcher {
   absl::StatusOr<int> Run(LaunchPlan plan, UniqueFd resuming);
 
  private:
+  // Does all but print the name that -q asks for.
+  absl::StatusOr<int> Work(LaunchPlan plan, UniqueFd resuming);
   // Records what was asked for the run's end, before the run exists.
   absl::StatusOr<std::vector<HeldWish>> MakeWishes(const RunRow& row);
   // Ends what was recorded of it, or says what becomes of it when the run goes on.
@@ -122,6 +124,7 @@ class Launcher {
   StartTurn turn_;
   std::vector<HeldWish> wishes_;  // of the newest run
   bool all_came_ = false;         // all that --pull brings is at home
+  std::string newest_;            // the id of the newest run; "" before its start
 };
 
 absl::StatusOr<std::vector<HeldWish>> Launcher::MakeWishes(const RunRow& row) {
@@ -155,6 +158,7 @@ absl::Status Launcher::SettleWishes(const RunRow& row) {
 
 absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& target,
                                     GiveBack* give_back, UniqueFd& resuming) {
+  newest_ = plan.row.run_id;
   if (!plan.other_machines.empty()) {
     ASSIGN_OR_RETURN(wishes_, MakeWishes(plan.row));
     all_came_ = false;
@@ -199,6 +203,7 @@ absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& ta
     };
   }
   options.from_beginning = true;
+  options.show_output = !context_.quiet;  // the run's name is printed
   options.until_running = flags_.detach;
   if (!flags_.detach) {
     ASSIGN_OR_RETURN(options.pull, ParsePullFlag(flags_.pull, launch.row.name));
@@ -228,7 +233,7 @@ absl::Status Launcher::PrintLaunched(const std::string& run_id) {
 absl::StatusOr<int> Launcher::End(const RunRow& row, int code) {
   if (!row.end.has_value()) {
     RETURN_IF_ERROR(SettleWishes(row));
-    context_.Say(absl::StrCat("the machine stays rented; gpuctl down ", row.name, " ends it"));
+    context_.Warn(absl::StrCat("the machine stays rented; gpuctl down ", row.name, " ends it"));
     return code;
   }
   const absl::Status status =
@@ -241,7 +246,7 @@ absl::StatusOr<int> Launcher::End(const RunRow& row, int code) {
     RETURN_IF_ERROR(status);
     return code;
   }
-  context_.Say(status.message());
+  context_.Warn(status.message());
   if (const std::string hint = HintOf(status); !hint.empty()) {
     context_.Hint(hint);
   }
@@ -250,8 +255,8 @@ absl::StatusOr<int> Launcher::End(const RunRow& row, int code) {
 
 absl::StatusOr<int> Launcher::LaunchOnce(const LaunchPlan& plan, UniqueFd& resuming) {
   if (plan.workdir.has_value() && !plan.workdir->skipped.empty()) {
-    context_.Say(absl::StrCat("not sent (neither file, directory nor link): ",
-                              FirstFew(plan.workdir->skipped)));
+    context_.Warn(absl::StrCat("not sent (neither file, directory nor link): ",
+                               FirstFew(plan.workdir->skipped)));
   }
   if (plan.joined.has_value()) {
     RETURN_IF_ERROR(
@@ -269,7 +274,7 @@ absl::StatusOr<int> Launcher::LaunchOnce(const LaunchPlan& plan, UniqueFd& resum
   }
   // Who is asked sees it in the plan.
   if (const std::string needs = NeedsText(plan); flags_.yes && !needs.empty()) {
-    context_.Say(needs);
+    context_.Warn(needs);
   }
   // Held until the run is no longer shown: by then its job has begun or never will.
   ASSIGN_OR_RETURN(const Machine machine, FindMachine(context_, holdings_, flags_, plan));
@@ -293,6 +298,17 @@ absl::StatusOr<Agreed> Launcher::StillAgreed(const RunRow& row, double usd_per_h
 }
 
 absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
+  const absl::StatusOr<int> code = Work(std::move(plan), std::move(resuming));
+  // After -d the name is printed already. A run on a host that was never reached is not in the
+  // list.
+  if (context_.quiet && !flags_.detach && !newest_.empty()) {
+    const absl::StatusOr<RunRow> row = store_.Get(newest_);
+    if (row.ok()) context_.PrintLine(row->name);
+  }
+  return code;
+}
+
+absl::StatusOr<int> Launcher::Work(LaunchPlan plan, UniqueFd resuming) {
   const bool resumes = ResumesWhenPreempted(plan.spec) && !flags_.detach;
   // A run can resume only from a checkpoint that is on this laptop.
   if (resumes && flags_.pull.empty()) flags_.pull = "1";
@@ -305,7 +321,7 @@ absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
   if (flags_.detach && ResumesWhenPreempted(plan.spec)) {
     ASSIGN_OR_RETURN(const std::vector<std::string> unseen, SecretsNotStored(context_, plan.spec));
     for (const std::string& name : unseen) {
-      context_.Say(
+      context_.Warn(
           absl::StrCat("gpuctl keep has none of this shell's variables, and could not "
                        "resume the run without secret ",
                        name, ": gpuctl login --secret ", name, " keeps it"));
@@ -337,7 +353,8 @@ absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
                     : agreed.status();
     // Too little of the run's own limits is left.
     if (!agreed.ok() || absl::IsResourceExhausted(next.status())) {
-      context_.Say(absl::StrCat(row->name, " does not go on by itself: ", next.status().message()));
+      context_.Warn(
+          absl::StrCat(row->name, " does not go on by itself: ", next.status().message()));
       context_.Hint(absl::StrCat("gpuctl resume ", row->name,
                                  " rents another machine at a price that you accept"));
       if (flags_.down) return End(*row, code);

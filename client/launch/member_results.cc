@@ -64,7 +64,7 @@ absl::Status BringMemberResults(CommandContext& context, RunStore& store, const 
     if (first.ok()) {
       first = error;
     } else {
-      context.Say(error.message());
+      context.Warn(error.message());
     }
   }
   return first;

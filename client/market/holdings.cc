@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Ledger>> Holdings::OpenOrCopy(bool create) {
     if (ledger.ok()) ledger->reset();
     ASSIGN_OR_RETURN(const std::string aside, Ledger::SetAside(paths.state_dir, context_->clock));
     if (!aside.empty()) {
-      context_->Say(
+      context_->Warn(
           absl::StrCat(sound.message(), "; it was set aside as ", aside,
                        ", a new one begins, and gpuctl reap asks the machines that bill"));
     }
@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<Ledger>> Holdings::OpenOrCopy(bool create) {
   absl::StatusOr<std::unique_ptr<Ledger>> copy =
       Ledger::OpenCopy(paths.state_dir, context_->clock, home);
   if (!copy.ok()) return ledger;
-  context_->Say(
+  context_->Warn(
       absl::StrCat("what is ended cannot be written down now: ", ledger.status().message()));
   return copy;
 }

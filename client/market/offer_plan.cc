@@ -258,6 +258,21 @@ OfferPlan AskMarkets(const std::vector<Market>& asked, const Requirements& requi
   return plan;
 }
 
+namespace {
+
+// True when an offer was left out for its price alone.
+bool OnlyTooDear(const OfferPlan& plan, Requirements requirements) {
+  if (!requirements.max_price_usd_per_hour.has_value()) return false;
+  const double limit = *requirements.max_price_usd_per_hour;
+  requirements.max_price_usd_per_hour.reset();
+  return std::any_of(plan.left_out.begin(), plan.left_out.end(), [&](const LeftOut& left_out) {
+    const Offer& offer = left_out.offer;
+    return offer.price_usd_per_hour > limit && WhyNot(requirements, offer).empty();
+  });
+}
+
+}  // namespace
+
 absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements) {
   if (!plan.offers.empty()) return absl::OkStatus();
   std::vector<std::string> failures;
@@ -304,7 +319,8 @@ absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements) 
   if (too_short) absl::StrAppend(&message, ", which ", plan.left_out.front().reason);
   return WithExitCode(
       WithHint(
-          absl::NotFoundError(message),
+          WithCause(absl::NotFoundError(message),
+                    OnlyTooDear(plan, requirements) ? kPriceLimit : ""),
           too_short
               ? "--time and --salvage say how long the run and the wait for its results may be"
               : "ask for another GPU, price or region; gpuctl offers --explain lists what was left "

@@ -141,6 +141,13 @@ TEST_F(PlanTest, NothingFitsNamesTheNearest) {
             "nothing on offer is H100:1, at most 1.50 USD/h; nearest: H100-SXM:1 at vast, 1.87 "
             "USD/h in SE; H100-PCIe:1 at runpod, 2.39 USD/h in US; H100-SXM:1 at runpod, 2.99 "
             "USD/h in US; no answer from lambda: no connection");
+  EXPECT_EQ(CauseOf(status), kPriceLimit);
+  // A price that would not help is not what is wrong.
+  wish.spot = true;
+  EXPECT_EQ(CauseOf(CheckPlan(Ask({&runpod_, &vast_}, wish, false), wish)), "");
+  wish = Wish("H200:1");
+  wish.max_price_usd_per_hour = 1.5;
+  EXPECT_EQ(CauseOf(CheckPlan(Ask({&runpod_, &vast_}, wish, false), wish)), "");
 }
 
 TEST_F(PlanTest, AnotherModelIsNearestWhenThereIsNoneOfThatKind) {

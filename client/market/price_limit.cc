@@ -44,7 +44,7 @@ absl::Status WithNextPrice(const absl::Status& status, double limit_usd_per_hour
       FormatUsd(next.price_usd_per_hour), " per hour, and the limit is ",
       FormatUsd(limit_usd_per_hour), ", a quarter above the price of the plan");
   return WithExitCode(
-      WithHint(absl::Status(status.code(), message),
+      WithHint(WithCause(absl::Status(status.code(), message), kPriceLimit),
                absl::StrCat(MaxPriceFlag(next.price_usd_per_hour), " allows that one")),
       ExitCodeOf(status));
 }

@@ -51,8 +51,8 @@ absl::StatusOr<SshLinkOptions> LinkOptions(CommandContext& context, const NodeTa
   options.programs = std::move(programs);
   options.trace = context.trace;
   options.on_new_host_key = [&context, name = target.name](absl::string_view fingerprint) {
-    context.Say(absl::StrCat("first contact with ", name, ": its host key is ", fingerprint,
-                             ", and no other is accepted from now on"));
+    context.Warn(absl::StrCat("first contact with ", name, ": its host key is ", fingerprint,
+                              ", and no other is accepted from now on"));
   };
   // The copy is for a thread that may outlive the context. A panel shows the last line itself, as a
   // part of the error.

@@ -176,18 +176,18 @@ void ExpectEnd(CommandContext& context, const std::string& run_id) {
   if (!paths.ok()) return;
   const auto notices = NoticeStore::Open(paths->database());
   const absl::Status noted = notices.ok() ? (*notices)->Expect(run_id) : notices.status();
-  if (!noted.ok()) context.Say(absl::StrCat("its end will not be told: ", noted.message()));
+  if (!noted.ok()) context.Warn(absl::StrCat("its end will not be told: ", noted.message()));
 }
 
 void TellEnd(CommandContext& context, Holdings& holdings, RunStore& store,
              const std::string& run_id) {
   const absl::StatusOr<std::optional<ToldEnd>> told = Tell(context, holdings, store, run_id);
   if (!told.ok()) {
-    if (!absl::IsNotFound(told.status())) context.Say(Trouble(run_id, told.status()));
+    if (!absl::IsNotFound(told.status())) context.Warn(Trouble(run_id, told.status()));
     return;
   }
   if (!told->has_value() || (*told)->status.ok()) return;
-  context.Say(Trouble((*told)->name, (*told)->status));
+  context.Warn(Trouble((*told)->name, (*told)->status));
   if ((*told)->again)
     context.Hint("gpuctl keep tries again; gpuctl keep --install does so by itself");
 }

@@ -272,7 +272,7 @@ absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags&
                         : absl::StrCat("gpuctl ", flags.verb, " --help explains the flags"));
   }
   if (!spec.notify.command.empty() && !flags.dry_run) {
-    context.Say(absl::StrCat("at the run's end this computer runs: ", spec.notify.command));
+    context.Warn(absl::StrCat("at the run's end this computer runs: ", spec.notify.command));
   }
   return spec;
 }

@@ -32,11 +32,11 @@ absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls
   }
   if (!state.can_release()) {
     const std::string end = DescribeMarketEnd(lease, context.NowMs());
-    context.Say(absl::StrCat(end.empty() ? "warning: " : "", lease.provider, "/", lease.instance_id,
-                             " cannot end its own bill: ", state.cannot_release_why(), "; ",
-                             end.empty() ? "" : absl::StrCat(end, ", and "),
-                             "gpuctl keep --install ",
-                             end.empty() ? "keeps watch" : "ends it sooner", " from this machine"));
+    context.Warn(
+        absl::StrCat(end.empty() ? "warning: " : "", lease.provider, "/", lease.instance_id,
+                     " cannot end its own bill: ", state.cannot_release_why(), "; ",
+                     end.empty() ? "" : absl::StrCat(end, ", and "), "gpuctl keep --install ",
+                     end.empty() ? "keeps watch" : "ends it sooner", " from this machine"));
   }
   return ledger.Claimed(lease.lease_id, node_id);
 }

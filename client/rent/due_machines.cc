@@ -238,7 +238,7 @@ std::string NodeLimitsWatch::Judge(const Asked& asked) {
         asked.surely_ms == kNeverMs
             ? "never over"
             : absl::StrCat("over in ", HumanDuration(absl::Milliseconds(asked.surely_ms - now_ms)));
-    context_.Say(absl::StrCat(
+    context_.Warn(absl::StrCat(
         lease.provider, "/", lease.instance_id, ", ", FormatUsdPerHour(lease),
         "/h: it is UNKNOWN whether its job runs, its results are home and its limits "
         "are over: ",

@@ -18,10 +18,10 @@ namespace gpuctl {
 
 void TellFindings(CommandContext& context, RunStore* store, const Reconciliation& found) {
   for (const UnknownMarket& market : found.unknown) {
-    context.Say(absl::StrCat(market.name, ": UNKNOWN: ", market.cause.message()));
+    context.Warn(absl::StrCat(market.name, ": UNKNOWN: ", market.cause.message()));
     for (const Lease& lease : market.leases) {
-      context.Say(absl::StrCat(lease.instance_id.empty() ? lease.label : lease.instance_id,
-                               " may bill there, ", FormatUsdPerHour(lease), "/h"));
+      context.Warn(absl::StrCat(lease.instance_id.empty() ? lease.label : lease.instance_id,
+                                " may bill there, ", FormatUsdPerHour(lease), "/h"));
     }
   }
   for (const auto& [market, ahead] : found.wrong_clock) {
@@ -33,19 +33,19 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
         Tone::kAlarm);
   }
   for (const PriceNote& note : found.price_changes) {
-    context.Say(absl::StrCat("the price of ", note.lease.instance_id, " at ", note.lease.provider,
-                             " went from ", FormatUsdPerHour(note.before_usd_per_hour), " to ",
-                             FormatUsdPerHour(note.lease), "/h"));
+    context.Warn(absl::StrCat("the price of ", note.lease.instance_id, " at ", note.lease.provider,
+                              " went from ", FormatUsdPerHour(note.before_usd_per_hour), " to ",
+                              FormatUsdPerHour(note.lease), "/h"));
   }
   for (const SeenInstance& seen : found.instances) {
     if (!seen.rise.has_value()) continue;
-    context.Say(DescribePriceRise(*seen.lease, *seen.rise, MaxPriceOf(store, *seen.lease),
-                                  context.NowMs()));
+    context.Warn(DescribePriceRise(*seen.lease, *seen.rise, MaxPriceOf(store, *seen.lease),
+                                   context.NowMs()));
   }
   for (const SeenInstance& seen : found.instances) {
     if (!seen.lease.has_value() || IsTroubled(seen.listed.instance)) continue;
     const std::string early = DescribeEarlyEnd(*seen.lease, context.NowMs());
-    if (!early.empty()) context.Say(early);
+    if (!early.empty()) context.Warn(early);
   }
   for (const SeenInstance* seen : found.Troubled()) {
     const Lease& lease = *seen->lease;
@@ -59,15 +59,15 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
         Tone::kAlarm);
   }
   for (const UnknownMarket& market : found.rises_unknown) {
-    context.Say(absl::StrCat("it is not known whether prices rise at ", market.name, ": ",
-                             market.cause.message()));
+    context.Warn(absl::StrCat("it is not known whether prices rise at ", market.name, ": ",
+                              market.cause.message()));
   }
   for (const UnknownMarket& market : found.charges_unknown) {
-    context.Say(absl::StrCat("it is not known what ", market.name,
-                             " has charged for traffic: ", market.cause.message()));
+    context.Warn(absl::StrCat("it is not known what ", market.name,
+                              " has charged for traffic: ", market.cause.message()));
   }
   if (!found.unwritten.ok()) {
-    context.Say(
+    context.Warn(
         absl::StrCat("this is so, but could not be written down: ", found.unwritten.message()));
   }
   for (const Lease& lease : found.ended_outside) {

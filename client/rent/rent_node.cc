@@ -101,7 +101,8 @@ class NodeRenter {
       if (!limits.ok()) {
         Say(absl::StrCat("left out: ", offer.description, " at ", offer.provider, ": ",
                          limits.status().message()));
-        last_ = absl::AbortedError(limits.status().message());
+        last_ = WithHint(absl::AbortedError(limits.status().message()),
+                         "the error says which cost would do; a shorter --time needs less");
         continue;
       }
       limits_ = *limits;
@@ -109,7 +110,7 @@ class NodeRenter {
       if (node.ok()) {
         // The machine is good even if this fails; reap ends late arrivals later.
         const absl::Status late = EndLateArrivals(markets);
-        if (!late.ok()) Say(late.message());
+        if (!late.ok()) context_.Warn(Shown(late.message()));
         return node;
       }
       last_ = node.status();
@@ -425,7 +426,7 @@ class NodeRenter {
     };
     const absl::Status attached = attach();
     if (!SshKeysPage(provider.name()).empty()) {
-      Say(absl::StrCat(refuses, AskForSshKey(provider.name(), key)));
+      context_.Warn(Shown(absl::StrCat(refuses, AskForSshKey(provider.name(), key))));
     } else if (absl::IsUnimplemented(attached)) {
       Say(absl::StrCat(refuses, "trying on"));
     } else if (attached.ok()) {
@@ -486,41 +487,42 @@ class NodeRenter {
     ASSIGN_OR_RETURN(const ReapReport report,
                      Reap(ledger_, asked, context_.clock, {hooks_.progress, {}}, options));
     for (const Lease& lease : report.last.unsettled) {
-      Say(absl::StrCat(lease.label, " at ", lease.provider,
+      context_.Warn(
+          absl::StrCat(lease.label, " at ", lease.provider,
                        ": it is still not known whether it exists; gpuctl reap finds out"));
     }
     return absl::OkStatus();
   }
 
+  static absl::Status NoMachine(const absl::Status& why, bool bad, absl::string_view hint) {
+    return WithExitCode(WithHint(WithCause(why, bad ? kBadMachine : ""), hint), kExitCapacity);
+  }
+
   // Machines of one image or one kind may all fail in the same way, and each of them costs.
   absl::Status TooManyFailures() {
-    return WithExitCode(
-        WithHint(
-            absl::AbortedError(absl::StrCat(
-                "rent a machine: ", kPaidFailures, " machines were paid for, ",
-                FormatUsd(paid_usd_), " at most, and were of no use; the last: ", last_.message())),
-            "their places are left out for a while: the same launch tries others; another "
-            "--gpu, --provider or --image may do better"),
-        kExitCapacity);
+    const std::string why = absl::StrCat(
+        "rent a machine: ", kPaidFailures, " machines were paid for, ", FormatUsd(paid_usd_),
+        " at most, and were of no use; the last: ", last_.message());
+    return NoMachine(absl::AbortedError(why), /*bad=*/true,
+                     "their places are left out for a while: the same launch tries others; another "
+                     "--gpu, --provider or --image may do better");
   }
 
   absl::Status NothingLeft() {
     if (last_.ok()) {
-      return WithExitCode(
-          WithHint(absl::NotFoundError("rent a machine: every offer that fits is on a place that "
-                                       "was bad lately"),
-                   "gpuctl offers --explain says why, gpuctl offers --retry-places forgets it"),
-          kExitCapacity);
+      const absl::string_view why = "rent a machine: every offer is on a place that was bad lately";
+      return NoMachine(absl::NotFoundError(why), /*bad=*/false,
+                       "gpuctl offers --explain says why, gpuctl offers --retry-places forgets it");
     }
     const bool gone = absl::IsAborted(last_) || absl::IsDeadlineExceeded(last_);
     if (!gone) return ExplainMarketError(last_, last_market_);
-    return WithExitCode(
-        WithHint(
-            absl::NotFoundError(absl::StrCat("rent a machine: none of ", request_.offers.size(),
-                                             " offers could be had; the last: ", last_.message())),
-            "gpuctl offers shows what else there is; a wider --gpu, --max-price or --region "
-            "finds more"),
-        kExitCapacity);
+    const bool bad = paid_failures_ > 0;
+    const std::string why = absl::StrCat("rent a machine: none of ", request_.offers.size(),
+                                         " offers could be had; the last: ", last_.message());
+    return NoMachine(
+        WithHint(absl::NotFoundError(why), HintOf(last_)), bad,
+        bad ? "its place is left out for a while, and the same launch takes another"
+            : "gpuctl offers lists others; a wider --gpu, --max-price or --region helps");
   }
 
   CommandContext& context_;

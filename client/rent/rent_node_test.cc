@@ -389,8 +389,32 @@ TEST_F(RentNodeTest, WhenAllOffersAreGoneNothingIsLeft) {
                                             HasSubstr("no such offer any more"))));
   EXPECT_EQ(ExitCodeOf(node.status()), kExitCapacity);
   EXPECT_EQ(static_cast<int>(ExitCodeOf(node.status())), 121);
+  EXPECT_THAT(HintOf(node.status()), HasSubstr("--max-price"));
+  EXPECT_EQ(CauseOf(node.status()), "");
   EXPECT_EQ(market_->rents, 2);
   EXPECT_THAT(account_->Billing(), IsEmpty());
+}
+
+TEST_F(RentNodeTest, AHigherPriceIsNotTheHintForABadMachine) {
+  world_.script("vast/i-001").Gpus("NVIDIA A10", 24 * kGib, 1);
+  request_.offers.resize(1);
+  const auto node = Rent();
+  EXPECT_THAT(node.status(), StatusIs(absl::StatusCode::kNotFound,
+                                      HasSubstr("none of 1 offers could be had; the last: ")));
+  EXPECT_EQ(CauseOf(node.status()), kBadMachine);
+  EXPECT_EQ(ExitCodeOf(node.status()), kExitCapacity);
+  EXPECT_THAT(HintOf(node.status()),
+              AllOf(HasSubstr("its place is left out for a while"), Not(HasSubstr("price"))));
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+}
+
+TEST_F(RentNodeTest, TheHintForTooLittleMoneyIsMoney) {
+  spec_.cost_limit_usd = 0.01;
+  const auto node = Rent();
+  EXPECT_THAT(node.status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("$0.01 do not pay for")));
+  EXPECT_THAT(HintOf(node.status()), HasSubstr("which cost would do"));
+  EXPECT_EQ(market_->rents, 0);
 }
 
 TEST_F(RentNodeTest, AMarketThatRefusesTheKeyIsNotAskedAgain) {

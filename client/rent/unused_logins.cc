@@ -9,8 +9,8 @@ namespace gpuctl {
 void RemoveUnusedLogins(CommandContext& context, Ledger& ledger, Provider& provider) {
   const absl::StatusOr<int> removed = RemoveKeptLogins(ledger, provider);
   if (!removed.ok()) {
-    context.Say(absl::StrCat("registry logins that ", provider.name(), " keeps were not removed: ",
-                             removed.status().message(), "; gpuctl reap tries again"));
+    context.Warn(absl::StrCat("registry logins that ", provider.name(), " keeps were not removed: ",
+                              removed.status().message(), "; gpuctl reap tries again"));
   } else if (*removed > 0) {
     context.Say(absl::StrCat(provider.name(), " keeps ", *removed,
                              *removed == 1 ? " registry login less: nothing uses it"

@@ -77,14 +77,14 @@ class Puller {
     if (everything && over && (status.ok() || pulled_.nothing)) {
       // What came is here all the same.
       if (const absl::Status noted = NoteAllHome(); !noted.ok()) {
-        context_.Say(absl::StrCat("that all is at home was not noted: ", noted.message()));
+        context_.Warn(absl::StrCat("that all is at home was not noted: ", noted.message()));
       }
     }
     if (limited_ && (status.ok() || (pulled_.nothing && everything))) {
       const absl::StatusOr<gpuctl::v1::NodeLimitsState> told =
           TellHome(*calls_, row_, step_, everything && over);
       if (!told.ok()) {
-        context_.Say(absl::StrCat("the node keeps its results: ", told.status().message()));
+        context_.Warn(absl::StrCat("the node keeps its results: ", told.status().message()));
       } else if (everything && over && told->results_home()) {
         TellThatAllIsHome(*told);
       }
@@ -157,7 +157,7 @@ class Puller {
         return WithHint(absl::FailedPreconditionError(absl::StrCat("pull ", row_.name, ": ", what)),
                         absl::StrCat("gpuctl exec ", row_.name, " -- cp -L LINK COPY copies one"));
       }
-      context_.Say(what);
+      context_.Warn(what);
     }
     if (pulled_.checkpoints.empty() && pulled_.files.empty()) {
       if (row_.end.has_value() && calls_ != nullptr) {
@@ -194,8 +194,9 @@ class Puller {
             wanted.push_back(file);
         }
         if (wanted.empty()) continue;
-        context_.Say(absl::StrCat(pattern, " matches what may be no whole checkpoint: it comes as ",
-                                  wanted.size() == 1 ? "a file" : "files"));
+        context_.Warn(absl::StrCat(pattern,
+                                   " matches what may be no whole checkpoint: it comes as ",
+                                   wanted.size() == 1 ? "a file" : "files"));
         RETURN_IF_ERROR(Bring(wanted, files));
       }
     }
@@ -339,7 +340,7 @@ class Puller {
       ASSIGN_OR_RETURN(reply, calls_->ListArtifacts(row_.job_id, pattern, checkpoint_patterns));
     }
     if (!reply.missing().empty() && !std::exchange(told_missing_, true)) {
-      context_.Say(absl::StrCat(row_.name, ": ", reply.missing()));
+      context_.Warn(absl::StrCat(row_.name, ": ", reply.missing()));
     }
     for (const std::string& path : reply.unreached()) {
       unreached_.emplace(absl::StripPrefix(path, "work/"));

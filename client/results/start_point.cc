@@ -24,9 +24,9 @@ absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, 
   for (const PulledItem& item : checkpoints) {
     const std::vector<Problem> problems = CheckItem(item, verify);
     if (!problems.empty() || !PathExists(item.path)) {
-      context.Say(absl::StrCat("passed over ", item.path, ": ",
-                               problems.empty() ? "gone" : ProblemWord(problems[0].kind),
-                               problems.empty() ? "" : absl::StrCat(", ", problems[0].path)));
+      context.Warn(absl::StrCat("passed over ", item.path, ": ",
+                                problems.empty() ? "gone" : ProblemWord(problems[0].kind),
+                                problems.empty() ? "" : absl::StrCat(", ", problems[0].path)));
       continue;
     }
     StartPoint point;

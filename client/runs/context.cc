@@ -22,7 +22,7 @@ absl::StatusOr<RunStore*> CommandContext::StoreOrCopy() {
   ASSIGN_OR_RETURN(const ClientPaths paths, Paths());
   absl::StatusOr<std::unique_ptr<RunStore>> copy = RunStore::OpenCopy(paths.database());
   if (!copy.ok()) return store;
-  Say(absl::StrCat("what becomes of runs cannot be written down now: ", store.status().message()));
+  Warn(absl::StrCat("what becomes of runs cannot be written down now: ", store.status().message()));
   store_ = *std::move(copy);
   store_->SetUnknownHint(unknown_hint);
   return store_.get();

@@ -47,18 +47,20 @@ void RunView::StopAwaitingTail() {
   (void)shown_.Take(extent->size - kKeptWhenFarBehind, "", skipped);
 }
 
-void RunView::AddNotice(absl::string_view text) {
+void RunView::AddNotice(absl::string_view text, Tone tone) {
   if (options_.panel) {
     log_.push_back(SaidLine(text));
   } else {
-    context_.Say(text);
+    context_.Say(text, tone);
   }
 }
 
 void RunView::TellLoss() {
   const OutputLoss loss = LossOf(mirror_.lifecycle());
   const int64_t lost = loss.bytes + loss.metric_lines;
-  if (options_.show_output && lost > told_loss_) AddNotice(DescribeLoss(loss));
+  if (options_.show_output && lost > told_loss_) {
+    AddNotice(DescribeLoss(loss), Tone::kWarning);
+  }
   told_loss_ = lost;
 }
 

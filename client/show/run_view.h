@@ -53,7 +53,7 @@ class RunView {
   void StopAwaitingTail();
   bool awaiting_tail() const { return await_tail_; }
   // Adds a remark of gpuctl's, above the panel or on stderr.
-  void AddNotice(absl::string_view text);
+  void AddNotice(absl::string_view text, Tone tone = Tone::kPlain);
 
   // Shows new output; writes at most about a MiB. Returns early when `wake_fd` becomes readable.
   // Returns true when there is more to show at once. UNAVAILABLE: the reader of the output is gone.

@@ -155,7 +155,8 @@ absl::Status Show::Begin() {
   RETURN_IF_ERROR(mirror_->Refresh());
   RunViewOptions view;
   view.show_output = options_.show_output && !context_.json() && !options_.until_running;
-  view.panel = view.show_output && context_.terminal.animation && !options_.plain;
+  view.panel =
+      view.show_output && context_.terminal.animation && !options_.plain && !context_.quiet;
   has_panel_ = view.panel;
   view.begin = options_.begin;
   view.filter = options_.filter;
@@ -384,7 +385,8 @@ void Show::OnForwardNews() {
   if (!news.done) return;
   // The run goes on without them.
   forward_over_ = true;
-  view_->AddNotice(absl::StrCat("its ports are not forwarded: ", news.result.message()));
+  view_->AddNotice(absl::StrCat("its ports are not forwarded: ", news.result.message()),
+                   Tone::kWarning);
 }
 
 void Show::EndForward() {
@@ -463,7 +465,7 @@ absl::StatusOr<int> Show::Conclude() {
 
 absl::StatusOr<int> Show::Detach() {
   if (options_.plain) return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
-  context_.Say(absl::StrCat(
+  context_.Warn(absl::StrCat(
       "detached; ", row_.name,
       news_.queue.has_value() ? " goes on waiting on " : " goes on running on ", row_.target.name));
   const bool rented = row_.target.provider != "local" && row_.target.provider != "ssh";
@@ -551,7 +553,7 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
                    ": gpuctl stop ", row_.name, " makes sure that it ends");
   if (detached_ || !absl::IsUnavailable(cause)) return WithHint(cause, may_run);
   // The hint is how to reach the node.
-  context_.Say(may_run);
+  context_.Warn(may_run);
   return WithHint(ExplainLinkError(cause, row_.target), may_run);
 }
 
@@ -562,7 +564,7 @@ void Show::PrintEnd() {
     return;
   }
   const std::vector<PlotPoint>& losses = mirror_->progress().losses();
-  if (context_.terminal.animation && losses.size() > 2) {
+  if (context_.terminal.animation && !context_.quiet && losses.size() > 2) {
     const TerminalSize size = GetTerminalSize(STDERR_FILENO);
     const std::vector<std::string> plot =
         Plot({{"loss", losses}}, "steps", std::min(size.columns - 1, 79),
@@ -576,7 +578,8 @@ void Show::PrintEnd() {
     absl::StrAppend(&line, " after ",
                     HumanDuration(absl::Milliseconds(row_.end->ended_ms - status.started_ms)));
   }
-  context_.Say(line);
+  const bool failed = row_.end->exit_code != 0;
+  context_.Say(line, failed ? Tone::kWarning : Tone::kPlain);
   if (const std::string hint = CannotRunHint(row_.end->exit_code, row_.end->reason);
       !ran && !in_setup && !hint.empty()) {
     context_.Hint(hint);

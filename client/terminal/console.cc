@@ -178,7 +178,7 @@ void Console::Trace(absl::string_view line) const {
 }
 
 void Console::Note(absl::string_view line, Tone tone) const {
-  if (json()) return;
+  if (json() || (quiet && tone == Tone::kPlain)) return;
   const bool red = tone == Tone::kAlarm && terminal.colour && terminal.stderr_tty;
   const int columns = terminal.stderr_tty ? GetTerminalSize(STDERR_FILENO).columns : 0;
   std::string text;
@@ -189,7 +189,7 @@ void Console::Note(absl::string_view line, Tone tone) const {
 }
 
 void Console::RewriteLine(absl::string_view line) const {
-  if (json()) return;
+  if (json() || quiet) return;
   WriteText(STDERR_FILENO, absl::StrCat(kEraseLine, MakeSafe(line)));
 }
 
@@ -273,11 +273,11 @@ nlohmann::ordered_json ErrorToJson(const absl::Status& status) {
 void Console::PrintError(const absl::Status& status) const {
   if (json()) return PrintJson({{"error", ErrorToJson(status)}});
   const std::string hint = HintOf(status);
-  Say(status.message());
+  Warn(status.message());
   if (const std::optional<Excerpt> excerpt = ExcerptOf(status); excerpt.has_value()) {
     for (const std::string& line : ExcerptLines(*excerpt)) WriteOneLine(line);
   }
-  if (!hint.empty()) Hint(hint);
+  if (!hint.empty()) Note(absl::StrCat(kHintPrefix, hint), Tone::kWarning);
 }
 
 bool Console::CanAsk() const { return !json() && isatty(STDIN_FILENO) != 0; }
@@ -286,7 +286,7 @@ absl::StatusOr<bool> Console::AskYesNo(absl::string_view question, absl::string_
                                        absl::string_view nobody, absl::string_view hint) const {
   if (!CanAsk()) return UsageError(nobody, hint);
   const InterruptWord on_interrupt(undone);
-  Note(absl::StrCat(question, " [y/N]"));
+  NoteForQuestion(absl::StrCat(question, " [y/N]"));
   std::string answer;
   std::getline(std::cin, answer);
   answer = absl::AsciiStrToLower(absl::StripAsciiWhitespace(answer));

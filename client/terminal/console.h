@@ -25,8 +25,9 @@ constexpr int kJsonSchemaVersion = 1;
 
 enum class OutputFormat { kTable, kWide, kJson, kJsonLines };
 
-// kAlarm is red where stderr shows colours.
-enum class Tone { kPlain, kAlarm };
+// With -q only lines of kWarning and kAlarm are printed: what went wrong, costs money unasked, or
+// is lost. kAlarm is red where stderr shows colours.
+enum class Tone { kPlain, kWarning, kAlarm };
 
 // The abilities of stdout and stderr, detected once.
 struct TerminalTraits {
@@ -44,17 +45,21 @@ class Console {
  public:
   bool json() const { return format == OutputFormat::kJson || format == OutputFormat::kJsonLines; }
 
-  // These print to stderr, for people; nothing in JSON modes. Each call prints exactly one line,
-  // so a text of several lines needs several calls. On a terminal that is narrower the line goes on
-  // below, indented, and is broken between words.
-  // Prints "gpuctl: LINE".
+  // These print to stderr, for people; nothing in JSON modes, and with -q only as Tone says. Each
+  // call prints exactly one line, so a text of several lines needs several calls. On a terminal
+  // that is narrower the line goes on below, indented, and is broken between words. Prints "gpuctl:
+  // LINE".
   void Say(absl::string_view line, Tone tone = Tone::kPlain) const;
+  // Does the same, with -q too.
+  void Warn(absl::string_view line) const { Say(line, Tone::kWarning); }
   // Prints "HINT: LINE": the command, or the action, that helps next.
   void Hint(absl::string_view line) const;
   // Prints "trace: LINE"; only with --trace.
   void Trace(absl::string_view line) const;
   // Prints a line without a prefix.
   void Note(absl::string_view line, Tone tone = Tone::kPlain) const;
+  // Does the same, with -q too: whoever is asked something must see what it is about.
+  void NoteForQuestion(absl::string_view line) const { Note(line, Tone::kWarning); }
   // Replaces the line that the cursor is on by `line`; "" removes it. Needs a terminal.
   void RewriteLine(absl::string_view line) const;
   // Begins a line on stderr, after which the user types; in JSON modes too.
@@ -103,6 +108,8 @@ class Console {
 
   OutputFormat format = OutputFormat::kTable;
   bool trace = false;
+  bool quiet =
+      false;  // -q: stdout has what a script needs, stderr what went wrong; false with JSON
   TerminalTraits terminal;
   // Where a verb says what it takes, instead of doing anything; null: it does its work.
   VerbText* describe = nullptr;

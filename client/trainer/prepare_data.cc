@@ -21,7 +21,7 @@ namespace {
 absl::Status ListBadRows(const CommandContext& context, const absl::Status& status) {
   const std::vector<std::string> lines = absl::StrSplit(status.message(), '\n');
   if (lines.size() == 1 || context.json()) return status;
-  for (size_t i = 1; i < lines.size(); ++i) context.Note(lines[i]);
+  for (size_t i = 1; i < lines.size(); ++i) context.Note(lines[i], Tone::kWarning);
   return WithHint(absl::Status(status.code(), lines[0]), HintOf(status));
 }
 

@@ -101,7 +101,7 @@ class SaidLines {
     }
     if (!absl::ConsumePrefix(&line, kProgramPrefix)) return context_.Note(line);
     error_ = std::string(line);
-    context_.Say(line);
+    context_.Warn(line);
   }
 
   const CommandContext& context_;
@@ -117,7 +117,7 @@ class SignalRelay {
   void Pass() {
     for (const int signal : signals_.Take()) {
       ++count_;
-      if (count_ == 2) context_.Say("waiting for the trainer to end; the next signal kills it");
+      if (count_ == 2) context_.Warn("waiting for the trainer to end; the next signal kills it");
       kill(pid_, count_ > 2 ? SIGKILL : signal);
       last_ = signal;
     }

@@ -52,7 +52,7 @@ TransferBar::TransferBar(CommandContext& context, std::string what, bool quiet)
     : context_(context),
       what_(std::move(what)),
       for_caller_(context.json() && std::getenv(kProgressVariable) != nullptr),
-      quiet_(quiet || (context.json() && !for_caller_)),
+      quiet_(quiet || context.quiet || (context.json() && !for_caller_)),
       begin_(context.clock.SinceBoot()),
       drawn_(begin_) {}
 

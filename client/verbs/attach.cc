@@ -145,8 +145,8 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
     const absl::StatusOr<Caught> caught = CatchUp(context, *store, row, kAttachPatience, &error);
     if (absl::IsCancelled(caught.status())) return caught.status();
     if (!caught.ok() || *caught == Caught::kNot) {
-      context.Say(absl::StrCat("what is here may not be all of it: ",
-                               (caught.ok() ? error : caught.status()).message()));
+      context.Warn(absl::StrCat("what is here may not be all of it: ",
+                                (caught.ok() ? error : caught.status()).message()));
     }
   }
   Holdings holdings(context);
@@ -165,7 +165,7 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   options.all_came = &all_came;
   if (!row.end.has_value()) {
     TellStoredPriceRises(holdings, *store, row.run_id, context.NowMs(),
-                         [&context](absl::string_view line) { context.Say(line); });
+                         [&context](absl::string_view line) { context.Warn(line); });
   }
   ASSIGN_OR_RETURN(const int code, ShowRun(context, *store, row, links.get(), std::move(options)));
   SettleTermsOf(context, holdings, row.run_id);
@@ -179,11 +179,11 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
         BringMemberResults(context, *store, *shown, place, MemberResults::kCheckpoint);
     all_came = others.ok();
     if (absl::IsCancelled(others)) return others;
-    if (!others.ok()) context.Say(others.message());
+    if (!others.ok()) context.Warn(others.message());
   }
   const absl::Status settled = wishes.Settle(holdings, *store, *shown, all_came);
   if (!settled.ok() && code == kExitOk) return settled;
-  if (!settled.ok()) context.Say(settled.message());
+  if (!settled.ok()) context.Warn(settled.message());
   if (!wishes.downs()) TellWhatIsLeft(context, holdings, *store, *shown);
   return code;
 }

@@ -97,7 +97,7 @@ nlohmann::ordered_json TellWhatBatchBills(CommandContext& context, Holdings& hol
   Json json = Json::array();
   const absl::StatusOr<std::vector<Lease>> leases = OpenLeasesOf(holdings, batches, batch);
   if (!leases.ok()) {
-    context.Say(absl::StrCat("it is not known what bills on: ", leases.status().message()));
+    context.Warn(absl::StrCat("it is not known what bills on: ", leases.status().message()));
     return json;
   }
   const int64_t now_ms = context.NowMs();
@@ -241,9 +241,9 @@ void TellOfOtherContent(CommandContext& context, const BatchView& view) {
     if (there && (first == nullptr || one.run->created_ms < first->run->created_ms)) first = &one;
   }
   const bool one_only = names.size() == 1;
-  context.Say(absl::StrCat(FirstFew(names), " got other files of ", other->run->workdir,
-                           " than the first run: ", one_only ? "it" : "they",
-                           " may have run other code"));
+  context.Warn(absl::StrCat(FirstFew(names), " got other files of ", other->run->workdir,
+                            " than the first run: ", one_only ? "it" : "they",
+                            " may have run other code"));
   if (first == nullptr) return;
   context.Hint(absl::StrCat("gpuctl diff ", first->run->name, " ", other->run->name,
                             " shows how they differ"));
@@ -326,8 +326,14 @@ std::vector<TableRow> EntryTable(const BatchView& view) {
       view.entries.begin(), view.entries.end(),
       [&view](const auto& one) { return one.entry.file != view.entries.front().entry.file; });
   if (files) table[0].insert(table[0].begin() + 1, "FILE");
+  std::map<std::string, std::string> told;  // why others wait, and who of them was first
   for (const EntryView& one : view.entries) {
     const bool has_run = one.run.has_value() && one.entry.state == EntryState::kStarted;
+    std::string why = one.why.empty() ? "-" : one.why;
+    if (one.phase == EntryPhase::kWaiting && !one.why.empty()) {
+      const auto [first, is_new] = told.emplace(one.why, absl::StrCat("as ", one.entry.name));
+      if (!is_new && first->second.size() < why.size()) why = first->second;
+    }
     const bool renamed = has_run && one.run->name != one.entry.name;
     Cell state = EntryPhaseWord(one.phase);
     state.red = one.phase == EntryPhase::kFailed;
@@ -340,8 +346,7 @@ std::vector<TableRow> EntryTable(const BatchView& view) {
          : one.entry.machine.empty() ? "-"
                                      : one.entry.machine,
          has_run && one.run->step >= 0 ? absl::StrCat(one.run->step) : "-", loss,
-         one.entry.parameters.empty() ? "-" : DescribeParameters(one.entry.parameters),
-         one.why.empty() ? "-" : one.why});
+         one.entry.parameters.empty() ? "-" : DescribeParameters(one.entry.parameters), why});
     if (!files) continue;
     table.back().insert(table.back().begin() + 1, one.entry.file.empty() ? "-" : one.entry.file);
   }
@@ -359,7 +364,7 @@ std::string DescribeCounts(const BatchView& view) {
 
 void TellOfGivingUp(CommandContext& context, const BatchView& view) {
   if (!view.gives_up()) return;
-  context.Say(absl::StrCat(view.batch.name, ": no more of it start: ", WhyItGivesUp(view)));
+  context.Warn(absl::StrCat(view.batch.name, ": no more of it start: ", WhyItGivesUp(view)));
 }
 
 void TellOfOpenEntries(CommandContext& context, const std::vector<BatchView>& views) {

@@ -109,6 +109,7 @@ TEST(CompleteWordsTest, EveryVerbSaysWhatItTakes) {
     EXPECT_FALSE(text.description.empty()) << verb.name;
     for (const VerbText::Flag& flag : text.flags) all.push_back(flag.names.back());
     EXPECT_THAT(Words({verb.name, "--no-c"}), ElementsAre("--no-color"));
+    EXPECT_THAT(Words({verb.name, "--qui"}), ElementsAre("--quiet"));
     EXPECT_NO_FATAL_FAILURE(Words({verb.name, ""}));
   }
   EXPECT_THAT(all, IsSupersetOf(CompletedFlags()));

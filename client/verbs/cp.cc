@@ -211,10 +211,10 @@ class Copier {
   }
 
   void TellSnapshots(const std::vector<std::string>& grown) {
-    if (!grown.empty()) context_.Say(DescribeGrown(grown));
+    if (!grown.empty()) context_.Warn(DescribeGrown(grown));
   }
   void TellSetId(const std::vector<std::string>& set_id) {
-    if (!set_id.empty()) context_.Say(DescribeSetId(set_id));
+    if (!set_id.empty()) context_.Warn(DescribeSetId(set_id));
   }
 
   void Report(const std::string& target, const TransferCount& moved, int64_t content) {

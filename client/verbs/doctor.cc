@@ -400,6 +400,7 @@ void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector
 
 void PrintText(const CommandContext& context, const std::vector<Check>& checks) {
   for (const Check& check : checks) {
+    if (context.quiet && check.ok) continue;
     context.PrintLine(absl::StrCat(check.ok ? "ok    " : "FAIL  ", check.name, ": ", check.found));
     if (!check.ok && !check.fix.empty()) context.PrintLine(absl::StrCat("      HINT: ", check.fix));
   }
@@ -420,7 +421,7 @@ absl::StatusOr<int> SelfTest(CommandContext& context) {
   if (context.json()) {
     const nlohmann::ordered_json json = {{"ok", all_ok}, {"checks", list}};
     context.PrintJson(json);
-  } else if (all_ok) {
+  } else if (all_ok && !context.quiet) {
     context.PrintLine("all is well");
   }
   return all_ok ? kExitOk : kExitFailed;
@@ -450,6 +451,7 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
   // The processes of the self-test.
   const auto hidden_part = parser.Option("--self-test-part", part, "One part of it").Hidden();
   parser.Option("--self-test-dir", part_dir, "Its directory").Hidden();
+  parser.Quiet("Print only what fails");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (hidden_part.given()) return RunSelfTestPart(context, part, part_dir);
@@ -474,7 +476,7 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
     context.PrintJson(json);
   } else {
     PrintText(context, checks);
-    if (all_ok) context.PrintLine("all is well");
+    if (all_ok && !context.quiet) context.PrintLine("all is well");
   }
   return all_ok ? kExitOk : kExitFailed;
 }

@@ -137,9 +137,9 @@ absl::Status Down::LeaveShared(Plan& plan) {
       continue;
     }
     left.insert(lease.lease_id);
-    context_.Say(absl::StrCat(row.end.has_value() ? absl::StrCat(row.name, " is over, and ") : "",
-                              lease.provider, "/", lease.instance_id, " stays: ", FirstFew(others),
-                              others.size() == 1 ? " uses it now" : " use it now"));
+    context_.Warn(absl::StrCat(row.end.has_value() ? absl::StrCat(row.name, " is over, and ") : "",
+                               lease.provider, "/", lease.instance_id, " stays: ", FirstFew(others),
+                               others.size() == 1 ? " uses it now" : " use it now"));
     context_.Hint(absl::StrCat(
         row.end.has_value() ? "" : absl::StrCat("gpuctl stop ", row.name, " ends that job alone; "),
         "gpuctl down ", RentedNodeName(lease.provider, lease.instance_id), " ends the machine for ",
@@ -294,7 +294,7 @@ absl::Status Down::StopRuns(std::vector<RunRow>& runs) {
     const absl::Status status = StopOne(row);
     if (status.ok()) continue;
     if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
-    if (!first.ok()) context_.Say(status.message());
+    if (!first.ok()) context_.Warn(status.message());
     if (first.ok()) first = status;
   }
   return first;
@@ -335,14 +335,14 @@ void Down::GiveUp(const RunRow& row) {
   // Nobody does what was asked for its end, either.
   const absl::Status dropped = DropWishesOf(context_, row.run_id);
   if (!dropped.ok()) {
-    context_.Say(absl::StrCat("what was asked for the end of ", row.name,
-                              " stays recorded: ", dropped.message()));
+    context_.Warn(absl::StrCat("what was asked for the end of ", row.name,
+                               " stays recorded: ", dropped.message()));
   }
   const absl::StatusOr<ClientPaths> paths = context_.Paths();
   const absl::Status noted =
       paths.ok() ? GiveUpIfTakenAway(paths->MirrorDir(row.run_id), row) : paths.status();
   if (!noted.ok())
-    context_.Say(absl::StrCat("gpuctl keep may resume ", row.name, ": ", noted.message()));
+    context_.Warn(absl::StrCat("gpuctl keep may resume ", row.name, ": ", noted.message()));
 }
 
 absl::Status Down::RecordGivenBack(RunRow& row) {
@@ -363,7 +363,7 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
       if (stopped.ok() && row->end.has_value()) {
         context_.Say(absl::StrCat(row->name, " ", DescribeEnd(*row->end)));
       } else if (!stopped.ok()) {
-        context_.Say(absl::StrCat(row->name, " could not be stopped first: ", stopped.message()));
+        context_.Warn(absl::StrCat(row->name, " could not be stopped first: ", stopped.message()));
       }
     }
   }
@@ -385,8 +385,8 @@ Missing Down::MissingOf(NodeCalls& calls, const RunRow& row) {
   if (row.end.has_value()) return JudgeRun(context_, store_, calls, row, /*force=*/true).missing;
   absl::StatusOr<Missing> missing = MissingSoFar(context_, calls, row);
   if (missing.ok()) return *std::move(missing);
-  context_.Say(absl::StrCat("it is not known what of ", row.name,
-                            " is at home: ", missing.status().message()));
+  context_.Warn(absl::StrCat("it is not known what of ", row.name,
+                             " is at home: ", missing.status().message()));
   return {};
 }
 
@@ -403,7 +403,7 @@ NotHomeOn Down::FindNotHome(const Lease& lease) {
                                                " are at home: ", calls.status().message());
       found.unknown = true;
       if (!MayAnswerLater(lease)) {
-        context_.Say(unknown);
+        context_.Warn(unknown);
         continue;
       }
       found.wanted.push_back(unknown);
@@ -437,7 +437,7 @@ absl::StatusOr<std::optional<std::map<std::string, NotHomeOn>>> Down::AgreeToAll
                      live.empty() ? RunOf(lease) : absl::StrCat(FirstFew(live), ", which stops"),
                      ". ", LossText(missing, live)));
   }
-  for (const std::string& line : lines) context_.Note(line);
+  for (const std::string& line : lines) context_.NoteForQuestion(line);
   ASSIGN_OR_RETURN(const bool agreed,
                    context_.AskYesNo(absl::StrCat("End all ", leases.size(), " machines?"),
                                      "no machine was ended", kNobodyToAsk));
@@ -478,7 +478,7 @@ absl::Status Down::ReleaseOne(const Lease& lease, const NotHomeOn* agreed_to) {
                                               : FindNotHome(lease);
   if (agreed_to == nullptr) {
     if (!yes_ && context_.CanAsk()) {
-      context_.Note(LossText(told, live));
+      context_.NoteForQuestion(LossText(told, live));
       if (!told.ways.empty()) context_.Hint(HowToBringAll(context_, lease, told));
     }
     ASSIGN_OR_RETURN(const bool agreed, Agreed(EndQuestion(lease, live), name));
@@ -489,8 +489,8 @@ absl::Status Down::ReleaseOne(const Lease& lease, const NotHomeOn* agreed_to) {
   const bool look_again = yes_ ? !force_ : !live.empty();
   const NotHomeOn missing = look_again ? FindNotHome(lease) : told;
   if (!missing.wanted.empty() && yes_) {
-    context_.Say(absl::StrCat(name, " stays, and bills on, ", FormatUsdPerHour(lease),
-                              "/h: not at home: ", missing.Wanted()));
+    context_.Warn(absl::StrCat(name, " stays, and bills on, ", FormatUsdPerHour(lease),
+                               "/h: not at home: ", missing.Wanted()));
     context_.Hint(absl::StrCat(HowToBringAll(context_, lease, missing), "; gpuctl down --force ",
                                RunOf(lease), " does without them"));
     kept_json_.push_back({{"instance_id", lease.instance_id},
@@ -499,6 +499,9 @@ absl::Status Down::ReleaseOne(const Lease& lease, const NotHomeOn* agreed_to) {
                           {"why", absl::StrCat("not at home: ", missing.Wanted())}});
     code_ = kExitFailed;
     return absl::OkStatus();
+  }
+  if (const std::string lost = missing.All(); !lost.empty() && lost != told.All()) {
+    context_.Warn(absl::StrCat("not at home, and lost with the machine: ", lost));
   }
   // This is the last chance to learn what its traffic cost.
   SettleTerms(context_, holdings_.ledger(), {lease});
@@ -521,9 +524,6 @@ absl::Status Down::ReleaseOne(const Lease& lease, const NotHomeOn* agreed_to) {
   context_.Say(absl::StrCat(name, " at ", ended.provider, " is gone; it cost ",
                             FormatSpend(SpentOn(ended, now_ms)), " in ",
                             HumanDuration(absl::Milliseconds(ended.ended_ms - ended.intended_ms))));
-  if (const std::string lost = missing.All(); !lost.empty() && lost != told.All()) {
-    context_.Say(absl::StrCat("not at home, and lost with the machine: ", lost));
-  }
   return absl::OkStatus();
 }
 
@@ -559,7 +559,7 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases, bool all) {
     if (status.ok()) continue;
     // Nobody can be asked; that is not the market's error.
     if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
-    if (!first.ok()) context_.Say(status.message());
+    if (!first.ok()) context_.Warn(status.message());
     if (first.ok() && absl::IsUnavailable(status) && IsAtWork(lease)) {
       first = WithExitCode(
           WithHint(absl::UnavailableError(absl::StrCat(

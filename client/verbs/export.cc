@@ -31,6 +31,7 @@ absl::StatusOr<int> CmdExport(CommandContext& context, std::vector<std::string> 
       "With gguf: f32, f16, bf16 or q8_0 for the matrices; as they are stored by default");
   parser.Option("--pre", flags.pre,
                 "With gguf: llama.cpp's way to split texts, if it is not found");
+  parser.Quiet("Print the path alone");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const ChosenModel chosen, ChooseModel(context, model, "export"));
@@ -58,7 +59,7 @@ absl::StatusOr<int> CmdExport(CommandContext& context, std::vector<std::string> 
     return kExitOk;
   }
   for (const std::string& note : outcome.notes) context.Say(absl::StrCat("note: ", note));
-  context.PrintLine(trainer::ExportText(flags, outcome));
+  context.PrintLine(context.quiet ? flags.out : trainer::ExportText(flags, outcome));
   return kExitOk;
 }
 

@@ -255,8 +255,11 @@ absl::StatusOr<int> CmdExtend(CommandContext& context, std::vector<std::string> 
   const bool costs =
       extension.lease.has_value() && extension.lease->limits.cost_usd > extension.before_usd;
   if (costs) RETURN_IF_ERROR(CheckBatchLimit(context, holdings, extension));
-  for (const std::string& line : Text(extension)) context.Note(line);
-  if (costs && !yes && !dry_run) {
+  const bool asks = costs && !yes && !dry_run;
+  for (const std::string& line : Text(extension)) {
+    context.Note(line, asks || dry_run ? Tone::kWarning : Tone::kPlain);
+  }
+  if (asks) {
     ASSIGN_OR_RETURN(const bool agreed,
                      context.AskYesNo("Extend it?", "nothing was changed",
                                       "extend asks before it costs more, and nobody can answer"));

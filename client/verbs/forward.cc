@@ -33,7 +33,9 @@ void TellReady(const CommandContext& context, const RunRow& row,
                          {"local_port", pair.local},
                          {"url", LocalUrl(pair)}});
     } else {
-      context.PrintLine(absl::StrCat("port ", pair.port, " of ", row.name, ": ", LocalUrl(pair)));
+      context.PrintLine(
+          context.quiet ? LocalUrl(pair)
+                        : absl::StrCat("port ", pair.port, " of ", row.name, ": ", LocalUrl(pair)));
     }
   }
 }
@@ -78,6 +80,7 @@ absl::StatusOr<int> CmdForward(CommandContext& context, std::vector<std::string>
       "is a number needs its id here. The first line of stdout tells that it works.");
   const FlagSet::Flag run = parser.Option("RUN", first, kRunOrNewestLive);
   parser.Option("PORT", words, "Port there, and here if it shall be another");
+  parser.Quiet("Print the addresses alone");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (run.given()) words.insert(words.begin(), first);

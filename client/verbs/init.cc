@@ -94,9 +94,9 @@ absl::StatusOr<int> CmdInit(CommandContext& context, std::vector<std::string> ar
     context.Say(absl::StrCat(guess.field, ": ", absl::StrReplaceAll(guess.value, {{"\n", "; "}}),
                              " (", guess.why, ")"));
   }
-  if (run.run.empty()) context.Say("found no script that trains: write the command behind run:");
+  if (run.run.empty()) context.Warn("found no script that trains: write the command behind run:");
   if (run.checkpoints.empty() && !run.run.empty()) {
-    context.Say("checkpoints: not found; see the comment in the file");
+    context.Warn("checkpoints: not found; see the comment in the file");
   }
   if (context.json()) {
     nlohmann::ordered_json guesses = nlohmann::ordered_json::array();

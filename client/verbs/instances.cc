@@ -199,9 +199,9 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   }
   TellFindings(context, store, found);
   for (const auto& [market, cause] : volumes.unknown) {
-    context.Say(absl::StrCat("volumes at ", market, ": UNKNOWN: ", cause.message()));
+    context.Warn(absl::StrCat("volumes at ", market, ": UNKNOWN: ", cause.message()));
   }
-  for (const Lease& lease : found.unsettled) context.Say(DescribeUnsettled(lease, now_ms));
+  for (const Lease& lease : found.unsettled) context.Warn(DescribeUnsettled(lease, now_ms));
   if (!found.Lost().empty()) {
     context.Hint("gpuctl reap asks what this ledger does not know whether it is in use");
   } else if (leaks || MayBill(found.unsettled)) {

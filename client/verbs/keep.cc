@@ -67,7 +67,7 @@ constexpr absl::Duration kStartWithin = absl::Minutes(30);
 void StartWaiting(CommandContext& context, KeepLog& log, const SignalPipe& signals,
                   KeptDeeds& done) {
   const auto note = [&context](const absl::Status& written) {
-    if (!written.ok()) context.Say(absl::StrCat("keep.log: ", written.message()));
+    if (!written.ok()) context.Warn(absl::StrCat("keep.log: ", written.message()));
   };
   const auto list = [](const nlohmann::json& json, const char* key) {
     return json.is_object() && json.contains(key) && json[key].is_array() ? json[key]
@@ -80,7 +80,7 @@ void StartWaiting(CommandContext& context, KeepLog& log, const SignalPipe& signa
   };
   const absl::StatusOr<nlohmann::json> pass = MakePass(kStartWithin, signals.fd());
   if (!pass.ok()) {
-    context.Say(absl::StrCat("queue: ", pass.status().message()));
+    context.Warn(absl::StrCat("queue: ", pass.status().message()));
     note(log.Failure(context.NowMs(), "queue", "all batches", pass.status().message()));
     done.failures.push_back({"queue", "all batches", std::string(pass.status().message())});
     return;
@@ -97,7 +97,7 @@ void StartWaiting(CommandContext& context, KeepLog& log, const SignalPipe& signa
   }
   for (const nlohmann::json& one : list(*pass, "failed")) {
     const std::string entry = text(one, "entry"), why = text(one, "why");
-    context.Say(absl::StrCat("start ", entry, ": ", why));
+    context.Warn(absl::StrCat("start ", entry, ": ", why));
     note(log.Failure(context.NowMs(), "start", entry, why));
     done.failures.push_back({"start", entry, why});
   }
@@ -116,12 +116,12 @@ bool TellEnds(CommandContext& context, Holdings& holdings, RunStore& store, Keep
     }
     if (!told.status.ok()) {
       const std::string why(told.status.message());
-      context.Say(absl::StrCat("notify ", told.name, ": ", why));
+      context.Warn(absl::StrCat("notify ", told.name, ": ", why));
       logged.Update(log.Failure(context.NowMs(), "notify", told.name, why));
       done.failures.push_back({"notify", told.name, why});
       good = false;
     }
-    if (!logged.ok()) context.Say(absl::StrCat("keep.log: ", logged.message()));
+    if (!logged.ok()) context.Warn(absl::StrCat("keep.log: ", logged.message()));
   }
   return good;
 }
@@ -173,7 +173,7 @@ absl::StatusOr<int> KeepPass(CommandContext& context, const ReapFlags& flags, Ke
 // same.
 absl::StatusOr<int> EndLeaksOnly(CommandContext& context, const ReapFlags& flags,
                                  const absl::Status& why) {
-  context.Say(absl::StrCat("only leaks are ended, and nothing is written down: ", why.message()));
+  context.Warn(absl::StrCat("only leaks are ended, and nothing is written down: ", why.message()));
   Holdings holdings(context);
   holdings.OnlyEnds();
   const absl::StatusOr<RunStore*> store = context.StoreOrCopy();
@@ -194,7 +194,7 @@ absl::StatusOr<int> TellStatus(CommandContext& context, const ClientPaths& paths
   KeepStatus status;
   const absl::StatusOr<std::optional<KeepSchedule>> schedule = FindKeepSchedule();
   if (!schedule.ok()) {
-    context.Say(
+    context.Warn(
         absl::StrCat("it is not known whether it is installed: ", schedule.status().message()));
   } else if (schedule->has_value()) {
     status.installed_by = (*schedule)->by;
@@ -349,7 +349,7 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
   }
   logged.Update(log.Finish(begun_ms, context.NowMs(),
                            code.ok() ? *code : static_cast<int>(ExitCodeOf(code.status()))));
-  if (!logged.ok()) context.Say(absl::StrCat("keep.log: ", logged.message()));
+  if (!logged.ok()) context.Warn(absl::StrCat("keep.log: ", logged.message()));
   if (context.json() && code.ok()) {
     context.PrintJson(
         {{"deeds", LinesToJson(done.deeds)}, {"failures", LinesToJson(done.failures)}});

@@ -71,6 +71,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
       "  gpuctl launch --like amber-fox-3 -e LR=3e-4\n"
       "  gpuctl launch --on amber-fox-3 --gpus 2 -- python eval.py");
   AddLaunchFlags(parser, flags);
+  parser.Quiet("Print the run's name alone, and not the job's output");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   RETURN_IF_ERROR(SetPullDirectory(flags));
@@ -123,11 +124,11 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   // Whoever is asked sees it in the plan.
   if (const std::string results = ResultsText(plan);
       !results.empty() && (flags.yes || !plan.rents)) {
-    context.Note(results);
+    context.Note(results, Tone::kWarning);
   }
   if (const std::string ignored = IgnoredText(plan);
       !ignored.empty() && (flags.yes || !plan.rents)) {
-    context.Note(ignored);
+    context.Note(ignored, Tone::kWarning);
   }
   return LaunchRun(context, holdings, *store, std::move(flags), std::move(plan));
 }

@@ -80,7 +80,7 @@ absl::StatusOr<std::string> AskFor(CommandContext& context, absl::string_view no
   if (isatty(STDIN_FILENO) == 0) return ReadLine();
   const NoEcho quiet;
   // Ask on the terminal even when stdout is JSON.
-  if (!note.empty()) context.Note(note);
+  if (!note.empty()) context.NoteForQuestion(note);
   context.Prompt(prompt);
   absl::StatusOr<std::string> line = ReadLine();
   context.EndPrompt();
@@ -115,6 +115,8 @@ int Show(CommandContext& context, const MarketFacts& market, absl::string_view w
     const nlohmann::ordered_json json = {
         {"provider", market.name}, {"action", what}, {"places", places}};
     context.PrintJson(json);
+  } else if (context.quiet) {
+    // Its end without an error says all.
   } else if (places.empty()) {
     context.PrintLine(absl::StrCat("there was no key for ", market.name));
   } else {
@@ -152,6 +154,8 @@ absl::StatusOr<int> LoginSecret(CommandContext& context, const KeyStore& keys,
     const nlohmann::ordered_json json = {
         {"secret", name}, {"action", remove ? "removed" : "stored"}, {"places", places}};
     context.PrintJson(json);
+  } else if (context.quiet) {
+    // Its end without an error says all.
   } else if (places.empty()) {
     context.PrintLine(absl::StrCat("there was no value of ", name));
   } else {
@@ -160,7 +164,7 @@ absl::StatusOr<int> LoginSecret(CommandContext& context, const KeyStore& keys,
                                    absl::StrJoin(places, " and ")));
   }
   if (std::getenv(name.c_str()) != nullptr) {
-    context.Say(absl::StrCat("$", name, " is set, and is used before any value that is stored"));
+    context.Warn(absl::StrCat("$", name, " is set, and is used before any value that is stored"));
   }
   return kExitOk;
 }
@@ -169,7 +173,7 @@ absl::StatusOr<int> LoginSecret(CommandContext& context, const KeyStore& keys,
 void WarnOfVariable(CommandContext& context, const KeyStore& keys, const MarketFacts& market) {
   const absl::StatusOr<MarketKey> used = keys.Find(market.name);
   if (used.ok() && used->source[0] == '$') {
-    context.Say(absl::StrCat(used->source, " is set, and is used before any key that is stored"));
+    context.Warn(absl::StrCat(used->source, " is set, and is used before any key that is stored"));
   }
 }
 
@@ -190,7 +194,7 @@ absl::Status SettleAccount(CommandContext& context, const std::string& name, con
     } else if (same_account) {
       RETURN_IF_ERROR(ledger->JoinAccounts(name, lease.key_print, market.provider->key_print()));
     } else {
-      context.Say(mine.message());
+      context.Warn(mine.message());
     }
   }
   return absl::OkStatus();
@@ -250,7 +254,7 @@ absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> a
   Show(context, market, "stored", {place});
   if (!market.ssh_keys_page.empty()) {
     ASSIGN_OR_RETURN(const std::string line, EnsureKeyPair(paths.own_key(), "gpuctl"));
-    context.Say(absl::StrCat("before the first launch, ", AskForSshKey(name, line)));
+    context.Warn(absl::StrCat("before the first launch, ", AskForSshKey(name, line)));
   }
   RETURN_IF_ERROR(SettleAccount(context, name, key, same_account));
   WarnOfVariable(context, keys, market);

@@ -326,7 +326,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   RETURN_IF_ERROR(PrintLog(context, mirror, flags));
   RETURN_IF_ERROR(mirror.Refresh());
   if (const OutputLoss loss = LossOf(mirror.lifecycle()); loss.any()) {
-    context.Say(DescribeLoss(loss));
+    context.Warn(DescribeLoss(loss));
   }
   if (caught != Caught::kNot) return kExitOk;
   return WithHint(Annotate(error, "printed what is on this laptop; the rest did not come"),

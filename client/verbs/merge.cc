@@ -44,6 +44,7 @@ absl::StatusOr<int> CmdMerge(CommandContext& context, std::vector<std::string> a
   AddModelFlags(parser, model);
   parser.Option("--out", out, "The new folder").Required();
   parser.Option("--shard-gb", shard, "Most gigabytes of a file of weights (default 4)");
+  parser.Quiet("Print the folder's path alone");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (out.empty()) return UsageError("merge: --out names no folder", "gpuctl merge --help");
@@ -72,6 +73,10 @@ absl::StatusOr<int> CmdMerge(CommandContext& context, std::vector<std::string> a
                        {"changed", result.changed},
                        {"files", result.shards},
                        {"bytes", result.bytes}});
+    return kExitOk;
+  }
+  if (context.quiet) {
+    context.PrintLine(out);
     return kExitOk;
   }
   context.PrintLine(absl::StrCat(out, ": ", result.changed, " weights changed, ", result.shards,

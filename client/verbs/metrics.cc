@@ -284,7 +284,7 @@ absl::Status ReadNumbers(CommandContext& context, RunStore& store, bool offline,
     // What is here is shown in any case; a full disk of this laptop is no reason against it.
     if (!caught.ok()) error = caught.status();
     if (caught.value_or(Caught::kNot) == Caught::kNot) {
-      context.Say(absl::StrCat("as of the last contact: ", error.message()));
+      context.Warn(absl::StrCat("as of the last contact: ", error.message()));
     }
   }
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());

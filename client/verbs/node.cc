@@ -59,10 +59,10 @@ void PrintTables(const CommandContext& context, const NodePrograms& programs,
   if (!list.empty()) context.PrintTable(rows);
   for (const ListedPrograms& listed : list) {
     if (listed.match.ok()) continue;
-    context.Say(listed.match.message());
+    context.Warn(listed.match.message());
     if (listed.fetched) context.Hint(HintOf(listed.match));
   }
-  for (const std::string& refused : programs.refused()) context.Say(refused);
+  for (const std::string& refused : programs.refused()) context.Warn(refused);
   const std::vector<NodePlatform> missing = MissingPlatforms(programs);
   if (missing.empty()) return;
   context.Say(absl::StrCat("there are no programs for ", PlatformNames(missing)));

@@ -165,7 +165,7 @@ void PrintTables(const CommandContext& context, const OfferPlan& plan, bool expl
 void PrintFailures(const CommandContext& context, const OfferPlan& plan) {
   for (const MarketAnswer& market : plan.markets) {
     if (market.status.ok()) continue;
-    context.Say(absl::StrCat("no offers from ", market.market, ": ", market.status.message()));
+    context.Warn(absl::StrCat("no offers from ", market.market, ": ", market.status.message()));
     const std::string hint = HintOf(ExplainMarketError(market.status, market.market));
     if (!hint.empty()) context.Hint(hint);
   }

@@ -63,6 +63,10 @@ absl::Status PrintReport(const CommandContext& context, const trainer::PrepareOp
     context.PrintJson({{"folder", options.out}, {"report", trainer::ReportJson(report)}});
     return absl::OkStatus();
   }
+  if (context.quiet) {
+    context.PrintLine(options.out);
+    return absl::OkStatus();
+  }
   std::string text;
   if (!report.samples.empty()) {
     RETURN_IF_ERROR(TryTrainer([&] {
@@ -90,6 +94,7 @@ absl::StatusOr<int> CmdPrepare(CommandContext& context, std::vector<std::string>
       "  gpuctl prepare rows.jsonl --model Qwen3-0.6B --out data\n"
       "  gpuctl prepare rows.jsonl --model Qwen3-0.6B --out data --mask last --show 5");
   DeclareFlags(parser, flags);
+  parser.Quiet("Print the folder's path alone");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   flags.prepare.data.insert(flags.prepare.data.end(), flags.data.begin(), flags.data.end());

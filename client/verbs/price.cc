@@ -108,7 +108,7 @@ absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings,
         "--max-price agrees to more; gpuctl price --refuse, or down, are the other answers");
   }
   if (!flags.yes) {
-    context.Say(DescribePriceRise(lease, *rise, max, context.NowMs()));
+    context.Warn(DescribePriceRise(lease, *rise, max, context.NowMs()));
     ASSIGN_OR_RETURN(
         const bool agreed,
         context.AskYesNo(flags.accept ? "Accept it?" : "Refuse it?", "it was not answered",

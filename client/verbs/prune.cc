@@ -223,18 +223,18 @@ void Prune::Judge() {
   for (Machine& machine : machines_) {
     machine.unknown = JudgeMachine(machine);
     if (machine.unknown.ok()) continue;
-    context_.Say(machine.unknown.message());
+    context_.Warn(machine.unknown.message());
     Note(machine.unknown);
   }
   if (cluster_unknown_.ok()) return;
-  context_.Say(cluster_unknown_.message());
+  context_.Warn(cluster_unknown_.message());
   Note(cluster_unknown_);
 }
 
 absl::StatusOr<bool> Prune::Ask(const std::vector<std::string>& names, int64_t bytes) {
   std::vector<std::string> what;
   if (!names.empty()) {
-    context_.Say(absl::StrCat("over and at home: ", absl::StrJoin(names, " ")));
+    context_.Warn(absl::StrCat("over and at home: ", absl::StrJoin(names, " ")));
     what.push_back(absl::StrCat("what ", names.size(), names.size() == 1 ? " run" : " runs",
                                 " left on machines (", FormatBytes(bytes), ")"));
   }
@@ -242,8 +242,8 @@ absl::StatusOr<bool> Prune::Ask(const std::vector<std::string>& names, int64_t b
     int64_t kept = 0;
     for (const Leftover& leftover : leftovers_) {
       kept += leftover.kept.bytes;
-      context_.Say(absl::StrCat("kept on ", cluster_->host(), " of no run in the list: ",
-                                leftover.kept.label, " (", FormatBytes(leftover.kept.bytes), ")"));
+      context_.Warn(absl::StrCat("kept on ", cluster_->host(), " of no run in the list: ",
+                                 leftover.kept.label, " (", FormatBytes(leftover.kept.bytes), ")"));
     }
     what.push_back(absl::StrCat("what the cluster keeps of ", leftovers_.size(),
                                 leftovers_.size() == 1 ? " allocation (" : " allocations (",
@@ -258,7 +258,7 @@ void Prune::RemoveLeftover(Leftover& leftover) {
   leftover.why = cluster_->Remove(leftover.kept.label);
   leftover.action = leftover.why.ok() ? "removed" : "kept";
   if (leftover.why.ok()) return;
-  context_.Say(leftover.why.message());
+  context_.Warn(leftover.why.message());
   Note(leftover.why);
 }
 
@@ -348,6 +348,7 @@ absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> a
                 "Only runs that ended this long ago, such as 14d");
   parser.Switch("--dry-run", flags.dry_run, "Only say what it would free");
   parser.Switch("-y,--yes", flags.yes, "Do not ask");
+  parser.Quiet("Print nothing; with --dry-run the names of the runs");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());

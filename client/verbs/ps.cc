@@ -73,7 +73,7 @@ absl::Status AddConcluded(CommandContext& context, RunStore& store, std::vector<
   for (RunRow& row : every) {
     if (!row.end.has_value()) continue;
     const absl::StatusOr<bool> concluded = EndIsConcluded(context, row);
-    if (!concluded.ok()) context.Say(absl::StrCat(row.name, ": ", concluded.status().message()));
+    if (!concluded.ok()) context.Warn(absl::StrCat(row.name, ": ", concluded.status().message()));
     if (concluded.ok() && *concluded) runs.push_back(std::move(row));
   }
   return absl::OkStatus();
@@ -83,7 +83,7 @@ absl::Status AddConcluded(CommandContext& context, RunStore& store, std::vector<
 // Says on stderr what could not be asked.
 absl::Status AskFurther(CommandContext& context, Holdings& holdings, RunStore& store) {
   const absl::Status prices = RefreshPriceRises(holdings);
-  if (!prices.ok()) context.Say(prices.message());
+  if (!prices.ok()) context.Warn(prices.message());
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
   if (ledger != nullptr) {
     ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger->List(/*open_only=*/true));
@@ -98,7 +98,7 @@ absl::Status AskFurther(CommandContext& context, Holdings& holdings, RunStore& s
     const absl::StatusOr<Caught> caught = CatchUp(context, store, row, kUpdatePatience, &error);
     if (!error.ok()) silent.insert(row.target.name);
     if (!caught.ok() || *caught == Caught::kNot) {
-      context.Say(absl::StrCat(row.name, ": ", (caught.ok() ? error : caught.status()).message()));
+      context.Warn(absl::StrCat(row.name, ": ", (caught.ok() ? error : caught.status()).message()));
     }
   }
   return absl::OkStatus();
@@ -136,7 +136,7 @@ class LiveNodes {
       if (results_[i].caught != Caught::kNot || !told.insert(rows_[i].target.name + why).second) {
         continue;
       }
-      context_.Say(absl::StrCat(rows_[i].name, ": ", why));
+      context_.Warn(absl::StrCat(rows_[i].name, ": ", why));
     }
   }
   bool stuck() const { return work_ != nullptr && work_->stuck(); }
@@ -243,7 +243,7 @@ class StoredRuns {
       const absl::StatusOr<RunStatus> stored = StoredStatus(paths_, row, done_ms);
       // One run must not hide the others.
       if (!stored.ok() && told_unreadable_.insert(row.run_id).second) {
-        context_.Say(
+        context_.Warn(
             absl::StrCat(row.name, ": its state here cannot be read: ", stored.status().message()));
       }
       statuses_.push_back(stored.ok() ? *stored : DeriveStatus(row, Lifecycle()));

@@ -55,9 +55,9 @@ absl::Status TellIfBillsOn(CommandContext& context, Holdings& holdings, const Cl
   if (lease.state == LeaseState::kReleasing) {
     ASSIGN_OR_RETURN(const bool at_work, LeaseLock::IsHeld(paths.state_dir, lease.lease_id));
     if (at_work || money.IsLeak(lease)) return absl::OkStatus();
-    context.Say(absl::StrCat("the release of ", machine,
-                             " was not finished, and it may still bill ", price, "; gpuctl down ",
-                             row.name, " tries again"));
+    context.Warn(absl::StrCat("the release of ", machine,
+                              " was not finished, and it may still bill ", price, "; gpuctl down ",
+                              row.name, " tries again"));
   }
   if (lease.state != LeaseState::kRented) return absl::OkStatus();
   const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
@@ -73,8 +73,8 @@ absl::Status TellIfBillsOn(CommandContext& context, Holdings& holdings, const Cl
     bill_on.push_back({row.name, machine, price, lease.usd_per_hour(), own_end});
     return absl::OkStatus();
   }
-  context.Say(absl::StrCat(row.name, " is over, and ", machine, " may still bill ", price,
-                           "; gpuctl reap asks, and ends it when its limits are over"));
+  context.Warn(absl::StrCat(row.name, " is over, and ", machine, " may still bill ", price,
+                            "; gpuctl reap asks, and ends it when its limits are over"));
   return absl::OkStatus();
 }
 
@@ -83,18 +83,19 @@ void TellThatTheyBillOn(CommandContext& context, const std::vector<BillsOn>& bil
   if (bill_on.empty()) return;
   if (bill_on.size() == 1) {
     const BillsOn& one = bill_on.front();
-    context.Say(absl::StrCat(one.run, " is over, and ", one.machine, " bills on, ", one.price, "; ",
-                             one.own_end, one.own_end.empty() ? "" : "; ", "gpuctl down ", one.run,
-                             " ends it now"));
+    context.Warn(absl::StrCat(one.run, " is over, and ", one.machine, " bills on, ", one.price,
+                              "; ", one.own_end, one.own_end.empty() ? "" : "; ", "gpuctl down ",
+                              one.run, " ends it now"));
     return;
   }
   double usd_per_hour = 0;
   for (const BillsOn& one : bill_on) usd_per_hour += one.usd_per_hour;
-  context.Say(absl::StrCat(bill_on.size(), " machines bill on, and their runs are over, ",
-                           FormatUsdPerHour(usd_per_hour), "/h; gpuctl down RUN ends one now:"));
+  context.Warn(absl::StrCat(bill_on.size(), " machines bill on, and their runs are over, ",
+                            FormatUsdPerHour(usd_per_hour), "/h; gpuctl down RUN ends one now:"));
   for (const BillsOn& one : bill_on) {
     context.Note(absl::StrCat("  ", one.run, " on ", one.machine, ", ", one.price,
-                              one.own_end.empty() ? "" : "; ", one.own_end));
+                              one.own_end.empty() ? "" : "; ", one.own_end),
+                 Tone::kWarning);
   }
 }
 
@@ -230,10 +231,10 @@ absl::StatusOr<ToldMoney> TellOfMoney(CommandContext& context, Holdings& holding
   TellLeaks(context, money);
   for (const Lease& lease : money.open) {
     const std::string early = DescribeEarlyEnd(lease, context.NowMs());
-    if (!early.empty()) context.Say(early);
+    if (!early.empty()) context.Warn(early);
   }
   TellStoredPriceRises(holdings, store, /*run_id=*/"", context.NowMs(),
-                       [&context](absl::string_view line) { context.Say(line); });
+                       [&context](absl::string_view line) { context.Warn(line); });
   return TellWhatBillsOn(context, holdings, store, paths, money);
 }
 

@@ -223,7 +223,7 @@ absl::StatusOr<int> PullMembers(CommandContext& context, RunStore& store, const 
     if (absl::IsCancelled(status)) return status;
     // Often only one of them writes results, or has the files that were named.
     const bool named = !request.patterns.empty() && absl::IsNotFound(status);
-    if (named) context.Say(status.message());
+    if (named) context.Warn(status.message());
     if (named || CauseOf(status) == kNothingToBring) status = absl::OkStatus();
     nlohmann::ordered_json object = ToJson(member, request, pulled);
     object["error"] = status.ok() ? nlohmann::ordered_json() : ErrorToJson(status);
@@ -354,7 +354,7 @@ absl::Status ListThere(CommandContext& context, const RunRow& row) {
   ASSIGN_OR_RETURN(const std::vector<PulledItem> items,
                    PulledRecord(paths.MirrorDir(row.run_id)).Read());
   MirrorReader mirror(paths.MirrorDir(row.run_id), row.output_segment_bytes);
-  if (const absl::Status read = mirror.RefreshAll(); !read.ok()) context.Say(read.message());
+  if (const absl::Status read = mirror.RefreshAll(); !read.ok()) context.Warn(read.message());
   const std::vector<PlotPoint>& losses = mirror.progress().losses();
   // By these --checkpoint best chooses.
   const std::vector<PlotPoint>& eval_losses = mirror.progress().eval_losses();

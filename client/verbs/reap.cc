@@ -126,7 +126,7 @@ bool TellReaped(CommandContext& context, const ReapReport& report, const ReapFla
     } else {
       absl::StrAppend(&line, ": ended");
     }
-    context.Say(line);
+    context.Say(line, reaped.status.ok() ? Tone::kPlain : Tone::kWarning);
     if (!flags.reaped) continue;
     flags.reaped(
         absl::StrCat(reaped.provider, "/", reaped.instance.id), reaped.status,
@@ -273,7 +273,7 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
   TellFindings(context, store, report.last);
   TellLost(context, report.last);
   for (const Lease& lease : report.last.unsettled) {
-    context.Say(
+    context.Warn(
         absl::StrCat(DescribeUnsettled(lease, context.NowMs()), "; reap again in two minutes"));
   }
   // keep prints one document for the whole pass.

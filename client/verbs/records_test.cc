@@ -367,11 +367,13 @@ TEST_F(RecordsTest, BadInputIsAUsageErrorAndChangesNothing) {
   }
   EXPECT_TRUE(store().Get("one")->tags.empty());
   const std::vector<std::vector<std::string>> bad_lists = {
-      {"--tag", "a b"}, {"--tag", ""},    {"--since", ""},  {"--since", "soon"}, {"--since", "5"},
-      {"--limit", "0"}, {"-a", "--live"}, {"-q", "--json"}, {"--limit", "-3"},   {"--limit", "x"}};
+      {"--tag", "a b"}, {"--tag", ""},    {"--since", ""},   {"--since", "soon"}, {"--since", "5"},
+      {"--limit", "0"}, {"-a", "--live"}, {"--limit", "-3"}, {"--limit", "x"}};
   for (const std::vector<std::string>& args : bad_lists) {
     EXPECT_EQ(ExitCodeOf(Run(CmdPs, args).status()), kExitUsage) << args[0] << args[1];
   }
+  // A document is whole, also with -q.
+  EXPECT_EQ(Json(CmdPs, {"-a", "-q", "--offline"})["runs"].size(), 1u);
 }
 
 TEST_F(RecordsTest, PackagesThatAreRecordedAreShownAndCompared) {

@@ -187,10 +187,15 @@ void PrintRemovals(CommandContext& context, const std::vector<RunRemoval>& remov
                      gone ? "-" : FormatBytes(removal.freed_bytes),
                      gone ? "-" : FormatBytes(removal.shared_bytes), OutcomeText(removal)});
   }
-  if (table.size() > 1) context.PrintTable(table);
+  if (context.quiet && dry_run) {
+    for (const RunRemoval& removal : removals) {
+      if (removal.outcome == Outcome::kWouldRemove) context.PrintLine(removal.row.name);
+    }
+  }
+  if (table.size() > 1 && !context.quiet) context.PrintTable(table);
   for (const RunRemoval& removal : removals) {
     if (removal.why.ok()) continue;
-    context.Say(absl::StrCat(removal.row.name, " stays: ", removal.why.message()));
+    context.Warn(absl::StrCat(removal.row.name, " stays: ", removal.why.message()));
     const std::string hint = HintOf(removal.why);
     if (!hint.empty()) context.Hint(hint);
   }

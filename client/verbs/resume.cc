@@ -79,6 +79,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
       "  gpuctl resume fair-crow-39 --from fair-crow-39/outputs/checkpoint-200");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
   AddResumeFlags(parser, flags);
+  parser.Quiet("Print the new run's name alone, and not the job's output");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   RETURN_IF_ERROR(SetPullDirectory(flags));
@@ -108,7 +109,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   // Whoever is asked sees it in the plan.
   if (const std::string results = ResultsText(resume.plan);
       !results.empty() && (flags.yes || !resume.plan.rents)) {
-    context.Note(results);
+    context.Note(results, Tone::kWarning);
   }
   return LaunchRun(context, holdings, *store, std::move(flags), std::move(resume.plan),
                    std::move(resume.resuming));

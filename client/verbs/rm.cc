@@ -1,6 +1,7 @@
 // gpuctl rm: remove what finished runs left on their nodes.
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@
 #include "client/runs/context.h"
 #include "client/streams/mirror.h"
 #include "client/verbs/batch_text.h"
+#include "client/verbs/forget_batch.h"
 #include "client/verbs/remove_runs.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -143,7 +145,10 @@ absl::Status Forget(CommandContext& context, RunStore& store, const RunRemoval& 
         absl::StrCat("forget ", row.name, ": another gpuctl is at work with it"));
   }
   RETURN_IF_ERROR(lock.status());
-  ASSIGN_OR_RETURN(const RunRow stored, store.Get(row.run_id));
+  const absl::StatusOr<RunRow> found = store.Get(row.run_id);
+  if (absl::IsNotFound(found.status())) return RemoveTree(mirror.dir);  // another rm was faster
+  RETURN_IF_ERROR(found.status());
+  const RunRow& stored = *found;
   if (!stored.end.has_value() && (stored.accepted_ms > 0 || !stored.node_id.empty())) {
     return WithHint(
         absl::FailedPreconditionError(absl::StrCat("forget ", row.name, ": it has not ended")),
@@ -164,28 +169,40 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
       "Removes what ended runs left on their machines: work directory, checkpoints, output,\n"
       "also what a cluster keeps of an allocation that is over. The copy of their output and\n"
       "metrics stays here, and ps -a still lists them, unless you say --forget. Refuses a run\n"
-      "that has not ended, and one that is not completely at home.",
+      "that has not ended, and one that is not completely at home. With --forget and the name\n"
+      "of a batch that is over, the batch goes too, and its name is free again.",
       "  gpuctl rm --dry-run amber-fox-3    only say what it would free\n"
+      "  gpuctl rm --forget sweep           a batch that is over, and all its runs\n"
       "  gpuctl prune                       all runs that have ended");
   parser.Option("RUN", references, "Name, id, or the beginning of one; a batch: all its runs")
       .Required();
   parser.Switch("-f,--force", force, "Remove also what is not at home");
   parser.Switch("--forget", forget, "Take it out of ps -a too, with the copy of its output here");
   parser.Switch("--dry-run", dry_run, "Only say what it would free");
+  parser.Quiet("Print nothing; with --dry-run the names of the runs");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  Holdings holdings(context);
   std::vector<RunRow> rows;
+  std::vector<ForgottenBatch> batches;
+  if (forget) {
+    ASSIGN_OR_RETURN(batches, TakeBatchesToForget(context, holdings, references));
+    for (const ForgottenBatch& one : batches) {
+      references.insert(references.end(), one.run_ids.begin(), one.run_ids.end());
+    }
+  }
   // Of a batch its newest run alone would be a surprise.
   ASSIGN_OR_RETURN(references, WithRunsOfBatches(context, references));
+  std::set<std::string> named;  // ids of runs
   for (const std::string& reference : references) {
     ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
+    if (!named.insert(row.run_id).second) continue;
     // The run itself comes last: without it nobody would find its members.
     ASSIGN_OR_RETURN(const std::vector<RunRow> members, store->Members(row.run_id));
     rows.insert(rows.end(), members.begin(), members.end());
     rows.push_back(std::move(row));
   }
-  Holdings holdings(context);
   std::vector<RunRemoval> removals;
   std::set<std::string> needed;  // ids of runs with a member that stays in the list
   int code = kExitOk;
@@ -203,7 +220,13 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
     if (!removals.back().why.ok()) needed.insert(row.leader);
     if (code == kExitOk && !removals.back().why.ok()) code = ExitCodeOf(removals.back().why);
   }
-  PrintRemovals(context, removals, dry_run);
+  for (ForgottenBatch& one : batches) {
+    dry_run ? JudgeBatch(removals, one) : ForgetBatch(context, *store, one);
+    if (code == kExitOk && !one.why.ok()) code = ExitCodeOf(one.why);
+  }
+  const nlohmann::ordered_json more = {{"batches", ForgottenToJson(batches, dry_run)}};
+  PrintRemovals(context, removals, dry_run, batches.empty() ? nullptr : &more);
+  TellOfForgotten(context, batches, dry_run);
   return code;
 }
 

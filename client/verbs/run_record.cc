@@ -106,7 +106,7 @@ absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdi
   ASSIGN_OR_RETURN(record.lease, holdings.LeaseOf(row.run_id));
   MirrorReader mirror(record.mirror, row.output_segment_bytes);
   // One stream that cannot be read hides nothing else.
-  if (const absl::Status read = mirror.Refresh(); !read.ok()) context.Say(read.message());
+  if (const absl::Status read = mirror.Refresh(); !read.ok()) context.Warn(read.message());
   if (mirror.telemetry().has_value()) record.gpus = mirror.telemetry()->gpus;
   if (record.row.packages.empty()) {
     record.row.packages = absl::StrJoin(PackagesOf(mirror.lifecycle()), "\n");

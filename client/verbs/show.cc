@@ -377,7 +377,7 @@ absl::Status PrintPackages(CommandContext& context, RunStore& store, const RunRo
       packages = *asked;
       RETURN_IF_ERROR(store.SetPackages(row.run_id, absl::StrJoin(packages, "\n")));
     } else {
-      context.Say(absl::StrCat(asked.status().message(), "; these were recorded before"));
+      context.Warn(absl::StrCat(asked.status().message(), "; these were recorded before"));
     }
   }
   if (context.json()) {

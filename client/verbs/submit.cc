@@ -103,6 +103,7 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   parser.OneValueEach();
   parser.Option("--sweep", flags.sweep,
                 "NAME=VALUE,VALUE ...: a grid of parameters; 0..5 is a range");
+  parser.Quiet("Print the batch's name alone");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   flags.sampled = sample.given();
   flags.seeded = seed.given();
@@ -167,7 +168,7 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const Submission& submissio
   constexpr absl::string_view kHint = "add -y to accept the cost, or --dry-run to see it";
   if (!context.CanAsk()) return UsageError(kNobody, kHint);
   for (const std::string& line : submission.Text(ColumnsFor(context, STDERR_FILENO))) {
-    context.Note(line);
+    context.NoteForQuestion(line);
   }
   return context.AskYesNo("Submit it?", "nothing was submitted", kNobody, kHint);
 }
@@ -237,7 +238,7 @@ absl::Status PrintSubmitted(CommandContext& context, RunStore& runs, BatchStore&
   if (!context.json()) {
     std::vector<std::string> names;
     for (const EntryView& view : views[0].entries) names.push_back(view.entry.name);
-    if (views[0].schedule.has_value()) names = {name};
+    if (views[0].schedule.has_value() || context.quiet) names = {name};
     context.PrintLines(names);
     return absl::OkStatus();
   }
@@ -296,7 +297,7 @@ absl::Status TellOfBatch(CommandContext& context, Holdings& holdings, RunStore& 
   }
   const absl::StatusOr<ClientPaths> paths = context.Paths();
   if (pulls && paths.ok() && !IsKept(paths->state_dir)) {
-    context.Say(
+    context.Warn(
         "--pull is for gpuctl keep, which nobody calls here: gpuctl keep --install lets it "
         "bring the results home");
   }
@@ -328,7 +329,7 @@ absl::StatusOr<int> TellItIsOver(CommandContext& context, RunStore& runs, BatchS
   }
   const std::string& now = submission.first().plan.job.manifest_digest();
   if (!content.empty() && !now.empty() && content != now) {
-    context.Say("the files of the work directory differ from those that it ran with");
+    context.Warn("the files of the work directory differ from those that it ran with");
   }
   context.Hint("--replace, or another --name, runs it again, with the work directory as it is now");
   return kExitOk;
@@ -345,7 +346,7 @@ absl::StatusOr<int> TellOfCancelled(CommandContext& context, RunStore& runs, Bat
   for (const EntryView& view : views[0].entries) {
     if (view.entry.state != EntryState::kCancelled) continue;
     if (code == kExitOk) {
-      context.Say(absl::StrCat(view.entry.name, " is cancelled: ", view.why));
+      context.Warn(absl::StrCat(view.entry.name, " is cancelled: ", view.why));
     }
     code = kExitFailed;
   }
@@ -356,7 +357,7 @@ absl::StatusOr<int> TellOfCancelled(CommandContext& context, RunStore& runs, Bat
 absl::Status TellOfSecrets(CommandContext& context, const RunSpec& spec) {
   ASSIGN_OR_RETURN(const std::vector<std::string> unseen, SecretsNotStored(context, spec));
   for (const std::string& name : unseen) {
-    context.Say(
+    context.Warn(
         absl::StrCat("gpuctl keep has none of this shell's variables, and could not start "
                      "runs without secret ",
                      name, ": gpuctl login --secret ", name, " keeps it"));
@@ -383,8 +384,8 @@ absl::StatusOr<int> TellOfInterrupt(CommandContext& context, RunStore& runs, Bat
   ASSIGN_OR_RETURN(const std::vector<BatchView> views,
                    ReadBatches(runs, batches, {name}, /*open_only=*/false));
   if (!views.empty()) {
-    context.Say(absl::StrCat("interrupted, and ", name, " is submitted: ", DescribeCounts(views[0]),
-                             "; what is being started goes on"));
+    context.Warn(absl::StrCat("interrupted, and ", name, " is submitted: ",
+                              DescribeCounts(views[0]), "; what is being started goes on"));
   }
   context.Hint(absl::StrCat("gpuctl cancel ", name, " calls off what waits, gpuctl wait --batch ",
                             name, " goes on with it"));
@@ -455,7 +456,7 @@ absl::StatusOr<int> CmdSubmit(CommandContext& context, std::vector<std::string> 
   RentalNews rentals(context, holdings, *batches, batch);
   const absl::Status passed = PassAndTell(rentals);
   if (absl::IsCancelled(passed)) return TellOfInterrupt(context, *runs, *batches, name);
-  if (!passed.ok()) context.Say(absl::StrCat("nothing could be started: ", passed.message()));
+  if (!passed.ok()) context.Warn(absl::StrCat("nothing could be started: ", passed.message()));
   RETURN_IF_ERROR(context.json() ? PrintSubmitted(context, *runs, *batches, name, again, replaced)
                                  : TellOfBatch(context, holdings, *runs, *batches, name,
                                                !submission.flags().launch.pull.empty()));

@@ -192,8 +192,8 @@ class Syncer {
     std::vector<std::string> named(merge.kept().begin(),
                                    merge.kept().begin() + std::min(kNamed, merge.kept_size()));
     const int64_t more = merge.kept_count() - static_cast<int64_t>(named.size());
-    context_.Say(absl::StrCat("kept as the job changed it: ", absl::StrJoin(named, ", "),
-                              more > 0 ? absl::StrCat(" and ", more, " more") : ""));
+    context_.Warn(absl::StrCat("kept as the job changed it: ", absl::StrJoin(named, ", "),
+                               more > 0 ? absl::StrCat(" and ", more, " more") : ""));
     context_.Hint(absl::StrCat("gpuctl cp FILE ", row_.name, ":FILE replaces one all the same"));
   }
 
@@ -223,7 +223,7 @@ absl::Status Watch(CommandContext& context, Syncer& syncer) {
     const bool passing = absl::IsUnavailable(status) || absl::IsFailedPrecondition(status);
     if (!status.ok() && !passing) return status;
     if (!status.ok() && reachable) {
-      context.Say(absl::StrCat(status.message(), "; trying again"));
+      context.Warn(absl::StrCat(status.message(), "; trying again"));
     }
     reachable = status.ok();
   }

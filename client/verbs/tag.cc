@@ -51,6 +51,8 @@ absl::StatusOr<int> CmdTag(CommandContext& context, std::vector<std::string> arg
          {"note", written.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(written)}});
     return kExitOk;
   }
+  const bool changes = !words.empty() || !remove.empty() || noted.given();
+  if (context.quiet && changes) return kExitOk;
   context.PrintLines(*tags);
   if (!written.empty()) context.Say(absl::StrCat("note of ", row.name, ": ", written));
   return kExitOk;

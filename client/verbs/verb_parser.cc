@@ -23,11 +23,14 @@ VerbParser::VerbParser(Console& console, const std::string& usage, const std::st
 
 FlagSet::Flag VerbParser::Quiet(bool& quiet, const std::string& what) {
   quiet_ = &quiet;
-  quiet_prints_ = what;
   return Switch("-q,--quiet", quiet, absl::StrCat("Print ", what, " alone, one on each line"));
 }
 
 absl::StatusOr<bool> VerbParser::Parse(const std::vector<std::string>& args) {
+  if (quiet_ == nullptr) {
+    quiet_ = &own_quiet_;
+    Switch("-q,--quiet", own_quiet_, quiet_help_).Group("Common");
+  }
   if (console_.describe != nullptr) {
     *console_.describe = Describe();
     return false;
@@ -50,10 +53,9 @@ absl::StatusOr<bool> VerbParser::Parse(const std::vector<std::string>& args) {
   }
   console_.format = json_ ? OutputFormat::kJson : found->second;
   console_.terminal = DetectTerminal(no_color_);
-  if (quiet_ != nullptr && *quiet_ && console_.json()) {
-    return UsageError(absl::StrCat("-q prints ", quiet_prints_, ", JSON whole objects"),
-                      "leave out one");
-  }
+  // A document is whole, or it is none.
+  if (console_.json()) *quiet_ = false;
+  console_.quiet = *quiet_;
   return true;
 }
 

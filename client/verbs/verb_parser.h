@@ -17,9 +17,12 @@ class VerbParser : public FlagSet {
   VerbParser(Console& console, const std::string& usage, const std::string& description,
              const std::string& footer = "");
 
-  // Declares -q, which makes a verb print `what` alone, one on each line: "the names". Parse
-  // refuses it together with JSON.
+  // Declares what -q means for a verb that lists: it prints `what` alone, one on each line: "the
+  // names". Parse leaves `quiet` false with JSON. Every other verb has a -q that sets the
+  // console's `quiet`; Parse declares it.
   Flag Quiet(bool& quiet, const std::string& what);
+  // Gives -q of another verb a help text of its own.
+  void Quiet(const std::string& help) { quiet_help_ = help; }
 
   // Parses the arguments and sets the common flags on the console. Returns false when help was
   // asked for and printed, or when console.describe asked for it. INVALID_ARGUMENT when something
@@ -28,8 +31,9 @@ class VerbParser : public FlagSet {
 
  private:
   Console& console_;
-  const bool* quiet_ = nullptr;  // of -q, where the verb has it
-  std::string quiet_prints_;
+  bool* quiet_ = nullptr;  // of -q, where the verb lists
+  bool own_quiet_ = false;
+  std::string quiet_help_ = "Print only what a script needs; warnings and errors stay on stderr";
   std::string output_ = "table";
   bool json_ = false;
   bool no_color_ = false;

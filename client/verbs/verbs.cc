@@ -39,7 +39,7 @@ std::string TopLevelHelp() {
     absl::StrAppend(&help, absl::StrFormat("  %-13s%s\n", verb.name, verb.summary));
   }
   absl::StrAppend(&help,
-                  "\nEverywhere: -o table|wide|json|jsonl, --json, --trace, --no-color, -h\n"
+                  "\nEverywhere: -o table|wide|json|jsonl, --json, -q, --trace, --no-color, -h\n"
                   "gpuctl VERB --help explains one verb. Try: gpuctl launch -- echo hello\n");
   return help;
 }
@@ -219,7 +219,7 @@ int RunToExitCode(CommandContext& context, const std::vector<std::string>& argum
     if (output.ok()) return *code;
     // Print to stderr, also with --json: stdout takes no more.
     context.format = OutputFormat::kTable;
-    context.Say(output.message());
+    context.Warn(output.message());
     return *code == kExitOk ? kExitFailed : *code;
   }
   context.PrintError(code.status());

@@ -68,8 +68,8 @@ void PrintText(CommandContext& context, const RunRow& row, const Verified& verif
     absl::StrAppend(&line, read_data ? ": every file as it was brought" : ": all there, by size");
     if (!read_data) hint = "--read-data reads it";
   }
-  context.Say(line);
-  if (verified.loss.any()) context.Say(DescribeLoss(verified.loss));
+  context.Say(line, verified.problems.empty() ? Tone::kPlain : Tone::kWarning);
+  if (verified.loss.any()) context.Warn(DescribeLoss(verified.loss));
   if (!hint.empty()) context.Hint(hint);
 }
 

@@ -39,7 +39,7 @@ absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string>
     const int one = ExitCodeOf(explained);
     if (code == kExitOk || one == kExitCredentials) code = one;
     if (context.json()) continue;
-    context.Say(absl::StrCat(market, ": UNKNOWN: ", cause.message()));
+    context.Warn(absl::StrCat(market, ": UNKNOWN: ", cause.message()));
     if (const std::string hint = HintOf(explained); !hint.empty()) {
       context.Hint(hint);
     }

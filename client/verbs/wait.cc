@@ -126,7 +126,7 @@ absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const 
                       absl::StrCat("it goes on; gpuctl queue ", name, " shows it"));
     }
     const absl::Status passed = MakePass(kBatchPassEvery).status();
-    if (!passed.ok()) context.Say(passed.message());
+    if (!passed.ok()) context.Warn(passed.message());
     context.clock.SleepFor(kBatchPassEvery);
   }
 }
@@ -152,7 +152,7 @@ absl::StatusOr<std::optional<RunRow>> WaitForStart(CommandContext& context, RunS
           "it starts when its turn comes; gpuctl queue shows it");
     }
     const absl::Status passed = MakePass(kBatchPassEvery).status();
-    if (!passed.ok()) context.Say(passed.message());
+    if (!passed.ok()) context.Warn(passed.message());
     context.clock.SleepFor(kBatchPassEvery);
     ASSIGN_OR_RETURN(std::optional<Entry> now, batches->FindEntry(entry.entry_id));
     if (!now.has_value()) return absl::NotFoundError(absl::StrCat(entry.name, " is gone"));
@@ -254,7 +254,9 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
     objects.push_back(RunToJson(row, status));
     if (!context.json() && row.end.has_value()) {
-      context.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
+      const bool failed = row.end->exit_code != 0;
+      context.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)),
+                  failed ? Tone::kWarning : Tone::kPlain);
       TellOfOutput(context, row);
       TellWhatIsLeft(context, holdings, *store, row);
     }

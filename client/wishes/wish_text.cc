@@ -86,7 +86,7 @@ void TellOfLeftWish(CommandContext& context, const Wish& wish, const std::string
     context.Say("nobody brings its results home now, and only its limits end its machine's bill",
                 Tone::kAlarm);
   } else {
-    context.Say("nobody brings its checkpoints home now");
+    context.Warn("nobody brings its checkpoints home now");
   }
   context.Hint(absl::StrCat("gpuctl attach ", run_name,
                             " goes on with it; gpuctl keep --install does it without a terminal"));

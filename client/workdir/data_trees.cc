@@ -74,7 +74,7 @@ absl::StatusOr<DataTree> ScanDataTree(CommandContext& context, const std::string
     return WithExitCode(WithHint(manifest.status(), "make it readable"), kExitUsage);
   }
   (void)cache.Save();  // losing it costs time only
-  if (!notes.grown.empty()) context.Say(DescribeGrown(notes.grown));
+  if (!notes.grown.empty()) context.Warn(DescribeGrown(notes.grown));
   TakeWithoutWriting(*manifest, tree);
   return tree;
 }
@@ -146,8 +146,8 @@ absl::StatusOr<std::vector<DataTree>> ScanDataTrees(CommandContext& context, con
     ASSIGN_OR_RETURN(DataTree tree, ScanDataTree(context, local, path, &held_back));
     if (!held_back.empty()) {
       std::sort(held_back.begin(), held_back.end());
-      context.Say(absl::StrCat("held back of the data ", local, ", as secrets by their names: ",
-                               FirstFew(held_back), "; a copy under another name is sent"));
+      context.Warn(absl::StrCat("held back of the data ", local, ", as secrets by their names: ",
+                                FirstFew(held_back), "; a copy under another name is sent"));
     }
     trees.push_back(std::move(tree));
   }

@@ -84,15 +84,15 @@ void Report(const CommandContext& context, const std::string& root, Sieve& sieve
     *told = std::move(now);
   }
   PrintWorkdirRemarks(context, sieve.notes(), held_back);
-  if (!notes.grown.empty()) context.Say(DescribeGrown(notes.grown));
-  if (!notes.set_id.empty()) context.Say(DescribeSetId(notes.set_id));
+  if (!notes.grown.empty()) context.Warn(DescribeGrown(notes.grown));
+  if (!notes.set_id.empty()) context.Warn(DescribeSetId(notes.set_id));
   if (sieve.size().IsLarge()) {
     context.Say(absl::StrCat("the work directory is large: ", sieve.size().Describe()));
   }
   if (sieve.size().files() == 0 && sieve.left_out() > 0) {
-    context.Say(absl::StrCat("no file of ", root,
-                             " is sent: rules leave all out; gpuctl sync --explain PATH "
-                             "says which"));
+    context.Warn(absl::StrCat("no file of ", root,
+                              " is sent: rules leave all out; gpuctl sync --explain PATH "
+                              "says which"));
   }
 }
 
@@ -119,11 +119,11 @@ absl::StatusOr<IgnoreRules> LoadWorkdirRules(const std::string& root,
 void PrintWorkdirRemarks(const CommandContext& context, const std::vector<std::string>& notes,
                          const std::vector<std::string>& held_back) {
   for (const std::string& note : notes) {
-    context.Say(absl::StrCat("ignored rules: ", note));
+    context.Warn(absl::StrCat("ignored rules: ", note));
   }
   if (held_back.empty()) return;
-  context.Say(absl::StrCat("held back, as secrets by their names: ", FirstFew(held_back),
-                           "; to send one: --include ", TypedName(held_back[0], "PATH")));
+  context.Warn(absl::StrCat("held back, as secrets by their names: ", FirstFew(held_back),
+                            "; to send one: --include ", TypedName(held_back[0], "PATH")));
 }
 
 absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& path,

@@ -137,6 +137,85 @@ def test_a_batch_of_one_run_stands_for_that_run(l):
     assert l.run("ps", "-q", "--tag", "found").stdout == b"alone-1\n"
 
 
+def test_a_batch_that_is_over_is_forgotten(l):
+    args = ["--name", "gone", "--host", "local", "--sweep", "v=1,2", *gated_job(l, "gone.ran", "gone.go")]
+    l.run("submit", *args)
+    wait_until(lambda: notes(l, "gone.ran"), "the first run begins")
+    done = l.run("rm", "--forget", "gone", code=1)
+    assert b"forget batch gone: gone-1 is not over" in done.stderr, done
+    assert b"HINT: gpuctl cancel --running gone" in done.stderr, done
+    assert (batch(l, "gone")["running"], batch(l, "gone")["waiting"]) == (1, 1), batch(l, "gone")
+    with open(os.path.join(l.dir, "gone.go"), "w", encoding="utf-8"):
+        pass
+    l.run("wait", "--batch", "gone", "--timeout", "40s")
+    assert l.run("rm", "--forget", "--dry-run", "-q", "gone").stdout == b"gone-1\ngone-2\n"
+    told = l.json("rm", "--forget", "--dry-run", "gone")
+    assert [one["action"] for one in told["batches"]] == ["would_forget"], told
+    assert batch(l, "gone")["done"] == 2
+    done = l.run("rm", "--forget", "gone")
+    assert b"batch gone is forgotten" in done.stderr, done
+    assert b"gone" not in l.run("queue", "-aq").stdout and b"gone" not in l.run("ps", "-aq").stdout
+    for _ in range(2):
+        done = l.run("rm", "--forget", "gone", code=2)
+        assert b"no run \"gone\"" in done.stderr, done
+    # The same again is another batch, with the first names.
+    assert submit_json(l, *args)["submitted"]["submitted_before"] is False
+    l.run("wait", "--batch", "gone", "--timeout", "40s")
+    check_ran_once_of(l, "gone.ran", {"1": 2, "2": 2})
+    assert l.run("queue", "-q", "gone").stdout == b"gone-1\ngone-2\n"
+    # What is not at home keeps it.
+    l.run("submit", "--name", "kept", "--host", "local", "--artifacts", "out", "--sweep", "v=1,2", "--no-workdir", "--",
+          "bash", "-c", "[ {v} = 1 ] || echo words > out")
+    l.run("wait", "--batch", "kept", "--timeout", "40s")
+    told = l.json("rm", "--forget", "--dry-run", "kept", code=1)
+    assert told["batches"][0]["why"] == "its run kept-2 stays in the list", told
+    done = l.run("rm", "--forget", "kept", code=1)
+    assert b"kept-2 stays: not at home" in done.stderr, done
+    assert b"batch kept stays: its run kept-2 stays in the list" in done.stderr, done
+    assert l.run("queue", "-q", "kept").stdout == b"kept-1\nkept-2\n"
+    told = l.json("rm", "--forget", "--force", "kept", "gone", "gone-1")
+    assert [one["action"] for one in told["batches"]] == ["forgotten"] * 2, told
+    assert [run["name"] for run in told["runs"]] == ["gone-1", "kept-2", "gone-2"], told
+    # Nothing of it ever ran.
+    l.run("submit", "--name", "never", "--host", "no-such-host.invalid", "--no-workdir", "--", "true")
+    l.run("cancel", "never")
+    l.run("rm", "--forget", "never")
+    assert b"never" not in l.run("queue", "-aq").stdout
+
+
+def test_a_batch_is_forgotten_while_others_look(l):
+    """However many look at it, start it and forget it at once, it is whole or gone."""
+    for number in range(2):
+        name = "race%d" % number
+        l.run("submit", "--name", name, "--host", "local", "--sweep", "v=1,2,3", *job(l, name + ".ran", "0"))
+        looking = [l.start("queue", "-a") for _ in range(2)]
+        patience = Patience()
+        while l.run("rm", "--forget", "-q", name, code=None).returncode != 0:
+            assert patience.lasts(), batch(l, name)
+            looking.append(l.start("queue"))
+        for one in looking:
+            assert one.wait(timeout=DEADLINE_S) == 0, one.args
+        check_ran_once(l, name + ".ran", ["1", "2", "3"])
+        left = l.run("queue", "-aq").stdout.split() + l.run("ps", "-aq").stdout.split()
+        assert not [word for word in left if word.startswith(name.encode())], left
+
+
+def test_a_reason_is_told_once(l):
+    l.run("submit", "--name", "reason", "--host", "local", "--sweep", "v=1,2,3",
+          *gated_job(l, "reason.ran", "reason.go"))
+    rows = l.run("queue", "--offline", "reason").stdout.decode().splitlines()
+    waiting = [row for row in rows if " waiting " in row]
+    assert len(waiting) == 2, rows
+    assert not waiting[0].rstrip().endswith("as reason-2"), rows
+    assert all(row.rstrip().endswith(" as reason-2") for row in waiting[1:]), rows
+    # A program gets each.
+    reasons = {entry["why"] for entry in batch(l, "reason", "--offline")["entries"][1:]}
+    assert len(reasons) == 1 and waiting[0].rstrip().endswith(reasons.pop()), rows
+    with open(os.path.join(l.dir, "reason.go"), "w", encoding="utf-8"):
+        pass
+    l.run("wait", "--batch", "reason", "--timeout", "40s")
+
+
 def test_a_submit_that_starts_nothing_says_why(l):
     l.run("submit", "--name", "held", "--host", "local", *gated_job(l, "held.ran", "held.go"))
     done = l.run("submit", "--name", "behind", "--host", "local", "--after", "held", "--no-workdir", "--", "true")

@@ -331,6 +331,52 @@ def test_a_later_submit_may_pay_more(w):
     w.run("down", "--all", "-y", "--force")
 
 
+def test_a_machine_that_fails_its_check_is_not_answered_with_a_price(w):
+    only_offers(w, 0.20)
+    w.sim.fault("vast", "create", "cuda_broken", times=-1, error=999)
+    w.run("submit", "-y", "--name", "broken", *ONE, "--no-workdir", "--", "true")
+
+    def told():
+        w.run("queue")
+        why = batch(w, "broken", "--offline")["entries"][0]["why"] or ""
+        return "CUDA does not work there: cuInit: error 999" in why and why
+
+    eventually(told, "why it waits is told")
+    assert "--max-price" not in told() and "its place is left out for a while" in told(), told()
+    w.run("cancel", "broken")
+    w.sim.clear_faults()
+    w.sim.fault("vast", "create", "cuda_broken", error=999)
+    only_offers(w, 0.20, 0.60)
+    w.run("offers", "--retry-places", code=None)
+    done = w.rent(*ONE, "--", "true", code=121)
+    assert b"CUDA does not work there" in done.stderr and b"--max-price" not in done.stderr.split(b"HINT: ")[1], done
+    assert b"HINT: its place is left out for a while" in done.stderr, done
+    assert w.alive() == [], w.books()
+    w.sim.clear_faults()
+
+
+def test_down_names_what_is_lost_before_it_ends_the_machine(w):
+    """With -y, of a batch as of a run."""
+    only_offers(w, 0.20)
+    make = ["--no-workdir", "--", "bash", "-c", "echo words > result.txt"]
+    w.run("submit", "-y", "--name", "lossy", *ONE, "--sweep", "v=1,2", *make)
+    w.run("wait", "--batch", "lossy", "--timeout", "3m")
+    for args in (["--batch", "lossy"], ["lone-1"]):
+        if args == ["lone-1"]:
+            w.rent("--name", "lone-1", *ONE, *make[1:])
+        done = w.run("down", "-y", *args)
+        lost, gone = done.stderr.find(b"lost with the machine: "), done.stderr.find(b" is gone; it cost")
+        assert 0 <= lost < gone, done
+        name = b"lossy-1" if args[0] == "--batch" else b"lone-1"
+        assert name in done.stderr[lost:gone], done
+        assert w.alive() == [], w.books()
+        # As quiet as it may be, that is told.
+    w.rent("--name", "lone-2", *ONE, *make[1:])
+    done = w.run("down", "-yq", "lone-2")
+    assert done.stdout == b"" and b"lost with the machine: lone-2" in done.stderr, done
+    assert b"is gone" not in done.stderr, done
+
+
 def test_a_batch_packs_onto_the_machine_of_another(w):
     w.run("submit", "-y", "--name", "wide", *EIGHT, "--gpus", "4", *gated(w, "wide.ran", "go"))
     all_run(w, "wide", 1)

@@ -65,6 +65,16 @@ def test_one_warm_machine_serves_a_batch(w):
     assert len(w.creates("vast")) == 1 and len(w.alive()) == 1, w.books()
     rows = w.json("queue", "warm", "--results")["results"]
     assert all(row["cost_usd"] > 0 for row in rows), rows
+    # It is not forgotten while a machine of it may bill.
+    done = w.run("rm", "--forget", "warm", code=1)
+    assert b"forget batch warm: vast/" in done.stderr and b" may bill for it" in done.stderr, done
+    assert b"HINT: gpuctl down --batch warm" in done.stderr, done
+    assert len(w.json("queue", "warm", "--results")["results"]) == 4
+    spent = w.json("cost", "--by", "run")["total"]["spent_high_usd"]
+    w.run("down", "--batch", "warm", "-y", "--force")
+    w.run("rm", "--forget", "warm")
+    assert b"warm" not in w.run("queue", "-aq").stdout + w.run("ps", "-aq").stdout
+    assert w.json("cost", "--by", "run")["total"]["spent_high_usd"] >= spent
     w.run("down", "--all", "-y", "--force")
 
 

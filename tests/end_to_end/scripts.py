@@ -16,7 +16,7 @@ import subprocess
 import threading
 
 import json_check
-from runs import DEADLINE_S, run_tests
+from runs import DEADLINE_S, Terminal, run_tests
 
 BUG = 70
 TIMED_OUT = 124
@@ -69,11 +69,21 @@ def good_commands(l):
             ["completion", "bash"], ["keep", "--status"], ["ssh", "--setup"]]
 
 
+def with_flags(command, *flags):
+    """Puts flags behind a verb's own words, and before what stands behind --."""
+    at = command.index("--") if "--" in command else len(command)
+    return command[:at] + list(flags) + command[at:]
+
+
 def test_without_environment(l):
     """`env -i` leaves a path alone: a clear error, or the result."""
     for verb in verbs(l):
-        for more in ([], ["-o", "json"], ["--help"]):
+        for more in ([], ["-o", "json"], ["-q"], ["--help"]):
             done = timed(l, verb, *more, env={"PATH": os.environ["PATH"]})
+            if more == ["-q"]:
+                # It may have nothing to say, but it says why it failed.
+                assert done.returncode == 0 or done.stderr or verb == "doctor" and done.stdout, (verb, done)
+                continue
             words = done.stdout + done.stderr
             assert words, (verb, more, done)
             if done.returncode == 1 and b"HOME is not set" in words:
@@ -93,7 +103,7 @@ def test_without_environment(l):
 def test_closed_descriptors(l):
     commands = good_commands(l)
     for closed in ("<&-", "<&- 2>&-", "<&- >&-", "<&- >&- 2>&-"):
-        for command in commands:
+        for command in commands + [["tag", "-q", "base", "word"], ["launch", "-q", *commands[0][1:]]]:
             plain = timed(l, *command)
             done = timed(l, *command, before=closed)
             if " >&-" in closed and plain.stdout:
@@ -115,9 +125,8 @@ def test_a_full_disk_at_stdout(l):
     if not os.path.exists("/dev/full"):
         return
     for command in good_commands(l):
-        for flags in ([], ["-o", "json"]):
-            at = command.index("--") if "--" in command else len(command)
-            words = command[:at] + flags + command[at:]
+        for flags in ([], ["-o", "json"], ["-q"]):
+            words = with_flags(command, *flags)
             plain = timed(l, *words)
             if not plain.stdout:
                 continue
@@ -131,6 +140,77 @@ def test_a_full_disk_at_stdout(l):
     assert done.returncode in (1, 7) and b"No space left" in done.stderr, done
     timed(l, "wait", "@last", "--timeout", "40s")
     assert l.json("ps", "-a")["runs"][0]["job_exit_code"] == 7
+
+
+# These do something, and with -q print nothing about it.
+SILENT = {"stop", "wait", "tag", "verify"}
+
+
+def test_quiet(l):
+    """Each verb knows -q: stdout has what a script needs, and stderr nothing where all went well."""
+    for verb in verbs(l):
+        text = l.run(verb, "--help").stdout
+        assert re.search(rb"^  -q,--quiet ", text, re.MULTILINE), (verb, text)
+    for command in good_commands(l):
+        plain, done = timed(l, *command), timed(l, *with_flags(command, "-q"))
+        assert done.returncode == plain.returncode, (command, plain, done)
+        assert done.stderr == b"", (command, done)
+        # Without a batch, queue prints its headings alone.
+        silent = command[0] in SILENT or not plain.stdout or command == ["queue"]
+        assert bool(done.stdout) != silent, (command, done)
+        assert len(done.stdout) <= len(plain.stdout) or command[0] == "launch", (command, plain, done)
+    # The name alone, whether the job is shown or not; its exit code is that of the launch.
+    here = ["--no-workdir", "--provider", "local"]
+    done = timed(l, "launch", "-q", *here, "--name", "hush", "--", "sh", "-c", "echo words; echo more >&2; exit 7")
+    assert (done.returncode, done.stdout) == (7, b"hush-1\n"), done
+    assert b"hush-1 exited with code 7" in done.stderr and b"words" not in done.stderr, done
+    assert b"words" in timed(l, "logs", "-q", "hush").stdout
+    done = timed(l, "launch", "-qd", *here, "--name", "hush", "--", "true")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"hush-2\n", b""), done
+    done = timed(l, "submit", "-q", *here[:1], "--host", "local", "--name", "still", "--sweep", "v=1,2", "--", "echo", "{v}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"still\n", b""), done
+    done = timed(l, "wait", "-q", "--batch", "still", "--timeout", "40s")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), done
+    assert timed(l, "queue", "-q", "still").stdout == b"still-1\nstill-2\n"
+    assert timed(l, "ps", "-aq", "--tag", "batch:still").stdout == b"still-2\nstill-1\n"
+    # Errors stay, and so does what they say next.
+    done = timed(l, "show", "-q", "no-such-run")
+    assert (done.returncode, done.stdout) == (2, b"") and b"no run \"no-such-run\"" in done.stderr, done
+    done = timed(l, "-q", "lauhcn")
+    assert done.returncode == 2 and b"HINT: " in done.stderr, done
+    # JSON is the same.
+    for command in (["config"], ["show", "base"], ["ps", "-a"], ["queue", "-a"], ["tag", "base"], ["node"],
+                    ["rm", "--dry-run", "base"]):
+        for form in ("json", "jsonl"):
+            plain = timed(l, *command, "--offline", "-o", form) if command[0] == "ps" else timed(l, *command, "-o", form)
+            done = timed(l, *command, *(["--offline"] if command[0] == "ps" else []), "-q", "-o", form)
+            assert without_ages(done.stdout) == without_ages(plain.stdout), (command, done, plain)
+            assert done.stdout.startswith(b"{"), done
+
+
+def without_ages(text):
+    """What is counted up to now differs from one call to the next."""
+    return re.sub(rb'"(\w+_s|\w*seconds|next\w*)":[^,}]*', b"", text)
+
+
+def test_quiet_still_asks(l):
+    """-q is no -y: the question comes, with what it is about."""
+    a_run(l, "base")
+    done = timed(l, "prune", "-q")
+    assert done.returncode == 2 and b"there is nobody to ask" in done.stderr, done
+    terminal = Terminal(l, "prune", "-q")
+    terminal.until(b"[y/N]")
+    assert b"over and at home: " in terminal.text and b"base-1" in terminal.text, terminal.text
+    terminal.type(b"n\n")
+    assert terminal.finish() != 0
+    names = timed(l, "prune", "--dry-run", "-q").stdout.split()
+    assert b"base-1" in names and b"NAME" not in names, names
+    done = timed(l, "rm", "-q", "base")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), done
+    done = timed(l, "rm", "-q", "--forget", "base")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), done
+    done = timed(l, "rm", "-q", "base")
+    assert done.returncode == 2 and done.stderr, done
 
 
 def test_a_reader_that_goes_away(l):
