@@ -16,6 +16,10 @@ struct OtherWord {
   const char* ours;
 };
 
+// Jupyter refuses root, which users of most rented machines are, without --allow-root.
+constexpr char kJupyter[] =
+    "gpuctl launch --forward 8888 -- jupyter lab --ip 127.0.0.1 --no-browser --allow-root";
+
 constexpr OtherWord kOtherWords[] = {
     {"sbatch", "gpuctl submit, or gpuctl launch -d for one run"},
     {"srun", "gpuctl launch"},
@@ -52,7 +56,10 @@ constexpr OtherWord kOtherWords[] = {
     {"sweep", "gpuctl submit --sweep"},
     {"results", "gpuctl queue BATCH --results"},
     {"shell", "gpuctl ssh"},
-    {"jupyter", "gpuctl launch --forward 8888 -- jupyter lab --no-browser"},
+    {"jupyter", kJupyter},
+    {"notebook", kJupyter},
+    {"tensorboard", "gpuctl ssh RUN -L 6006 -- tensorboard --logdir DIR"},
+    {"best", "gpuctl pull --best BATCH"},
     {"bill", "gpuctl instances for now, and gpuctl cost for all"},
     {"billing", "gpuctl instances for now, and gpuctl cost for all"},
     {"logout", "gpuctl login PROVIDER --remove"},

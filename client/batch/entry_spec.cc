@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/words/result_patterns.h"
 #include "common/base/status_macros.h"
 #include "common/files/sha256.h"
@@ -52,6 +53,22 @@ std::vector<std::string> NamesWithoutValue(const RunSpec& spec, const Parameters
   };
   for (const std::string& word : spec.command) look(word);
   look(spec.run);
+  return names;
+}
+
+std::vector<std::string> NamesWithoutUse(const RunSpec& spec, const Parameters& parameters) {
+  const std::string scripts =
+      absl::StrCat(absl::StrJoin(spec.command, "\n"), "\n", spec.run, "\n", spec.setup);
+  std::string all = absl::StrCat(scripts, "\n", absl::StrJoin(spec.checkpoints, "\n"), "\n",
+                                 absl::StrJoin(spec.artifacts, "\n"));
+  for (const auto& [variable, value] : spec.env) absl::StrAppend(&all, "\n", value);
+  std::vector<std::string> names;
+  for (const auto& [name, value] : parameters) {
+    const std::string variable = VariableOf(name);
+    if (name == variable || absl::StartsWith(name, kTrainerParameter)) continue;
+    if (absl::StrContains(all, absl::StrCat("{", name, "}"))) continue;
+    if (!absl::StrContains(scripts, variable)) names.push_back(name);
+  }
   return names;
 }
 

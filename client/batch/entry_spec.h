@@ -24,6 +24,11 @@ std::string FillIn(absl::string_view text, const Parameters& parameters);
 // meaning of its own, so not ${HOME}.
 std::vector<std::string> NamesWithoutValue(const RunSpec& spec, const Parameters& parameters);
 
+// Returns the parameters that are nowhere in `spec`: neither {lr}, nor its variable LR in the
+// command or a script. What the job's own files read is not known here. Settings of the built-in
+// trainer are used, and so is a parameter whose name is its variable.
+std::vector<std::string> NamesWithoutUse(const RunSpec& spec, const Parameters& parameters);
+
 // Returns `record` under the name `name`, with the parameters filled into run, command, values of
 // env, checkpoints and artifacts, each in an environment variable (VariableOf), and those of the
 // trainer in its settings. INVALID_ARGUMENT for what no run may have.

@@ -39,6 +39,23 @@ TEST(EntrySpec, NamesWithoutAValueAreFound) {
   EXPECT_THAT(NamesWithoutValue(RunSpec(), {{"lr", "1"}}), ElementsAre());
 }
 
+TEST(EntrySpec, ParametersThatNothingUsesAreFound) {
+  RunSpec spec;
+  // As IPython leaves "--lr {lr}" where lr is a variable of the notebook.
+  spec.command = {"train.py", "--lr", "0.5", "--rank={rank}"};
+  const Parameters parameters = {{"lr", "1"}, {"rank", "8"}, {"OFFSET", "3"}};
+  EXPECT_THAT(NamesWithoutUse(spec, parameters), ElementsAre("lr"));
+  spec.run = "python3 train.py --lr $LR";
+  EXPECT_THAT(NamesWithoutUse(spec, parameters), ElementsAre());
+  spec.run.clear();
+  spec.env = {{"RATE", "{lr}"}};
+  EXPECT_THAT(NamesWithoutUse(spec, parameters), ElementsAre());
+  spec.env.clear();
+  spec.artifacts = {"out-{lr}/*"};
+  EXPECT_THAT(NamesWithoutUse(spec, parameters), ElementsAre());
+  EXPECT_THAT(NamesWithoutUse(RunSpec(), {{"trainer.optimizer.lr", "1"}}), ElementsAre());
+}
+
 TEST(EntrySpec, SettingsOfTheTrainerAreCheckedByIt) {
   LaunchRecord record;
   record.spec.trainer_json = R"({"model":{"init":"m"},"data":{"paths":"d"}})";

@@ -41,6 +41,11 @@ std::string HintOfOutput(absl::string_view tail) {
     return "pip does not change the system's Python there; a setup: of python3 -m venv "
            "$GPUCTL_ENV_DIR && pip install -r requirements.txt makes an environment for the run";
   }
+  // What nbconvert makes of %pip, !pip and the other magics.
+  if (absl::StrContains(tail, "NameError: name 'get_ipython' is not defined")) {
+    return "lines with get_ipython() run in a notebook only: remove them from the script; what "
+           "%pip installed goes to --setup, or to setup: in the run file";
+  }
   if (const std::string module = MissingModule(tail); !module.empty()) {
     return absl::StrCat("the Python there has no module ", module,
                         "; --setup 'pip install -r requirements.txt', or setup: in the run file, "

@@ -26,6 +26,12 @@ TEST(OutputHint, NamesTheModuleThatPythonLacks) {
               HasSubstr("no module torch.nn; --setup"));
 }
 
+TEST(OutputHint, SaysWhatToDoWithAnExportedNotebooksMagics) {
+  EXPECT_THAT(HintOfOutput("Traceback (most recent call last):\n"
+                           "NameError: name 'get_ipython' is not defined\n"),
+              HasSubstr("what %pip installed goes to --setup"));
+}
+
 TEST(OutputHint, SaysNothingAboutOtherErrors) {
   EXPECT_EQ(HintOfOutput(""), "");
   EXPECT_EQ(HintOfOutput("ValueError: 3\n"), "");

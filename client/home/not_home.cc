@@ -65,11 +65,22 @@ bool IsHome(const gpuctl::v1::Artifact& file, const std::map<std::string, CopyAt
                                      found->second.node_modified_ms == file.modified_ms());
 }
 
+// True when patterns of files brought all bytes of the checkpoint after the job's end.
+bool CameAsFiles(const CheckpointInfo& checkpoint, const std::map<std::string, CopyAtHome>& home) {
+  int64_t bytes = 0;
+  for (auto at = home.lower_bound(checkpoint.path()); at != home.end(); ++at) {
+    if (!absl::StartsWith(at->first, checkpoint.path())) break;
+    if (at->second.after_end && IsPartOf(at->first, checkpoint)) bytes += at->second.size;
+  }
+  return bytes > 0 && bytes == checkpoint.size();
+}
+
 // True when a file in a checkpoint's directory needs no count of its own: its checkpoint is counted
 // as missing, or was brought and removed again, or the copy at home has it.
 bool IsCounted(const gpuctl::v1::Artifact& file, const CheckpointInfo& checkpoint,
-               const PulledRecord::All& pulled) {
+               const PulledRecord::All& pulled, const std::map<std::string, CopyAtHome>& home) {
   if (!IsPartOf(file.path(), checkpoint)) return false;
+  if (!IsHome(checkpoint, pulled) && CameAsFiles(checkpoint, home)) return false;
   if (!IsHome(checkpoint, pulled)) return true;
   const auto same = [&](const PulledItem& item) { return IsSame(item, checkpoint); };
   if (std::none_of(pulled.there.begin(), pulled.there.end(), same)) return true;
@@ -128,8 +139,9 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
                     const gpuctl::v1::ListArtifactsReply& listed, const PulledRecord::All& pulled,
                     int64_t ended_ms) {
   Missing missing;
+  const std::map<std::string, CopyAtHome> home = CopiesAtHome(pulled, ended_ms);
   for (const CheckpointInfo& checkpoint : listed.checkpoints()) {
-    if (IsHome(checkpoint, pulled)) continue;
+    if (IsHome(checkpoint, pulled) || CameAsFiles(checkpoint, home)) continue;
     ++missing.checkpoints;
     missing.bytes += checkpoint.size();
     missing.items.push_back({NotHome::Kind::kCheckpoint, checkpoint.path(), checkpoint.size()});
@@ -140,13 +152,13 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
     missing.items[0].newest =
         missing.items[0].path == listed.checkpoints(listed.checkpoints_size() - 1).path();
   }
-  const std::map<std::string, CopyAtHome> home = CopiesAtHome(pulled, ended_ms);
   int64_t named_bytes = 0;
   for (const gpuctl::v1::Artifact& file : left.left()) {
     named_bytes += file.size();
-    const bool counted = std::any_of(
-        listed.checkpoints().begin(), listed.checkpoints().end(),
-        [&](const CheckpointInfo& checkpoint) { return IsCounted(file, checkpoint, pulled); });
+    const bool counted = std::any_of(listed.checkpoints().begin(), listed.checkpoints().end(),
+                                     [&](const CheckpointInfo& checkpoint) {
+                                       return IsCounted(file, checkpoint, pulled, home);
+                                     });
     if (counted || IsHome(file, home)) continue;
     ++missing.files;
     missing.bytes += file.size();

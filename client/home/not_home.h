@@ -37,10 +37,11 @@ std::vector<std::string> ResultPatterns(const RunRow& row);
 bool IsPartOf(absl::string_view path, const gpuctl::v1::CheckpointInfo& checkpoint);
 
 // Compares the node's lists with pull's record. A checkpoint is home when the node's current
-// content was downloaded and is unchanged here, or when pull's own --keep removed it here. A file
-// is home when it was downloaded after `ended_ms`, when the job was known to be over, with its
-// current size, and is unchanged here. `left` is the reply to a RemoveJob with dry_run, `listed`
-// that to a ListArtifacts of all checkpoints. Pure but for looks at the files.
+// content was downloaded and is unchanged here, also as files by a pattern after `ended_ms`, or
+// when pull's own --keep removed it here. A file is home when it was downloaded after `ended_ms`,
+// when the job was known to be over, with its current size, and is unchanged here. `left` is the
+// reply to a RemoveJob with dry_run, `listed` that to a ListArtifacts of all checkpoints. Pure but
+// for looks at the files.
 Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
                     const gpuctl::v1::ListArtifactsReply& listed, const PulledRecord::All& pulled,
                     int64_t ended_ms);

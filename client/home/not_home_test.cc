@@ -122,6 +122,30 @@ TEST_F(ResultsHomeTest, AFileThatTheCopyOfItsCheckpointLacksIsNotHome) {
   EXPECT_TRUE(Find().empty());
 }
 
+TEST_F(ResultsHomeTest, ACheckpointThatCameAsFilesIsHome) {
+  HasCheckpoint("work/out/best.pt", 5);
+  HasCheckpoint("work/out/last", 7);
+  HasFile("work/out/best.pt", 5);
+  HasFile("work/out/last/w", 4);
+  HasFile("work/out/last/opt", 3);
+  EXPECT_EQ(Find().checkpoints, 2);
+  pulled_.there.push_back(Item(PulledItem::Kind::kFiles, "work",
+                               {Here("out/best.pt", "12345"), Here("out/last/w", "1234")}));
+  EXPECT_EQ(Find().checkpoints, 1);  // a part of it is not the checkpoint
+  pulled_.there[0].files.push_back(Here("out/last/opt", "123"));
+  EXPECT_TRUE(Find().empty());
+  // An empty file of it did not come.
+  HasFile("work/out/last/done", 0);
+  EXPECT_EQ(Find().checkpoints, 0);
+  EXPECT_EQ(Find().files, 1);
+  // Before the end the job may write it again.
+  pulled_.there[0].time_ms = kEnded - 1;
+  EXPECT_EQ(Find().checkpoints, 2);
+  pulled_.there[0].time_ms = kEnded;
+  dir_.Write("out/best.pt", "other content");
+  EXPECT_EQ(Find().checkpoints, 1);
+}
+
 TEST_F(ResultsHomeTest, WhatPullRemovedItselfHadBeenHome) {
   HasCheckpoint("ckpt/step-00000001", 5);
   EXPECT_EQ(Find().checkpoints, 1);

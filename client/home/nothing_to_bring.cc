@@ -64,6 +64,23 @@ absl::Status NotWhole(const RunRow& row, const std::string& match,
                    " goes on from that"));
 }
 
+// Returns the folder of the work directory in which all files are that the job made, if its name
+// can be typed as it is; "" when there is none, or when the node did not name all files.
+std::string CommonFolder(const gpuctl::v1::RemoveJobReply& found) {
+  if (found.left_size() == 0 || found.left_count() != found.left_size()) return "";
+  absl::string_view common;
+  for (const auto& file : found.left()) {
+    absl::string_view path = file.path();
+    if (!absl::ConsumePrefix(&path, kWork)) return "";
+    const size_t slash = path.find('/');
+    if (slash == path.npos) return "";
+    const absl::string_view folder = path.substr(0, slash);
+    if (!common.empty() && folder != common) return "";
+    common = folder;
+  }
+  return IsPlainWord(common) ? std::string(common) : "";
+}
+
 absl::Status Describe(const RunRow& row, const gpuctl::v1::RemoveJobReply& found) {
   if (const std::string match = NewestMatch(row, found); !match.empty()) {
     return NotWhole(row, match, found);
@@ -84,12 +101,17 @@ absl::Status Describe(const RunRow& row, const gpuctl::v1::RemoveJobReply& found
   for (int i = 0; i < std::min(kNamedFiles, found.left_size()); ++i) {
     names.push_back(absl::StripPrefix(found.left(i).path(), kWork));
   }
+  const std::string folder = CommonFolder(found);
+  const std::string hint =
+      folder.empty()
+          ? "'**' brings all files, those that were sent, too; a pattern like 'outputs/**' "
+            "brings some"
+          : absl::StrCat(ShellQuote(absl::StrCat(folder, "/**")), " brings them");
   return WithHint(absl::NotFoundError(absl::StrCat(
                       begin, "; the job made ", found.left_count(),
                       found.left_count() == 1 ? " file: " : " files: ", absl::StrJoin(names, ", "),
                       found.left_count() > kNamedFiles ? ", …" : "")),
-                  absl::StrCat("gpuctl pull ", row.name,
-                               " '**' brings all files; a pattern like 'outputs/**' brings some"));
+                  absl::StrCat("gpuctl pull ", row.name, " ", hint));
 }
 
 }  // namespace

@@ -33,6 +33,34 @@ TEST(NothingToBringTest, NamesWhatThereIsInstead) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("made no files")));
 }
 
+TEST(NothingToBringTest, NamesTheFolderThatHasAllThatTheJobMade) {
+  RunRow row;
+  row.name = "amber-fox-1";
+  gpuctl::v1::RemoveJobReply found;
+  const auto add = [&found](const char* path) {
+    found.add_left()->set_path(path);
+    found.set_left_count(found.left_size());
+  };
+  add("work/checkpoints/best.pkl");
+  add("work/checkpoints/deep/model.pkl");
+  EXPECT_EQ(HintOf(NothingToBring(row, found)),
+            "gpuctl pull amber-fox-1 'checkpoints/**' brings them");
+  // The node names only some of them, so others may be elsewhere.
+  found.set_left_count(3);
+  EXPECT_THAT(HintOf(NothingToBring(row, found)), HasSubstr("'**' brings all files"));
+  add("work/log.txt");
+  EXPECT_THAT(HintOf(NothingToBring(row, found)), HasSubstr("'**' brings all files"));
+}
+
+TEST(NothingToBringTest, NoFolderIsNamedThatNobodyShouldType) {
+  RunRow row;
+  row.name = "amber-fox-1";
+  gpuctl::v1::RemoveJobReply found;
+  found.add_left()->set_path("work/a b; rm -rf/model.pkl");
+  found.set_left_count(1);
+  EXPECT_THAT(HintOf(NothingToBring(row, found)), HasSubstr("'**' brings all files"));
+}
+
 TEST(NothingToBringTest, SaysHowToGoOnFromWhatMayBeTorn) {
   RunRow row;
   row.name = "amber-fox-1";

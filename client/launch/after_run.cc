@@ -22,6 +22,7 @@
 #include "client/rent/node_terms.h"
 #include "client/rent/unused_logins.h"
 #include "client/results/pull_results.h"
+#include "client/runs/pulled_record.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
@@ -179,18 +180,23 @@ bool AllResultsAreHome(CommandContext& context, const RunRow& row) {
   return hello.ok() && hello->has_limits() && hello->limits().results_home();
 }
 
-// Returns the names of the runs that used the machine beside `run_id`, as far as they are in the
+// Returns the names of the runs that used the machine beside `run_id` and of which this laptop has
+// not noted that all results are at home; when it has of each, the names of all. Only those in the
 // list of runs, each once.
-std::vector<std::string> EarlierRuns(RunStore& store, const Lease& lease,
+std::vector<std::string> EarlierRuns(CommandContext& context, RunStore& store, const Lease& lease,
                                      const std::string& run_id) {
-  std::vector<std::string> names;
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  std::vector<std::string> all, names;
   std::set<std::string> seen = {run_id};
   for (const LeaseUse& use : lease.uses) {
     if (!seen.insert(use.run_id).second) continue;
     const absl::StatusOr<RunRow> row = store.Get(use.run_id);
-    if (row.ok()) names.push_back(row->name);
+    if (!row.ok()) continue;
+    all.push_back(row->name);
+    const bool home = paths.ok() && PulledRecord(paths->MirrorDir(row->run_id)).AllHomeMs() > 0;
+    if (!home) names.push_back(row->name);
   }
-  return names;
+  return names.empty() ? all : names;
 }
 
 // Returns "gpuctl pull a-1, gpuctl pull b-1".
@@ -202,7 +208,7 @@ std::string PullsOf(const std::vector<std::string>& names) {
 
 void TellOfOthersResults(CommandContext& context, RunStore& store, const Lease& lease,
                          const std::string& run_id) {
-  const std::vector<std::string> earlier = EarlierRuns(store, lease, run_id);
+  const std::vector<std::string> earlier = EarlierRuns(context, store, lease, run_id);
   if (earlier.empty()) return;
   context.Warn(absl::StrCat("--down will leave ", lease.provider, "/", lease.instance_id,
                             ", and it bills on, while results of earlier runs on it are not at "
@@ -253,7 +259,7 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, Ru
   }
   // An earlier run on it was promised time for its results.
   if (lease->uses.size() > 1 && !AllResultsAreHome(context, row)) {
-    const std::vector<std::string> earlier = EarlierRuns(store, *lease, row.run_id);
+    const std::vector<std::string> earlier = EarlierRuns(context, store, *lease, row.run_id);
     return WithHint(
         absl::FailedPreconditionError(absl::StrCat(
             lease->provider, "/", lease->instance_id, " stays, and bills on, ",

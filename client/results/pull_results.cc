@@ -108,6 +108,25 @@ class Puller {
     context_.Say(absl::StrCat("all results that are on ", row_.target.name, " are at home",
                               ends ? absl::StrCat("; it ends itself in ", HumanDuration(left)) : "",
                               "; gpuctl down ", row_.name, " ends its bill now"));
+    const int64_t others = CheckpointsOnlyThere();
+    if (others == 0) return;
+    context_.Say(
+        absl::StrCat(others, others == 1 ? " other checkpoint is" : " other checkpoints are",
+                     " only there, because the newest one counts as the result; gpuctl pull ",
+                     row_.name, " --list names them"));
+  }
+
+  // Returns how many checkpoints of the run, which is over, are not at home.
+  int64_t CheckpointsOnlyThere() const {
+    const absl::StatusOr<ClientPaths> paths = context_.Paths();
+    if (!paths.ok()) return 0;
+    const absl::StatusOr<PulledRecord::All> record =
+        PulledRecord(paths->MirrorDir(row_.run_id)).ReadAll();
+    if (!record.ok()) return 0;
+    gpuctl::v1::ListArtifactsReply listed;
+    listed.mutable_checkpoints()->Assign(checkpoints_.begin(), checkpoints_.end());
+    const int64_t ended_ms = row_.end.has_value() ? row_.end->ended_ms : context_.NowMs();
+    return FindMissing({}, listed, *record, ended_ms).checkpoints;
   }
 
   absl::Status BringAll() {

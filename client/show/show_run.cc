@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/shell_quote.h"
@@ -59,15 +60,20 @@ constexpr absl::Duration kRedrawEvery = absl::Milliseconds(500);
 constexpr absl::Duration kTellAfter = absl::Seconds(1);
 constexpr int kBytesPerRow = 160;
 
-// Returns the hint for a command that could not be executed; null when there is none.
-const char* CannotRunHint(int exit_code, absl::string_view reason) {
+// Returns the hint for a command that could not be executed; "" when there is none.
+std::string CannotRunHint(int exit_code, absl::string_view reason) {
+  absl::string_view name = reason;
+  const bool named = absl::ConsumePrefix(&name, "exec ");
+  name = name.substr(0, name.find(": "));
+  if (named && absl::EndsWith(name, ".py") && IsPlainWord(name)) {
+    return absl::StrCat("a script needs its interpreter: -- python3 ", name);
+  }
   if (exit_code == kExitNotFound) {
     return "is it installed there and in PATH? A file of the work directory begins with ./, a "
            "shell line goes to --run";
   }
-  const bool executed = absl::StartsWith(reason, "exec ");
-  if (exit_code == kExitCannotRun && executed) return "is it a program, and executable (chmod +x)?";
-  return nullptr;
+  if (exit_code == kExitCannotRun && named) return "is it a program, and executable (chmod +x)?";
+  return "";
 }
 
 // One run being shown. It is a class because the parts of the loop share much state.
@@ -574,8 +580,8 @@ void Show::PrintEnd() {
   }
   const bool failed = row_.end->exit_code != 0;
   context_.Say(line, failed ? Tone::kWarning : Tone::kPlain);
-  if (const char* hint = CannotRunHint(row_.end->exit_code, row_.end->reason);
-      !ran && !in_setup && hint != nullptr) {
+  if (const std::string hint = CannotRunHint(row_.end->exit_code, row_.end->reason);
+      !ran && !in_setup && !hint.empty()) {
     context_.Hint(hint);
   }
   if (const std::string hint = HintOfOutput(*mirror_); row_.end->exit_code != 0 && !hint.empty()) {

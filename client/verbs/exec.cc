@@ -143,7 +143,8 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
   VerbParser parser(
       context, "exec [RUN] [FLAGS] -- CMD...",
       "Runs a command in the job's work directory, with the job's environment. Input,\n"
-      "output and exit code pass through unchanged.",
+      "output and exit code pass through unchanged. Ctrl-C leaves the command running\n"
+      "there; with -t it reaches the command.",
       "  gpuctl exec amber-fox-3 -- nvidia-smi\n"
       "  gpuctl exec amber-fox-3 -- tar c outputs > outputs.tar\n"
       "  gpuctl exec -t -- htop");

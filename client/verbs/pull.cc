@@ -30,6 +30,7 @@
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
+#include "client/terminal/safe_text.h"
 #include "client/terminal/shown_name.h"
 #include "client/transfer/transfer_interrupt.h"
 #include "client/verbs/batch_text.h"
@@ -410,6 +411,12 @@ bool NamesRun(RunStore& store, const std::string& argument) {
 absl::StatusOr<std::vector<RunRow>> RunsOfArguments(CommandContext& context, RunStore& store,
                                                     PullFlags& flags) {
   size_t runs = std::min<size_t>(flags.arguments.size(), 1);
+  if (runs > 0 && flags.arguments[0].find_first_of("*?/") != std::string::npos) {
+    return UsageError(absl::StrCat("pull: ", MakeSafe(flags.arguments[0]),
+                                   " is no run, and the run stands in front of the patterns"),
+                      absl::StrCat("gpuctl pull @last ", TypedName(flags.arguments[0], "PATTERN"),
+                                   " takes the newest run"));
+  }
   while (runs > 0 && runs < flags.arguments.size() && NamesRun(store, flags.arguments[runs]))
     ++runs;
   const auto patterns = flags.arguments.begin() + static_cast<ptrdiff_t>(runs);

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,8 @@ struct Row {
   bool best = false;
 };
 
+constexpr const char* kKnownNumbers[] = {"loss", "eval_loss", "lr", "grad_norm", "tokens_per_s"};
+
 std::optional<double> ValueOf(const HistoryPoint& point, absl::string_view metric) {
   if (metric == "loss") return point.loss;
   if (metric == "eval_loss") return point.eval_loss;
@@ -41,6 +44,11 @@ std::optional<double> ValueOf(const HistoryPoint& point, absl::string_view metri
   if (metric == "grad_norm") return point.grad_norm;
   if (metric == "tokens_per_s") return point.tokens_per_s;
   return std::nullopt;
+}
+
+// True for the names by which scripts print what is eval_loss here.
+bool IsPrintedHeldOutLoss(absl::string_view metric) {
+  return metric == "val_loss" || metric == "valid_loss" || metric == "validation_loss";
 }
 
 // Passes the metric of a run from its copy here, with the steps as far as they are known: numbers
@@ -63,9 +71,14 @@ void ForEachValue(const ClientPaths& paths, const RunRow& run, const std::string
   (void)mirror.ForEachMetricsLine([&](absl::string_view line) {
     const auto value = MetricInJson(line, metric), step = MetricInJson(line, "step");
     if (!value.has_value()) return;
+    any = true;
     const bool counts = step.has_value() && *step >= 0 && *step < 1e15;
     take(*value, counts ? std::make_optional(static_cast<int64_t>(*step)) : std::nullopt);
   });
+  if (any || !IsPrintedHeldOutLoss(metric)) return;
+  for (const HistoryPoint& point : history.points()) {
+    if (point.eval_loss.has_value()) take(*point.eval_loss, point.step);
+  }
 }
 
 MetricValues ReadValues(const ClientPaths& paths, const RunRow& run, const std::string& metric,
@@ -270,18 +283,31 @@ void TellOfCost(CommandContext& context, const std::vector<Row>& rows) {
                            "time in which machines were idle"));
 }
 
-// Returns the names of the numbers that only the jobs themselves know.
-absl::StatusOr<std::vector<std::string>> OwnNamesOf(CommandContext& context,
-                                                    const std::vector<Row>& rows) {
+// Returns the names of the numbers that the runs have: those that gpuctl knows, then the jobs' own.
+absl::StatusOr<std::vector<std::string>> NumbersOf(CommandContext& context,
+                                                   const std::vector<Row>& rows) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   OwnMetrics own;
+  std::set<absl::string_view> known;
   for (const Row& row : rows) {
     if (!row.view->run.has_value()) continue;
     const RunRow& run = *row.view->run;
     MirrorReader mirror(paths.MirrorDir(run.run_id), run.output_segment_bytes);
     (void)mirror.ForEachMetricsLine([&own](absl::string_view line) { own.Add(line); });
+    MetricHistory history;
+    if (!ReadHistory(mirror, run.heard_ms, history).ok()) continue;
+    for (const HistoryPoint& point : history.points()) {
+      for (const char* name : kKnownNumbers) {
+        if (ValueOf(point, name).has_value()) known.insert(name);
+      }
+    }
   }
-  return own.names();
+  std::vector<std::string> names;
+  for (const char* name : kKnownNumbers) {
+    if (known.count(name) > 0) names.emplace_back(name);
+  }
+  names.insert(names.end(), own.names().begin(), own.names().end());
+  return names;
 }
 
 void PrintAsTable(CommandContext& context, const std::string& metric, MetricGoal goal,
@@ -308,10 +334,10 @@ void PrintAsTable(CommandContext& context, const std::string& metric, MetricGoal
   PrintTableFor(context, std::move(table), {"COST", "STATE"});
   const auto best = std::find_if(rows.begin(), rows.end(), [](const Row& row) { return row.best; });
   if (best == rows.end()) {
-    const absl::StatusOr<std::vector<std::string>> own = OwnNamesOf(context, rows);
+    const absl::StatusOr<std::vector<std::string>> numbers = NumbersOf(context, rows);
     context.Say(absl::StrCat("no run here has a value of ", metric, " yet"));
-    if (own.ok() && !own->empty()) {
-      context.Hint(absl::StrCat("their own numbers are ", absl::StrJoin(*own, ", ")));
+    if (numbers.ok() && !numbers->empty()) {
+      context.Hint(absl::StrCat("the numbers that they have are ", absl::StrJoin(*numbers, ", ")));
     }
     return;
   }
@@ -330,9 +356,9 @@ absl::StatusOr<RunRow> FindBestRun(CommandContext& context, const ResultFlags& f
     TellOfBetter(context, MetricOf(flags), goal, rows);
     return *row.view->run;
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> own, OwnNamesOf(context, rows));
+  ASSIGN_OR_RETURN(const std::vector<std::string> numbers, NumbersOf(context, rows));
   std::string hint = absl::StrCat("--metric names another number of its runs",
-                                  own.empty() ? "" : ": ", absl::StrJoin(own, ", "));
+                                  numbers.empty() ? "" : ": ", absl::StrJoin(numbers, ", "));
   const bool all_failed =
       !rows.empty() && std::all_of(rows.begin(), rows.end(), [](const Row& row) {
         return row.view->phase == EntryPhase::kFailed;

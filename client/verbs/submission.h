@@ -112,6 +112,7 @@ class Submission {
   void AddScarcity(std::vector<std::string>& lines) const;
   void AddReplaced(std::vector<std::string>& lines) const;
   void AddUnknownNames(std::vector<std::string>& lines) const;
+  void AddUnusedNames(std::vector<std::string>& lines) const;
   void AddTightness(std::vector<std::string>& lines) const;
   // Returns how many runs of the batch fit on one machine that is rented for it.
   int RunsOnOne() const;

@@ -86,9 +86,9 @@ void Submission::AddMoney(bool of_a_run, std::vector<std::string>& lines) const 
                                " per hour at most for a machine; idle ones of yours come first"));
   AddScarcity(lines);
   const bool limited = batch_.max_cost_usd.has_value();
-  lines.push_back(absl::StrCat("cost      ", FormatUsd(MostCost()), " at most in all, ",
-                               FormatUsd(one_usd_), " at most a run",
-                               limited ? "" : "; --max-cost limits it"));
+  lines.push_back(absl::StrCat(
+      "cost      ", FormatUsd(MostCost()), " at most in all, ", FormatUsd(one_usd_),
+      " at most a run", limited ? "" : "; --max-cost limits it, a shorter --time lowers it"));
   AddTightness(lines);
   if (of_a_run) {
     lines.push_back(absl::StrCat("          of a run: ",
@@ -108,6 +108,39 @@ void Submission::AddReplaced(std::vector<std::string>& lines) const {
   lines.push_back(
       absl::StrCat("replaces  the batch of that name: ", DescribeCounts(*before_),
                    before_->over() ? "" : "; what waits of it is called off, what runs goes on"));
+}
+
+// Warns of parameters that no command has: a notebook's line with ! has put values of its own in
+// their places, or the braces were forgotten, and all runs do the same.
+void Submission::AddUnusedNames(std::vector<std::string>& lines) const {
+  if (entries_.empty()) return;
+  std::vector<std::string> unused;
+  for (const Source& source : sources_) {
+    std::vector<std::string> of_this =
+        NamesWithoutUse(source.record.spec, entries_.front().parameters);
+    if (&source == &sources_.front()) {
+      unused = std::move(of_this);
+      continue;
+    }
+    unused.erase(std::remove_if(unused.begin(), unused.end(),
+                                [&of_this](const std::string& name) {
+                                  return std::find(of_this.begin(), of_this.end(), name) ==
+                                         of_this.end();
+                                }),
+                 unused.end());
+  }
+  if (unused.empty()) return;
+  std::vector<std::string> braced, variables;
+  for (const std::string& name : unused) {
+    braced.push_back(absl::StrCat("{", MakeSafe(name), "}"));
+    variables.push_back(MakeSafe(VariableOf(name)));
+  }
+  const bool one = unused.size() == 1;
+  lines.push_back(absl::StrCat("warning   ", absl::StrJoin(braced, ", "), one ? " is" : " are",
+                               " not in the command: only the ", one ? "variable " : "variables ",
+                               absl::StrJoin(variables, ", "), one ? " has" : " have",
+                               " the value; in a notebook's line with ! write ", "{", braced[0],
+                               "}"));
 }
 
 // Names what looks like a parameter in the commands, and is none: those words stay as they are.
@@ -160,6 +193,7 @@ std::vector<std::string> Submission::Text(int columns) const {
     lines.push_back(absl::StrCat("sharing   ", sharing));
   }
   AddUnknownNames(lines);
+  AddUnusedNames(lines);
   if (batch_.rents) AddMoney(/*of_a_run=*/false, lines);
   std::vector<std::string> wrapped;
   for (const std::string& line : lines) {
@@ -191,6 +225,7 @@ std::vector<std::string> Submission::Terms(int columns) const {
   std::vector<std::string> lines;
   AddReplaced(lines);
   AddUnknownNames(lines);
+  AddUnusedNames(lines);
   if (batch_.rents) AddMoney(/*of_a_run=*/true, lines);
   for (const Source& source : sources_) {
     std::vector<std::string> more;

@@ -238,6 +238,9 @@ def test_the_queue_shows_how_far_its_runs_are(l):
 
 def test_words_of_other_tools_are_named(l):
     for words, ours in ((["sbatch", "job.sh"], b"gpuctl submit"), (["download", "x"], b"gpuctl pull"),
+                        (["notebook"], b"jupyter lab --ip 127.0.0.1 --no-browser --allow-root"),
+                        (["tensorboard", "x"], b"gpuctl ssh RUN -L 6006 -- tensorboard"),
+                        (["best", "x"], b"gpuctl pull --best BATCH"),
                         (["launch", "--gres=gpu:1", "--", "true"], b"--gpus 1"),
                         (["submit", "--array=0-5", "--", "true"], b"--sweep"),
                         (["launch", "--resume", "x", "--", "true"], b"gpuctl resume RUN"),
@@ -302,6 +305,26 @@ def test_ranges_and_dependencies_of_slurm_are_named(l):
     done = l.run("submit", "--host", "local", "--after", "ranged", "other", "--", "true", code=2)
     assert b'"other" is taken for a run file' in done.stderr, done
     assert b"HINT: --after takes one name, and may come again: --after other" in done.stderr, done
+
+
+def test_parameters_that_no_command_has_are_told(l):
+    # IPython makes "--lr 0.5" of "--lr {lr}" in a notebook that has a variable lr.
+    def text_of(*words):
+        flags = ["--host", "local", "--no-workdir", "--sweep", "lr=1,2", "batch-size=8", "SEED=1"]
+        return " ".join(l.run("submit", *flags, *words).stdout.decode().split()
+                        + l.run("submit", *flags, *words).stderr.decode().split())
+    said = text_of("--dry-run", "--", "train.py", "--lr", "0.5", "-b", "{batch-size}")
+    assert "warning {lr} is not in the command: only the variable LR has the value; in a " \
+        "notebook's line with ! write {{lr}}" in said, said
+    said = text_of("--dry-run", "--", "train.py", "--lr", "0.5", "-b", "8")
+    assert "{lr}, {batch-size} are not in the command: only the variables LR, BATCH_SIZE have" in said
+    for used in (["sh", "-c", "train --lr $LR -b $BATCH_SIZE"], ["train", "{lr}", "{batch-size}"]):
+        assert "warning" not in text_of("--dry-run", "--", *used), used
+    # It is told without a question, too.
+    said = l.run("submit", "-y", "--name", "unused", "--host", "local", "--no-workdir", "--sweep",
+                 "lr=1", "--", "true").stderr
+    assert b"{lr} is not in the command" in said, said
+    l.run("wait", "--batch", "unused")
 
 
 def test_a_pattern_without_quotes_is_told(l):
@@ -720,8 +743,16 @@ def test_results_name_the_best_run(l):
     assert b"* scored-2 has the lowest eval/accuracy, 2 at step 1, of the runs that are done" in out.stderr
     assert l.json("queue", "scored", "--results")["results"][1]["best_step"] == 1
     assert b"exited with code 1" in l.run("queue", "scored").stdout
-    assert b"no run here has a value" in l.run("queue", "scored", "--results", "--metric",
-                                               "nothing").stderr
+    said = l.run("queue", "scored", "--results", "--metric", "nothing").stderr
+    assert b"no run here has a value" in said, said
+    assert b"HINT: the numbers that they have are loss, eval/accuracy" in said, said
+    # A script's printed val_loss is eval_loss here, and answers to both names.
+    l.run("submit", "--name", "printed", "--host", "local", "--sweep", "v=3,2", "--no-workdir", "--",
+          "sh", "-c", "for s in 1 2; do echo \"Epoch $s/2 - loss=1 val_loss=$V\"; done")
+    l.run("wait", "--batch", "printed")
+    for name in ("eval_loss", "val_loss"):
+        rows = l.json("queue", "printed", "--results", "--metric", name)["results"]
+        assert [(row["best"], row["best_run"]) for row in rows] == [(3, False), (2, True)], rows
 
 
 def test_runs_that_got_other_files_are_marked(l):

@@ -390,11 +390,19 @@ def test_down_says_lost_only_of_what_is_lost(w):
     assert b"lost" not in done.stderr and b"stays, and bills on" in done.stderr, done
     hint = done.stderr.split(b"HINT: ")[1]
     assert b"gpuctl pull one-1" in hint and b"gpuctl pull two-1" in hint, done
-    w.run("pull", "one-1", "two-1")
+    said = w.run("pull", "one-1", "two-1").stderr
+    assert said.count(b"3 other checkpoints are only there, because the newest one counts as the "
+                      b"result; gpuctl pull two-1 --list names them") == 1, said
+    w.run("pull", "two-1", "--checkpoint", "1")
+    said = w.run("pull", "two-1").stderr
+    assert b"2 other checkpoints are only there" in said, said
+    w.run("pull", "two-1", "step-2/*")
+    said = w.run("pull", "two-1").stderr
+    assert b"1 other checkpoint is only there" in said, said
     done = w.run("down", "one-1", "two-1", "-y")
     assert w.alive() == []
     (lost,) = [line for line in done.stderr.split(b"\n") if b"lost" in line]
-    assert b"one-1: 3 older checkpoints (" in lost and b"two-1: 3 older" in lost, done
+    assert b"one-1: 3 older checkpoints (" in lost and b"two-1: 1 older checkpoint (" in lost, done
     assert b"step-" not in lost, done
 
 
@@ -998,16 +1006,17 @@ def test_down_leaves_a_machine_with_results_of_others(w):
         w.rent("--name", name, *GPU, "--artifacts", "*.txt", "--", "bash", "-c", "echo x > a.txt")
     w.rent("--name", "first", *GPU, "--artifacts", "*.txt", "--", "bash", "-c", "echo x > a.txt")
     assert len(w.alive()) == 1
+    # Of this one nothing is missing, so it is not named.
+    w.run("pull", "second-1")
     done = w.rent("--down", "--name", "late-1", *GPU, "--", "true", code=1)
     said = done.stderr.decode()
     warned = said[:said.index("launching late-1")]
     assert "--down will leave vast/" in warned, said
-    assert "home: first-1, second-1, first-2\n" in warned, said
+    assert "home: first-1, first-2\n" in warned, said
     assert "stays, and bills on, $0.30/h: earlier runs" in said, said
-    assert said.endswith("HINT: gpuctl pull first-1, gpuctl pull second-1, gpuctl pull first-2, "
-                         "then gpuctl down late-1\n"), said
+    assert said.endswith("HINT: gpuctl pull first-1, gpuctl pull first-2, then gpuctl down late-1\n"), said
     # The commands of the hint, as they stand there.
-    for name in ("first-1", "second-1", "first-2"):
+    for name in ("first-1", "first-2"):
         w.run("pull", name)
     w.run("down", "-y", "late-1")
     assert w.alive() == []

@@ -251,6 +251,9 @@ def test_signal_limit_and_missing_command(l):
     assert run["exit_code"] == 119 and run["job_exit_code"] == 143, run
     done = l.run("launch", "--no-workdir", "--", "no-such-command-xyz", code=127)
     assert b"could not run" in done.stderr, done.stderr
+    assert b"is it installed there and in PATH?" in done.stderr, done.stderr
+    done = l.run("launch", "--no-workdir", "--", "no-such-script.py", code=127)
+    assert b"HINT: a script needs its interpreter: -- python3 no-such-script.py" in done.stderr
 
 
 def test_work_directory_is_sent_without_git(l):
@@ -594,6 +597,12 @@ def test_pull_of_files(l):
     # The directory of the run's name is its own: launches do not send it.
     assert found == ["/files-1/.gpuctlignore", "/files-1/out/a.json", "/files-1/out/deep/b.json"], found
     l.run("pull", "files-1", "nothing/*", code=1)
+    # What the job made has a folder of its own, so not all that was sent has to come.
+    assert b"HINT: gpuctl pull files-1 'out/**' brings them" in l.run("pull", "files-1", code=1).stderr
+    for pattern in ("*.json", "out/c.txt"):
+        done = l.run("pull", pattern, code=2)
+        assert b"the run stands in front of the patterns" in done.stderr, done
+        assert b"HINT: gpuctl pull @last " in done.stderr, done
 
 
 def test_pull_keeps_times_and_says_what_modes_it_drops(l):
