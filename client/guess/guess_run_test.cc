@@ -120,6 +120,14 @@ TEST(ReadPythonScript, FindsWhereItSaves) {
               ElementsAre("lightning_logs/version_*/checkpoints/*.ckpt"));
   EXPECT_THAT(checkpoints("torch.save(model.state_dict(), f'ckpt/step-{step:05d}.pt')\n"),
               ElementsAre("ckpt/step-*.pt"));
+  EXPECT_THAT(checkpoints("joblib.dump(model, 'out/model.joblib')\n"),
+              ElementsAre("out/model.joblib"));
+  EXPECT_THAT(checkpoints("pickle.dump(model, open(f\"checkpoints/model_{e}.pkl\", \"wb\"))\n"),
+              ElementsAre("checkpoints/model_*.pkl"));
+  EXPECT_THAT(checkpoints("with open('best.pkl', 'wb') as f:\n  pickle.dump(model, f)\n"),
+              ElementsAre("best.pkl"));
+  EXPECT_THAT(checkpoints("data = pickle.load(open('data.pkl', 'rb'))\n"), IsEmpty());
+  EXPECT_THAT(checkpoints("open('cache.bin', 'wb').write(x)\n"), IsEmpty());
   EXPECT_THAT(checkpoints("torch.save({'a': 1}, path)\n"), IsEmpty());
   EXPECT_THAT(checkpoints("torch.save(x, '/abs/model.pt')\n"), IsEmpty());
   EXPECT_THAT(checkpoints("torch.save(x, '../model.pt')\n"), IsEmpty());

@@ -70,8 +70,12 @@ std::string DefaultOf(absl::string_view line, absl::string_view option) {
   return QuotedAfter(line, "default");
 }
 
+// Functions whose first argument is what they save, and whose last is the path.
+constexpr absl::string_view kSavers[] = {"torch.save", "joblib.dump", "save_file"};
+
 struct Saved {
-  std::string output_dir, default_root_dir, dirpath, torch_save;
+  std::string output_dir, default_root_dir, dirpath;
+  std::string path, saver;  // of a call in the script
 };
 
 void ReadSaves(absl::string_view line, Saved& saved) {
@@ -85,12 +89,19 @@ void ReadSaves(absl::string_view line, Saved& saved) {
   keep(saved.default_root_dir, QuotedAfter(line, "default_root_dir"));
   if (!absl::StrContains(line, "from_pretrained"))
     keep(saved.dirpath, QuotedAfter(line, "dirpath"));
-  if (const size_t at = line.find("torch.save("); at != absl::string_view::npos) {
-    // The path is the last argument.
+  if (!saved.path.empty()) return;
+  for (const absl::string_view saver : kSavers) {
+    const size_t at = line.find(absl::StrCat(saver, "("));
     const size_t comma = line.rfind(',');
-    if (comma != absl::string_view::npos && comma > at) {
-      keep(saved.torch_save, QuotedAfter(line.substr(comma), ""));
-    }
+    if (at == absl::string_view::npos || comma == absl::string_view::npos || comma < at) continue;
+    saved.path = QuotedAfter(line.substr(comma), "");
+    saved.saver = saver;
+  }
+  // pickle.dump(model, file), often with `with open(…) as file` before it.
+  const std::string pickled = HasAny(line, {"\"wb\"", "'wb'"}) ? QuotedAfter(line, "open") : "";
+  if (absl::EndsWith(pickled, ".pkl") || absl::EndsWith(pickled, ".pickle")) {
+    saved.path = pickled;
+    saved.saver = "pickle";
   }
 }
 
@@ -107,9 +118,9 @@ void ChooseCheckpoints(const Saved& saved, PythonScript& script) {
         saved.default_root_dir.empty() ? "" : absl::StrCat(saved.default_root_dir, "/");
     script.checkpoints = {absl::StrCat(root, "lightning_logs/version_*/checkpoints/*.ckpt")};
     script.saved_by = "Lightning saves there";
-  } else if (!saved.torch_save.empty()) {
-    script.checkpoints = {saved.torch_save};
-    script.saved_by = "torch.save writes there";
+  } else if (!saved.path.empty()) {
+    script.checkpoints = {saved.path};
+    script.saved_by = absl::StrCat(saved.saver, " writes there");
   } else if (script.uses_hf_trainer) {
     script.checkpoints = {"*/checkpoint-*"};
     script.saved_by = "Hugging Face's Trainer saves checkpoint-STEP in its output directory";

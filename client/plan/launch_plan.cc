@@ -5,11 +5,13 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
+#include "client/base/shell_quote.h"
 #include "client/hosts/resolve_target.h"
 #include "client/keys/ask_markets.h"
 #include "client/market/instance_target.h"
@@ -336,11 +338,26 @@ std::vector<std::string> LeftOut(const LaunchFlags& flags, const LaunchPlan& pla
   return paths;
 }
 
+// Refuses a script of the work directory at `root` whose name stands where a program's is wanted:
+// PATH does not lead there, and the job would only say so on a machine that bills.
+absl::Status CheckProgram(const RunSpec& spec, const std::string& root) {
+  if (spec.command.empty()) return absl::OkStatus();
+  const std::string& name = spec.command.front();
+  const bool python = absl::EndsWith(name, ".py"), shell = absl::EndsWith(name, ".sh");
+  if ((!python && !shell) || absl::StrContains(name, '/')) return absl::OkStatus();
+  if (!PathExists(JoinPath(root, name))) return absl::OkStatus();
+  return UsageError(
+      absl::StrCat(name, " is a script of the work directory, and no program that PATH leads to"),
+      absl::StrCat("a script needs its interpreter: -- ", python ? "python3 " : "bash ",
+                   ShellQuote(name)));
+}
+
 absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
   WorkdirOptions options;
   options.allow_large = flags.yes;
   options.include = flags.include;
   ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
+  RETURN_IF_ERROR(CheckProgram(plan.spec, root));
   TellOfCovered(context, plan.data, root);
   options.leave_out = LeftOut(flags, plan, root);
   ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));

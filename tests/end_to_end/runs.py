@@ -254,6 +254,13 @@ def test_signal_limit_and_missing_command(l):
     assert b"is it installed there and in PATH?" in done.stderr, done.stderr
     done = l.run("launch", "--no-workdir", "--", "no-such-script.py", code=127)
     assert b"HINT: a script needs its interpreter: -- python3 no-such-script.py" in done.stderr
+    # One that is here is refused before anything is launched or rented.
+    with open(os.path.join(l.work, "only a script.py"), "w") as file:
+        file.write("print('hello')\n")
+    for verb in (["launch"], ["submit", "--name", "scripts", "--sweep", "lr=1,2"]):
+        done = l.run(*verb, "--", "only a script.py", code=2)
+        assert b"HINT: a script needs its interpreter: -- python3 'only a script.py'" in done.stderr, done.stderr
+    assert l.run("launch", "--", "python3", "only a script.py").stdout == b"hello\n"
 
 
 def test_work_directory_is_sent_without_git(l):
