@@ -95,7 +95,7 @@ void ReadSaves(absl::string_view line, Saved& saved) {
     const size_t comma = line.rfind(',');
     if (at == absl::string_view::npos || comma == absl::string_view::npos || comma < at) continue;
     saved.path = QuotedAfter(line.substr(comma), "");
-    saved.saver = saver;
+    saved.saver = std::string(saver);
   }
   // pickle.dump(model, file), often with `with open(…) as file` before it.
   const std::string pickled = HasAny(line, {"\"wb\"", "'wb'"}) ? QuotedAfter(line, "open") : "";
