@@ -19,7 +19,9 @@ std::string InStep(absl::string_view job, absl::string_view command) {
   // The newest of the job's starts counts. The directory must be the user's own: another user could
   // have made it first.
   const std::string script = absl::StrCat(
-      "d=/tmp/gpuctl-$(id -u); f=; for x in \"$d/", job, "\"-*.root; do f=$x; done; ",
+      "d=/tmp/gpuctl-$(id -u); f=; n=-1; for x in \"$d/", job,
+      "\"-*.root; do r=${x##*-}; r=${r%.root}; "
+      "if [ \"$r\" -gt $n ] 2>/dev/null; then n=$r; f=$x; fi; done; ",
       "if [ ! -O \"$d\" ] || [ ! -O \"$f\" ]; then echo 'the holder of job ", job,
       " has not begun, or is over' >&2; exit ", kNotHeld, "; fi; ", kHeldRootVariable,
       "=$(cat \"$f\") && export ", kHeldRootVariable, " || exit ", kNotHeld, "; ", command);

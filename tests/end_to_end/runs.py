@@ -8,6 +8,7 @@ Everything is below one temporary directory. At the end every process of its nod
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -1214,6 +1215,20 @@ class Skipped(Exception):
     """Raised by a test that cannot be tried here, with the reason."""
 
 
+def tell_state(l):
+    """Prints the end of what the node has logged, the course of its jobs, and the processes that live
+    below the laptop's directory: a failure that comes once in a hundred runs cannot be repeated."""
+    texts = [l.root + "/node/agent.log", *glob.glob(l.root + "/jobs/*/lifecycle*")]
+    for path in sorted(texts)[:40]:
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            print("-- %s\n%s" % (path, file.read()[-2000:].decode(errors="replace")))
+    for pid, text in sorted(processes_with(l.dir.encode()).items()):
+        with contextlib.suppress(OSError):
+            state = open("/proc/%d/stat" % pid, "rb").read().rpartition(b")")[2].split()[0].decode()
+            print("-- %d %s %s" % (pid, state, text.replace(b"\0", b" ").decode(errors="replace")))
+    sys.stdout.flush()
+
+
 def run_tests(names, apart=False, by_name=()):
     """Runs the tests in `names`, a module's globals, or those named on the command line. `apart`:
     each on a laptop and a node of its own. Those of `by_name` run only when they are named. The exit
@@ -1230,6 +1245,9 @@ def run_tests(names, apart=False, by_name=()):
                     own = Laptop(sys.argv[1], sys.argv[2])
                     try:
                         tests[name](own)
+                    except Exception:
+                        tell_state(own)
+                        raise
                     finally:
                         own.close()
                 else:
@@ -1240,6 +1258,8 @@ def run_tests(names, apart=False, by_name=()):
                 print("skipped %s: %s" % (name, why), flush=True)
             except Exception:
                 failed.append(name)
+                if not apart:
+                    tell_state(laptop)
                 print("FAILED %s\n%s" % (name, traceback.format_exc()), flush=True)
     finally:
         laptop.close()
