@@ -33,6 +33,15 @@ class Watch:
         return bool(lines) and '"type":"step"' in lines[-1] and any(
             f'"step":{step},' in lines[-1] for step in range(0, 10000, every))
 
+    def pause(self, seconds, most_steps):
+        """Waits that long, or until the run has done more steps: it may meet a machine that is less
+        busy than the one of Timing, and would be through."""
+        until, begun = time.monotonic() + seconds, self.steps()
+        self.wait(lambda: time.monotonic() >= until or self.steps() > begun + most_steps)
+
+    def steps(self):
+        return self.new_lines().count('"type":"step"')
+
     def wait(self, condition):
         """Waits until something is so, or the run is through."""
         while self.process.poll() is None and not condition():
@@ -41,17 +50,17 @@ class Watch:
 
 def wait_for(moment, watch, chooser, timing):
     if moment == "start":
-        time.sleep(chooser.uniform(0, 0.9 * timing.begins))
+        watch.pause(chooser.uniform(0, 0.9 * timing.begins), 0)
         return
     if moment == "work":
         watch.wait(watch.new_lines)
-        time.sleep(chooser.uniform(0, 2 * timing.step))
+        watch.pause(chooser.uniform(0, 2 * timing.step), 3)
     elif moment == "writing":
         watch.wait(watch.writes)
         time.sleep(chooser.choice((0, chooser.uniform(0, 0.01))))
     else:
         watch.wait(lambda: watch.evaluates(timing.eval_every))
-        time.sleep(chooser.uniform(0, timing.step))
+        watch.pause(chooser.uniform(0, timing.step), 2)
 
 
 def newest_step(checkpoints):
@@ -71,7 +80,7 @@ class Timing:
         watch = Watch(process, "", metrics)
         watch.wait(watch.new_lines)
         first, steps = time.monotonic(), max(1, self.steps // 6)
-        watch.wait(lambda: watch.new_lines().count('"type":"step"') > steps)
+        watch.wait(lambda: watch.steps() > steps)
         self.begins, self.step = first - began, (time.monotonic() - first) / steps
         process.kill()
         process.communicate()
