@@ -80,19 +80,19 @@ class SshLink : public Link {
     if (ended.ok()) return ended;
     const std::optional<int> exit_code = pump_->exit_code();
     const std::string words = LastWords(*pump_);
-    // Without the magic line the bridge did not begin: the shell could not start it, or its stderr
-    // has the reason.
+    // Without the magic line the bridge did not begin; its stderr, or the shell's, has the reason.
     if (!pump_->magic_line().has_value() && exit_code.has_value()) {
       const std::string message = absl::StrCat("start the agent's bridge: exit ", *exit_code,
                                                words.empty() ? "" : ": ", words);
-      // The next link delivers a missing program and restarts a killed one; anything else needs a
-      // person.
+      // The next link delivers a missing program and restarts a killed one; else a person helps.
       if (BundleMissing()) {
         return WithFault(absl::UnavailableError(message), LinkFault::kAgentCannotRun);
       }
       // An allocation may be over, or not begun: its scheduler knows.
-      const bool may_change =
-          *exit_code > 128 || *exit_code == kNotHeld || absl::StartsWith(words, "srun:");
+      if (*exit_code == kNotHeld) {
+        return WithFault(absl::UnavailableError(message), LinkFault::kNotHeld);
+      }
+      const bool may_change = *exit_code > 128 || absl::StartsWith(words, "srun:");
       return FromPeer(
           may_change ? absl::UnavailableError(message) : absl::FailedPreconditionError(message),
           FindFaultLine(pump_->preamble()));
@@ -292,17 +292,17 @@ class SshLinkFactory : public LinkFactory {
     return AgentScript(options_.target.root, bundle, AgentArguments(options_.target, arguments));
   }
 
-  // Starts a step that does nothing. UNAVAILABLE: the allocation takes none, or its holder has not
-  // begun.
+  // Starts a step that does nothing. UNAVAILABLE: the allocation takes none, or has no holder yet.
   absl::Status TryStep() {
     RETURN_IF_ERROR(PrepareAlone());
     ASSIGN_OR_RETURN(const std::unique_ptr<SshSession> session, OpenSession());
     ASSIGN_OR_RETURN(const SshSession::Result result,
                      session->RunToEnd(OnNode("exit 0"), "", options_.connect_timeout));
     if (result.exit_code == 0) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat("start a step in job ", options_.target.allocation,
-                                               ": exit ", result.exit_code, ": ",
-                                               absl::StripAsciiWhitespace(result.err)));
+    const absl::Status status = absl::UnavailableError(
+        absl::StrCat("start a step in job ", options_.target.allocation, ": exit ",
+                     result.exit_code, ": ", absl::StripAsciiWhitespace(result.err)));
+    return result.exit_code == kNotHeld ? WithFault(status, LinkFault::kNotHeld) : status;
   }
 
   // The words are null when there is no proxy command.

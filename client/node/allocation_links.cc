@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/base/allocation_step.h"
@@ -166,8 +165,9 @@ class AllocationLinks : public LinkFactory {
       absl::StatusOr<std::unique_ptr<Link>> link = ConnectLive(make, live_error);
       // A call is not to fail because Slurm has started it a moment ago.
       const absl::Duration end = context_.clock.SinceBoot() + kHolderWithin;
-      while (!once && IsNotHeld(live_error) && context_.clock.SinceBoot() < end &&
-             !IsOver(/*suspect=*/true, /*again=*/true) && !Waits()) {
+      while (!once && FaultOf(live_error) == LinkFault::kNotHeld &&
+             context_.clock.SinceBoot() < end && !IsOver(/*suspect=*/true, /*again=*/true) &&
+             !Waits()) {
         context_.clock.SleepFor(kLookForHolderEvery);
         link = ConnectLive(make, live_error);
       }
@@ -203,9 +203,6 @@ class AllocationLinks : public LinkFactory {
     // A step's refusal comes after the connection.
     if (link.ok() && !(*link)->NeverReached("")) error = (*link)->status();
     return link;
-  }
-  static bool IsNotHeld(const absl::Status& error) {
-    return absl::StrContains(error.message(), absl::StrCat("exit ", kNotHeld, ":"));
   }
 
   // A link to what was kept of an allocation that waits in the queue.

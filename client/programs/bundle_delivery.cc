@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "client/base/allocation_step.h"
 #include "client/base/exit_codes.h"
 #include "client/base/publish_script.h"
 #include "client/programs/node_scripts.h"
@@ -33,8 +34,10 @@ absl::Status CannotRun(absl::string_view message) {
 }
 
 absl::Status Failed(const NodeAnswer& answer) {
-  return CannotRun(
-      absl::StrCat("deliver the agent: exit ", answer.exit_code, ": ", LastLine(answer.err)));
+  const std::string message =
+      absl::StrCat("deliver the agent: exit ", answer.exit_code, ": ", LastLine(answer.err));
+  if (answer.exit_code != kNotHeld) return CannotRun(message);
+  return WithFault(absl::FailedPreconditionError(message), LinkFault::kNotHeld);
 }
 
 // The install of one bundle.
