@@ -332,9 +332,9 @@ def test_what_an_editor_does(l):
                     ["ssh", *flags, "-N", "-o", "StreamLocalBindUnlink=yes",
                      "-L", "%s:127.0.0.1:%d" % (here, there), host], env=l.env,
                     stdin=subprocess.DEVNULL)
-                eventually(lambda: os.path.exists(here), "ssh listens")
                 with socket.socket(socket.AF_UNIX) as peer:
-                    peer.connect(here)
+                    # The socket has its name before ssh listens.
+                    eventually(lambda: peer.connect_ex(here) == 0, "ssh listens")
                     peer.sendall(b"GET /events HTTP/1.0\r\n\r\n")
                     assert b"200 OK" in peer.recv(4096)
                 forward.terminate()

@@ -26,6 +26,7 @@ CASES = (
     ("QLoRA", {**ADAPTERS, "lora.base_dtype": "nf4"}, False),
     ("pairs, full", {"optimizer.lr": 0.005}, True),
     ("pairs, LoRA", {**ADAPTERS, "optimizer.lr": 0.01}, True),
+    ("full, fp16", {**FULL, "train.dtype": "fp16"}, False),
 )
 
 
