@@ -57,7 +57,8 @@ ROOMS = {
                          "trainer/chat", "trainer/data"]),
     "trainer/checkpoint": ("checkpoints and model folders: writing and reading",
                            ["trainer/base", "trainer/config"]),
-    "trainer/linear": ("matrix products; matrices with adapters beside them, or in 4 bits",
+    "trainer/linear": ("matrix products; matrices with adapters beside them, or in 4 bits; parts "
+                       "computed again",
                        ["trainer/base"]),
     "trainer/interchange": ("models in the formats of other programs; needs no LibTorch",
                             ["trainer/base", "trainer/config", "trainer/checkpoint"]),

@@ -62,6 +62,8 @@ def check_transformers(session):
             session.directory + "/hf", number, case)
         programs.run(session, [session.dump, folder], **own_tests.variables_of(session))
         model = load_model(folder)
+        # Gemma 3's table would have no gradient for the id that its config calls padding, 0.
+        model.get_input_embeddings().padding_idx = None
         loss = F.cross_entropy(model(inputs).logits.flatten(0, 1), targets.flatten(),
                                ignore_index=-1)
         loss.backward()

@@ -5,8 +5,10 @@ and a run that is stopped in its middle goes on.
 """
 
 import json
+import os
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pair_runs
 import prepared_runs
@@ -33,8 +35,10 @@ CASES = (
 class Runs(pair_runs.PairTest):
     """Runs on the device that is checked. What is not as it should be is kept, not printed."""
 
-    def __init__(self, session):
-        super().__init__(session.trainer, session.directory)
+    def __init__(self, session, name):
+        directory = f"{session.directory}/{name}"
+        os.makedirs(directory)
+        super().__init__(session.trainer, directory)
         self.device, self.wrong = session.device, []
 
     def check(self, what, right, *facts):
@@ -86,37 +90,48 @@ def check_going_on(runs, data, settings, steps, whole):
                    prepared_runs.content(checkpoints) == prepared_runs.content(whole))
 
 
+# Runs at a time. Most of a small run's time passes before its first step.
+AT_ONCE = 4
+
+
 def check_learning(session):
     sums, pairs = write_data(session.directory)
-    runs, base = Runs(session), None
-    for name, more, of_pairs in CASES[::4] if session.small else CASES:
+    base = base_model(Runs(session, "learn-base"), sums)
+
+    def check(number):
+        name, more, of_pairs = CASES[number]
         if session.left() < 20:
-            session.report("learning", None, of=name, why="no time is left")
-            continue
-        began = time.monotonic()
-        runs.wrong = []
-        data, steps = (pairs, 150) if of_pairs else (sums, 300)
-        settings = {"train.steps": steps, "train.eval_every": 0, "checkpoint.every": 0,
-                    "train.log_every": 1, "train.batch": 8 if of_pairs else 4, **more}
-        if "lora.rank" in more:
-            base = base or base_model(runs, sums)
-            settings["model.init"] = base
-        checkpoints, lines, _ = runs.train(name, data, settings)
-        facts = {"of": name}
-        if not runs.wrong:
-            first, last = of_type(lines, "step")[0]["loss"], of_type(lines, "eval")[-1]["loss"]
-            facts.update(first=first, last=last)
-            runs.check("it learns", last < 0.5 * first, first, last)
-            if not of_pairs:
-                found = loss_of_checkpoint(runs, data, settings, base,
-                                           f"{checkpoints}/{newest(checkpoints)}")
-                facts["eval"] = found
-                runs.check("eval finds the same loss", abs(found - last) <= 0.02 * last + 0.002)
-            check_going_on(runs, data, settings, steps, checkpoints)
-        if runs.wrong:
-            facts["why"] = "; ".join(runs.wrong)[-2000:]
-        session.report("learning", not runs.wrong, seconds=round(time.monotonic() - began, 1),
-                       **facts)
+            return session.report("learning", None, of=name, why="no time is left")
+        return check_case(session, Runs(session, f"learn-{number}"), CASES[number],
+                          pairs if of_pairs else sums, base if "lora.rank" in more else None)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(check, range(0, len(CASES), 4 if session.small else 1)))
+
+
+def check_case(session, runs, case, data, base):
+    name, more, of_pairs = case
+    began = time.monotonic()
+    steps = 150 if of_pairs else 300
+    settings = {"train.steps": steps, "train.eval_every": 0, "checkpoint.every": 0,
+                "train.log_every": 1, "train.batch": 8 if of_pairs else 4, **more}
+    if base is not None:
+        settings["model.init"] = base
+    checkpoints, lines, _ = runs.train(name, data, settings)
+    facts = {"of": name}
+    if not runs.wrong:
+        first, last = of_type(lines, "step")[0]["loss"], of_type(lines, "eval")[-1]["loss"]
+        facts.update(first=first, last=last)
+        runs.check("it learns", last < 0.5 * first, first, last)
+        if not of_pairs:
+            found = loss_of_checkpoint(runs, data, settings, base,
+                                       f"{checkpoints}/{newest(checkpoints)}")
+            facts["eval"] = found
+            runs.check("eval finds the same loss", abs(found - last) <= 0.02 * last + 0.002)
+        check_going_on(runs, data, settings, steps, checkpoints)
+    if runs.wrong:
+        facts["why"] = "; ".join(runs.wrong)[-2000:]
+    session.report("learning", not runs.wrong, seconds=round(time.monotonic() - began, 1), **facts)
 
 
 def base_model(runs, data):

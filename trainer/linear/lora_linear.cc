@@ -27,6 +27,7 @@ struct LoraCall : torch::CustomClassHolder {
   double scale = 0;
   DropoutDraw draw;
   bool dora = false;
+  bool halves = false;
   bool drops() const { return draw.share > 0; }
 };
 
@@ -40,7 +41,10 @@ struct PartView {
   at::Tensor OfA(const at::Tensor& a_rd) const { return a_rd.narrow(0, first_rank, rank); }
   at::Tensor OfH(const at::Tensor& h_nr) const { return h_nr.narrow(1, first_rank, rank); }
   at::Tensor OfB(const at::Tensor& b_cr) const { return b_cr.narrow(0, first_b, part.rows); }
-  at::Tensor OfY(const at::Tensor& y_nc) const { return y_nc.narrow(1, part.first_row, part.rows); }
+  at::Tensor OfY(const at::Tensor& y) const {
+    if (y.dim() == 3) return y.select(0, part.first_row / part.rows);
+    return y.narrow(1, part.first_row, part.rows);
+  }
   at::Tensor OfV(const at::Tensor& v_nc) const { return v_nc.narrow(1, first_b, part.rows); }
 };
 
@@ -86,16 +90,18 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
                             const at::Tensor& a_rd, const at::Tensor& b_cr,
                             const at::Tensor& magnitude_c, c10::intrusive_ptr<LoraCall> call) {
     const std::vector<PartView> views = ViewsOf(call->parts, b_cr.size(1));
-    at::Tensor y_nc = at::empty({x_nd.size(0), call->weight.rows()}, x_nd.options());
-    call->weight.TimesTransposed(x_nd, 0, y_nc.size(1), /*add=*/false, y_nc);
+    at::Tensor y = RoomForLinear(x_nd, call->weight.rows(), call->halves);
+    for (const ColumnPart& part : ColumnParts(y)) {
+      call->weight.TimesTransposed(x_nd, part.first, part.y_nc.size(1), /*add=*/false, part.y_nc);
+    }
     const at::Tensor h_nr = at::empty({x_nd.size(0), a_rd.size(0)}, x_nd.options());
     at::Tensor length_c, factor_c;
     if (call->dora) {
       length_c = LengthsOf(*call, a_rd, b_cr);
       factor_c = Widen(magnitude_c).div(length_c);
     }
-    at::Tensor v_nc;  // DoRA: W x + scale B A x, of the rows with adapters
-    if (call->drops() && call->dora) v_nc = at::empty({x_nd.size(0), b_cr.size(0)}, x_nd.options());
+    at::Tensor v;  // DoRA: W x + scale B A x, of the rows with adapters
+    if (call->drops() && call->dora) v = at::empty({x_nd.size(0), b_cr.size(0)}, x_nd.options());
     if (!call->drops() && !views.empty()) MatMulInto(x_nd, a_rd.t(), /*add=*/false, h_nr);
     for (const PartView& view : views) {
       if (!call->drops()) continue;
@@ -103,24 +109,24 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
       MatMulInto(dropped_nd, view.OfA(a_rd).t(), /*add=*/false, view.OfH(h_nr));
       if (!call->dora) continue;
       call->weight.TimesTransposed(dropped_nd, view.part.first_row, view.part.rows, /*add=*/false,
-                                   view.OfV(v_nc));
-      view.OfY(y_nc).sub_(view.OfV(v_nc));
+                                   view.OfV(v));
+      view.OfY(y).sub_(view.OfV(v));
     }
     h_nr.mul_(call->scale);
     for (const PartView& view : views) {
       MatMulInto(view.OfH(h_nr), view.OfB(b_cr).t(), /*add=*/true,
-                 v_nc.defined() ? view.OfV(v_nc) : view.OfY(y_nc));
-      if (v_nc.defined()) view.OfY(y_nc).add_(Times(view.OfV(v_nc), view.OfB(factor_c)));
+                 v.defined() ? view.OfV(v) : view.OfY(y));
+      if (v.defined()) view.OfY(y).add_(Times(view.OfV(v), view.OfB(factor_c)));
     }
     if (call->dora && !call->drops()) {
-      v_nc = y_nc;
-      y_nc = Times(v_nc, Spread(*call, factor_c));
+      v = y;
+      y = Times(v, AlongColumns(Spread(*call, factor_c), y));
     }
-    if (call->bias_c.defined()) y_nc.add_(call->bias_c);
-    context->save_for_backward({x_nd, a_rd, b_cr, h_nr, v_nc, length_c, magnitude_c});
+    if (call->bias_c.defined()) y.add_(AlongColumns(call->bias_c, y));
+    context->save_for_backward({x_nd, a_rd, b_cr, h_nr, v, length_c, magnitude_c});
     context->saved_data["x"] = x_nd.requires_grad();
     context->saved_data["call"] = c10::IValue::make_capsule(std::move(call));
-    return y_nc;
+    return y;
   }
 
   // With h = scale A x and y = W x + B h:  dB = dy^T h,  dh = scale dy B,  dA = dh^T x,
@@ -133,30 +139,32 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     const auto capsule = context->saved_data["call"].toCapsule();
     const auto& call = static_cast<const LoraCall&>(*capsule);
     const bool needs_x = context->saved_data["x"].toBool();
-    const at::Tensor dy_nc = gradients[0].contiguous();
-    at::Tensor dv_nc = dy_nc, d_magnitude_c;
+    const at::Tensor dy = gradients[0].contiguous();
+    at::Tensor dv = dy, d_magnitude_c;
     if (call.dora) {
-      d_magnitude_c = MagnitudeGradient(call, saved, dy_nc);
-      dv_nc = Times(dy_nc, Spread(call, Widen(saved[6]).div(saved[5])));
+      d_magnitude_c = MagnitudeGradient(call, saved, dy);
+      dv = Times(dy, AlongColumns(Spread(call, Widen(saved[6]).div(saved[5])), dy));
     }
     const at::Tensor dh_nr = at::empty_like(h_nr), db_cr = at::empty_like(b_cr);
     const std::vector<PartView> views = ViewsOf(call.parts, b_cr.size(1));
     for (const PartView& view : views) {
-      MatMulInto(view.OfY(dv_nc), view.OfB(b_cr), /*add=*/false, view.OfH(dh_nr));
-      MatMulInto(view.OfY(dv_nc).t(), view.OfH(h_nr), /*add=*/false, view.OfB(db_cr));
+      MatMulInto(view.OfY(dv), view.OfB(b_cr), /*add=*/false, view.OfH(dh_nr));
+      MatMulInto(view.OfY(dv).t(), view.OfH(h_nr), /*add=*/false, view.OfB(db_cr));
     }
     dh_nr.mul_(call.scale);
     at::Tensor dx_nd, da_rd = at::empty_like(a_rd);
     if (needs_x) {
       // With dropout, what DoRA changes goes through the dropped inputs.
       dx_nd = at::empty_like(x_nd);
-      call.weight.Times(call.drops() ? dy_nc : dv_nc, 0, dy_nc.size(1), /*add=*/false, dx_nd);
+      for (const ColumnPart& part : ColumnParts(call.drops() ? dy : dv)) {
+        call.weight.Times(part.y_nc, part.first, part.y_nc.size(1), /*add=*/part.first > 0, dx_nd);
+      }
     }
     if (call.drops()) {
       for (const PartView& view : views) {
         MatMulInto(view.OfH(dh_nr).t(), DropInputs(call.draw, view.part.module, x_nd),
                    /*add=*/false, view.OfA(da_rd));
-        if (needs_x) AddDropped(call, view, a_rd, dh_nr, dv_nc, dy_nc, dx_nd);
+        if (needs_x) AddDropped(call, view, a_rd, dh_nr, dv, dy, dx_nd);
       }
     } else if (!views.empty()) {
       MatMulInto(dh_nr.t(), x_nd, /*add=*/false, da_rd);
@@ -167,23 +175,23 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
 
   // Returns the gradient of the magnitudes m, where f = m / length.
   static at::Tensor MagnitudeGradient(const LoraCall& call, const variable_list& saved,
-                                      const at::Tensor& dy_nc) {
-    const at::Tensor &v_nc = saved[4], &length_c = saved[5], &magnitude_c = saved[6];
+                                      const at::Tensor& dy) {
+    const at::Tensor &v = saved[4], &length_c = saved[5], &magnitude_c = saved[6];
     const at::Tensor sum_c = at::empty_like(length_c);
     for (const PartView& view : ViewsOf(call.parts, saved[2].size(1))) {
-      const at::Tensor v_part_nc = call.drops() ? view.OfV(v_nc) : view.OfY(v_nc);
-      view.OfB(sum_c).copy_(at::mul(Widen(view.OfY(dy_nc)), v_part_nc).sum(at::IntArrayRef({0})));
+      const at::Tensor v_part_nc = call.drops() ? view.OfV(v) : view.OfY(v);
+      view.OfB(sum_c).copy_(at::mul(Widen(view.OfY(dy)), v_part_nc).sum(at::IntArrayRef({0})));
     }
     return sum_c.div_(length_c).to(magnitude_c.scalar_type());
   }
 
   // Adds what comes through a part's dropped inputs to dx.
   static void AddDropped(const LoraCall& call, const PartView& view, const at::Tensor& a_rd,
-                         const at::Tensor& dh_nr, const at::Tensor& dv_nc, const at::Tensor& dy_nc,
+                         const at::Tensor& dh_nr, const at::Tensor& dv, const at::Tensor& dy,
                          const at::Tensor& dx_nd) {
     const at::Tensor part_nd = MatMul(view.OfH(dh_nr), view.OfA(a_rd));
     if (call.dora) {
-      call.weight.Times(view.OfY(dv_nc).sub(view.OfY(dy_nc)), view.part.first_row, view.part.rows,
+      call.weight.Times(view.OfY(dv).sub(view.OfY(dy)), view.part.first_row, view.part.rows,
                         /*add=*/true, part_nd);
     }
     dx_nd.add_(DropInputs(call.draw, view.part.module, part_nd));
@@ -193,9 +201,9 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
 }  // namespace
 
 at::Tensor LoraLinear(const at::Tensor& x_nd, const at::Tensor& weight_cd, const at::Tensor& bias_c,
-                      const LoraWeights& lora) {
+                      const LoraWeights& lora, bool halves) {
   const bool packed = !lora.packed_rows.empty();
-  if (!lora.a_rd.defined() && !packed) return Linear(x_nd, weight_cd, bias_c);
+  if (!lora.a_rd.defined() && !packed) return Linear(x_nd, weight_cd, bias_c, halves);
   auto call = c10::make_intrusive<LoraCall>();
   call->weight =
       packed ? FrozenMatrix(weight_cd, lora.packed_rows, x_nd.size(1)) : FrozenMatrix(weight_cd);
@@ -205,6 +213,7 @@ at::Tensor LoraLinear(const at::Tensor& x_nd, const at::Tensor& weight_cd, const
   call->scale = lora.scale;
   if (lora.draw != nullptr) call->draw = *lora.draw;
   call->dora = lora.magnitude_c.defined();
+  call->halves = halves;
   const at::Tensor none = at::empty({0, x_nd.size(1)}, x_nd.options());
   const bool adapted = lora.a_rd.defined();
   return LoraFunction::apply(x_nd, adapted ? lora.a_rd : none, adapted ? lora.b_cr : none,

@@ -156,28 +156,47 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 at::Tensor LinearForward(AutogradContext* context, const at::Tensor& x_nd,
-                         const at::Tensor& weight_cd) {
+                         const at::Tensor& weight_cd, bool halves) {
   context->save_for_backward({weight_cd.requires_grad() ? x_nd : at::Tensor(),
                               x_nd.requires_grad() ? weight_cd : at::Tensor(),
                               GradientSum(weight_cd).defined() ? weight_cd : at::Tensor()});
-  return MatMul(x_nd, weight_cd.t());
+  at::Tensor y = RoomForLinear(x_nd, weight_cd.size(0), halves);
+  for (const ColumnPart& part : ColumnParts(y)) {
+    MatMulInto(x_nd, weight_cd.narrow(0, part.first, part.y_nc.size(1)).t(), /*add=*/false,
+               part.y_nc);
+  }
+  return y;
 }
 
-variable_list LinearBackward(AutogradContext* context, const at::Tensor& dy_nc) {
+variable_list LinearBackward(AutogradContext* context, const at::Tensor& dy) {
   const variable_list saved = context->get_saved_variables();
-  const at::Tensor dx_nd = saved[1].defined() ? MatMul(dy_nc, saved[1]) : at::Tensor();
-  if (!saved[0].defined()) return {dx_nd, at::Tensor()};
+  const std::vector<ColumnPart> parts = ColumnParts(dy);
+  at::Tensor dx_nd;
+  if (saved[1].defined())
+    dx_nd = at::empty({parts[0].y_nc.size(0), saved[1].size(1)}, dy.options());
+  for (const ColumnPart& part : parts) {
+    if (!dx_nd.defined()) continue;
+    MatMulInto(part.y_nc, saved[1].narrow(0, part.first, part.y_nc.size(1)),
+               /*add=*/part.first > 0, dx_nd);
+  }
+  if (!saved[0].defined()) return {dx_nd, at::Tensor(), at::Tensor()};
   const at::Tensor sum_cd = saved[2].defined() ? GradientSum(saved[2]) : at::Tensor();
-  if (!sum_cd.defined()) return {dx_nd, MatMul(dy_nc.t(), saved[0])};
-  MatMulInto(dy_nc.t(), saved[0], /*add=*/true, sum_cd);
-  return {dx_nd, at::Tensor()};
+  const bool add = sum_cd.defined();
+  const at::Tensor dw_cd =
+      add ? sum_cd
+          : at::empty({parts.back().first + parts.back().y_nc.size(1), saved[0].size(1)},
+                      dy.options());
+  for (const ColumnPart& part : parts) {
+    MatMulInto(part.y_nc.t(), saved[0], add, dw_cd.narrow(0, part.first, part.y_nc.size(1)));
+  }
+  return {dx_nd, add ? at::Tensor() : dw_cd, at::Tensor()};
 }
 
 // y = x W^T:  dx = dy W,  dW = dy^T x.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nd,
-                            const at::Tensor& weight_cd) {
-    return LinearForward(context, x_nd, weight_cd);
+                            const at::Tensor& weight_cd, bool halves) {
+    return LinearForward(context, x_nd, weight_cd, halves);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -188,15 +207,17 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 // y = x W^T + b:  db = sum over the rows of dy.
 struct BiasedLinearFunction : torch::autograd::Function<BiasedLinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nd,
-                            const at::Tensor& weight_cd, const at::Tensor& bias_c) {
+                            const at::Tensor& weight_cd, const at::Tensor& bias_c, bool halves) {
     context->saved_data["bias"] = bias_c.requires_grad();
-    return LinearForward(context, x_nd, weight_cd).add_(bias_c);
+    at::Tensor y = LinearForward(context, x_nd, weight_cd, halves);
+    return y.add_(AlongColumns(bias_c, y));
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::Tensor dy_nc = gradients[0].contiguous();
-    variable_list inputs = LinearBackward(context, dy_nc);
-    inputs.push_back(context->saved_data["bias"].toBool() ? dy_nc.sum({0}) : at::Tensor());
+    const at::Tensor dy = gradients[0].contiguous();
+    variable_list inputs = LinearBackward(context, dy);
+    inputs.emplace_back();
+    if (context->saved_data["bias"].toBool()) inputs[2] = dy.sum({-2}).view({-1});
     return inputs;
   }
 };
@@ -270,9 +291,24 @@ at::Tensor GradientSum(const at::Tensor& weight) {
   return weight.grad();
 }
 
-at::Tensor Linear(const at::Tensor& x_nd, const at::Tensor& weight_cd, const at::Tensor& bias_c) {
-  if (bias_c.defined()) return BiasedLinearFunction::apply(x_nd, weight_cd, bias_c);
-  return LinearFunction::apply(x_nd, weight_cd);
+at::Tensor Linear(const at::Tensor& x_nd, const at::Tensor& weight_cd, const at::Tensor& bias_c,
+                  bool halves) {
+  if (bias_c.defined()) return BiasedLinearFunction::apply(x_nd, weight_cd, bias_c, halves);
+  return LinearFunction::apply(x_nd, weight_cd, halves);
+}
+
+at::Tensor RoomForLinear(const at::Tensor& x_nd, int64_t columns, bool halves) {
+  if (!halves) return at::empty({x_nd.size(0), columns}, x_nd.options());
+  return at::empty({2, x_nd.size(0), columns / 2}, x_nd.options());
+}
+
+at::Tensor AlongColumns(const at::Tensor& vector_c, const at::Tensor& y) {
+  return y.dim() == 3 ? vector_c.view({2, 1, -1}) : vector_c;
+}
+
+std::vector<ColumnPart> ColumnParts(const at::Tensor& y) {
+  if (y.dim() == 2) return {{0, y}};
+  return {{0, y.select(0, 0)}, {y.size(2), y.select(0, 1)}};
 }
 
 }  // namespace gpuctl::trainer

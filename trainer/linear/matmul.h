@@ -14,7 +14,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace gpuctl::trainer {
 
@@ -44,9 +46,21 @@ at::Tensor GradientSum(const at::Tensor& weight);
 
 // Returns x W^T [N, C], plus a bias [C] if that is defined; differentiable in x [N, D], weight [C,
 // D] and bias. A weight without requires_grad costs no product in the backward pass, and x is not
-// kept for it; the same holds for x.
+// kept for it; the same holds for x. In `halves` the result is [2, N, C / 2]: the columns of the
+// first half of W's rows, then those of the second, each dense, as a GPU reads them faster.
 at::Tensor Linear(const at::Tensor& x_nd, const at::Tensor& weight_cd,
-                  const at::Tensor& bias_c = at::Tensor());
+                  const at::Tensor& bias_c = at::Tensor(), bool halves = false);
+
+// Returns room for such a result.
+at::Tensor RoomForLinear(const at::Tensor& x_nd, int64_t columns, bool halves);
+// Returns a vector [C] in a shape that is added to such a result, or multiplied with it.
+at::Tensor AlongColumns(const at::Tensor& vector_c, const at::Tensor& y);
+// Returns the first row of W of each dense part of such a result, and the part [N, rows].
+struct ColumnPart {
+  int64_t first;
+  at::Tensor y_nc;
+};
+std::vector<ColumnPart> ColumnParts(const at::Tensor& y);
 
 }  // namespace gpuctl::trainer
 

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ge.h>
 #include <ATen/ops/logical_and.h>
@@ -10,6 +11,7 @@
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/tril.h>
 #include <ATen/ops/triu.h>
+#include <ATen/ops/zeros.h>
 #include <dlfcn.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -18,6 +20,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "trainer/linear/matmul.h"
 #include "trainer/linear/widths.h"
 
 namespace gpuctl::trainer {
@@ -44,8 +47,9 @@ bool TakesArgument(const std::string& name, const std::string& argument) {
 
 // Calls it as CallOperator does. Returns all results.
 torch::jit::Stack Call(const std::string& name, const std::vector<c10::IValue>& positional,
-                       const std::map<std::string, c10::IValue>& named) {
-  const auto found = c10::Dispatcher::singleton().findSchema({name, ""});
+                       const std::map<std::string, c10::IValue>& named,
+                       const std::string& overload = "") {
+  const auto found = c10::Dispatcher::singleton().findSchema({name, overload});
   TORCH_CHECK(found, "call ", name, ": this LibTorch does not have it");
   const auto& arguments = found->schema().arguments();
   torch::jit::Stack stack(positional);
@@ -251,6 +255,60 @@ bool IsNotDeterministic(const std::exception& error) {
 }
 
 void ChooseDeterministicAttention(bool choose) { deterministic_attention = choose; }
+
+namespace {
+void MultiplyWide(const at::Tensor& a_mk, const at::Tensor& b_kn, const at::Tensor& out_mn) {
+  Call("aten::mm", {a_mk, b_kn, at::kFloat}, {{"out", out_mn}}, "dtype_out");
+}
+
+void AddMultipliedWide(const at::Tensor& a_mk, const at::Tensor& b_kn, const at::Tensor& sum_mn) {
+  Call("aten::addmm", {sum_mn, a_mk, b_kn, at::kFloat}, {{"out", sum_mn}}, "dtype_out");
+}
+
+using WideOperator = void (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&);
+
+// Tries an operator where x is. Some versions have one, and refuse a sum of another width.
+bool Works(WideOperator multiply, const at::Tensor& x) {
+  const at::Tensor ones = at::ones({16, 16}, x.options());
+  const at::Tensor out = at::zeros({16, 16}, x.options().dtype(at::kFloat));
+  try {
+    multiply(ones, ones, out);
+  } catch (const c10::Error&) {
+    return false;
+  }
+  return out.eq(16).all().item<bool>();
+}
+
+bool MayMultiplyWide(const at::Tensor& x) {
+  return IsHalfWidth(x) && TakesDeviceRoutes(x) && (x.is_cpu() || CudaCapability() > 0);
+}
+}  // namespace
+
+at::Tensor WideProduct(const at::Tensor& a_mk, const at::Tensor& b_kn) {
+  const auto works = [&] {
+    static const bool known = Works(MultiplyWide, a_mk);
+    return known;
+  };
+  if (!MayMultiplyWide(a_mk) || !works()) return Widen(MatMul(a_mk, b_kn));
+  const at::Tensor out_mn =
+      at::empty({a_mk.size(0), b_kn.size(1)}, a_mk.options().dtype(at::kFloat));
+  MultiplyWide(a_mk, b_kn, out_mn);
+  return out_mn;
+}
+
+void AddWideProduct(at::Tensor sum_mn, const at::Tensor& a_mk, const at::Tensor& b_kn) {
+  const auto works = [&] {
+    static const bool known = Works(AddMultipliedWide, a_mk);
+    return known;
+  };
+  if (!IsHalfWidth(a_mk)) {
+    MatMulInto(a_mk, b_kn, /*add=*/true, sum_mn);
+  } else if (MayMultiplyWide(a_mk) && works()) {
+    AddMultipliedWide(a_mk, b_kn, sum_mn);
+  } else {
+    sum_mn.add_(WideProduct(a_mk, b_kn));
+  }
+}
 
 bool HasFusedAdamw() {
   static const bool has = HasOperator(kAdamw);

@@ -91,6 +91,12 @@ bool IsNotDeterministic(const std::exception& error);
 // Makes FusedCausalAttention choose in such a scope.
 void ChooseDeterministicAttention(bool choose);
 
+// Returns a b, in fp32 where a and b are in 16 bits: not rounded on the way where LibTorch has such
+// a product (2.8, on CUDA).
+at::Tensor WideProduct(const at::Tensor& a_mk, const at::Tensor& b_kn);
+// Computes sum += a b, with a sum of that width.
+void AddWideProduct(at::Tensor sum_mn, const at::Tensor& a_mk, const at::Tensor& b_kn);
+
 // Tensors of one AdamW update, fp32 on one device. A list for each kind, in one order.
 struct AdamwTensors {
   std::vector<at::Tensor> parameters;

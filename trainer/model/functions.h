@@ -24,10 +24,11 @@ at::Tensor Embedding(const at::Tensor& table_vd, const at::Tensor& tokens_n);
 at::Tensor RmsNorm(const at::Tensor& x_nd, const at::Tensor& weight_d, double eps,
                    bool offset = false);
 
-// Returns silu(gate) * up, where gate and up are the two halves of each row.
-at::Tensor SwiGlu(const at::Tensor& gate_up_n2f);
+// Returns silu(gate) * up, where gate and up are the two halves of each row of [N, 2F], or lie one
+// behind the other as [2, N, F], which a GPU reads faster.
+at::Tensor SwiGlu(const at::Tensor& gate_up);
 // The same with GELU by tanh instead of silu.
-at::Tensor GeGlu(const at::Tensor& gate_up_n2f);
+at::Tensor GeGlu(const at::Tensor& gate_up);
 
 // The cos and sin of the rotary angles, each [T, E/2], fp32 (fp64 on request).
 struct RotaryTable {

@@ -15,7 +15,8 @@
 #include <cmath>
 
 #include "trainer/linear/lora_linear.h"
-#include "trainer/model/recompute.h"
+#include "trainer/linear/recompute.h"
+#include "trainer/linear/widths.h"
 #include "trainer/model/transfer.h"
 
 namespace gpuctl::trainer {
@@ -26,6 +27,8 @@ namespace {
 constexpr int64_t kCachedLogitBytes = 8 << 20;
 constexpr int64_t kCpuLogitRows = 256;
 constexpr int64_t kDeviceLogitRows = 2048;
+// With fewer rows, as in generation, one product takes less time than one for each half.
+constexpr int64_t kHalvedRows = 64;
 // Below this share of scored tokens, the others are left out of the head's products.
 constexpr double kMostlyScored = 0.9;
 
@@ -94,10 +97,12 @@ at::Tensor AttentionPart(const GptShape& shape, const BlockWeights& w, const at:
 at::Tensor FeedForwardPart(const GptShape& shape, const BlockWeights& w, const at::Tensor& x_nd) {
   const ModelConfig& c = shape.config;
   const at::Tensor normed_nd = RmsNorm(x_nd, w.ffn_norm_d, c.norm_eps, c.norm_offset);
-  const at::Tensor gate_up_n2f =
-      LoraLinear(normed_nd, w.gate_up_nd, w.gate_up_bias_n, w.gate_up_lora);
-  const at::Tensor out_nd = LoraLinear(c.gelu ? GeGlu(gate_up_n2f) : SwiGlu(gate_up_n2f), w.down_df,
-                                       w.down_bias_d, w.down_lora);
+  const bool halves =
+      TakesDeviceRoutes(x_nd) && !UsesCpuKernels(x_nd) && x_nd.size(0) >= kHalvedRows;
+  const at::Tensor gate_up =
+      LoraLinear(normed_nd, w.gate_up_nd, w.gate_up_bias_n, w.gate_up_lora, halves);
+  const at::Tensor out_nd =
+      LoraLinear(c.gelu ? GeGlu(gate_up) : SwiGlu(gate_up), w.down_df, w.down_bias_d, w.down_lora);
   if (!c.sandwich_norms) return out_nd;
   return RmsNorm(out_nd, w.ffn_out_norm_d, c.norm_eps, c.norm_offset);
 }

@@ -3,6 +3,7 @@
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/exp.h>
 #include <ATen/ops/expm1.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
@@ -10,12 +11,14 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "trainer/cpu/kernels.h"
 #include "trainer/linear/matmul.h"
 #include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
+#include "trainer/model/dispatch.h"
 #include "trainer/model/functions.h"
 
 namespace gpuctl::trainer {
@@ -29,6 +32,14 @@ struct Rows {
   at::Tensor target_r;
   at::Tensor factor_r;  // perhaps undefined
   double scale;
+};
+
+// Where a chunk's results go. Loss and dw are added to.
+struct Results {
+  at::Tensor loss;
+  at::Tensor dx_rd;  // undefined: not wanted
+  at::Tensor dw_vd;  // fp32 at least; undefined: not wanted
+  bool need_gradient() const { return dx_rd.defined() || dw_vd.defined(); }
 };
 
 // What is larger glibc takes from the system, page by page, each time.
@@ -52,11 +63,9 @@ at::Tensor RoomForLogits(int64_t rows, int64_t columns, const at::TensorOptions&
 // The vocabulary is taken in parts of so many rows of W: their logits stay in a processor's cache.
 constexpr int64_t kPartRows = 512;
 
-// Logits by columns [v, r]: oneDNN multiplies fastest when W keeps its rows. Adds the chunk's loss
-// to `loss`. Returns, if it is needed, the gradient of that by the logits, as a view [r, v] of
-// their memory.
-at::Tensor ChunkOnCpu(const at::Tensor& x_rd, const at::Tensor& weight_vd, const Rows& of,
-                      bool need_gradient, at::Tensor& loss) {
+// Logits by columns [v, r]: oneDNN multiplies fastest when W keeps its rows.
+void ChunkOnCpu(const at::Tensor& x_rd, const at::Tensor& weight_vd, const Rows& of,
+                const Results& results) {
   const int64_t rows = x_rd.size(0), vocab = weight_vd.size(0);
   const int64_t parts = (vocab + kPartRows - 1) / kPartRows;
   const at::Tensor logits_vr = RoomForLogits(vocab, rows, x_rd.options());
@@ -79,9 +88,9 @@ at::Tensor ChunkOnCpu(const at::Tensor& x_rd, const at::Tensor& weight_vd, const
   }
   const float* const factors = of.factor_r.defined() ? of.factor_r.data_ptr<float>() : nullptr;
   const auto scale = static_cast<float>(of.scale);
-  loss.add_(cpu::SumLosses(rows, parts, {targets, at_target.data(), factors}, scale, largest.data(),
-                           sums.data()));
-  if (!need_gradient) return at::Tensor();
+  results.loss.add_(cpu::SumLosses(rows, parts, {targets, at_target.data(), factors}, scale,
+                                   largest.data(), sums.data()));
+  if (!results.need_gradient()) return;
   ForRanges(vocab, kPartRows, [&](int64_t begin, int64_t end) {
     cpu::ScaleColumns(rows, end - begin, largest.data(), sums.data(), logits + begin * rows);
   });
@@ -89,27 +98,45 @@ at::Tensor ChunkOnCpu(const at::Tensor& x_rd, const at::Tensor& weight_vd, const
     if (targets[row] < 0) continue;
     logits[targets[row] * rows + row] -= factors == nullptr ? scale : scale * factors[row];
   }
-  return logits_vr.t();
+  // The logits have become the gradient by them.
+  if (results.dx_rd.defined()) {
+    MatMulInto(logits_vr.t(), weight_vd, /*add=*/false, results.dx_rd);
+  }
+  if (results.dw_vd.defined()) MatMulInto(logits_vr, x_rd, /*add=*/true, results.dw_vd);
 }
 
-// The same with LibTorch's operators.
-at::Tensor ChunkOnDevice(const at::Tensor& x_rd, const at::Tensor& weight_vd, const Rows& of,
-                         bool need_gradient, at::Tensor& loss) {
-  const at::Tensor logits_rv = RoomForLogits(x_rd.size(0), weight_vd.size(0), x_rd.options());
-  MatMulInto(x_rd, weight_vd.t(), /*add=*/false, logits_rv);
+// In fp16 probabilities are multiplied by this, so that the small ones stay above 0.
+constexpr double kFp16Boost = 1024;
+
+// The same with LibTorch's operators. The weights of rows are left out of the largest matrix, and
+// come to x and dx instead.
+void ChunkOnDevice(const at::Tensor& x_rd, const at::Tensor& weight_vd, const Rows& of,
+                   const Results& results) {
+  const at::ScalarType width = x_rd.scalar_type();
   const at::Tensor target_r1 = of.target_r.unsqueeze(1);
-  const at::Tensor weight_r1 = target_r1.ge(0).to(loss.scalar_type()).mul_(of.scale);
+  const at::Tensor weight_r1 = target_r1.ge(0).to(results.loss.scalar_type()).mul_(of.scale);
   if (of.factor_r.defined()) weight_r1.mul_(of.factor_r.unsqueeze(1));
   const at::Tensor index_r1 = target_r1.clamp_min(0);
-  at::Tensor log_p_rv = at::_log_softmax(Widen(logits_rv), 1, /*half_to_float=*/false);
+  at::Tensor log_p_rv =
+      at::_log_softmax(WideProduct(x_rd, weight_vd.t()), 1, /*half_to_float=*/false);
   const at::Tensor log_p_r1 = log_p_rv.gather(1, index_r1);
-  loss.sub_(at::mul(log_p_r1, weight_r1).sum());
-  if (!need_gradient) return at::Tensor();
+  results.loss.sub_(at::mul(log_p_r1, weight_r1).sum());
+  if (!results.need_gradient()) return;
+  const double boost = width == at::kHalf ? kFp16Boost : 1;
+  if (boost != 1) log_p_rv.add_(std::log(boost));
+  at::Tensor p_rv = IsHalfWidth(x_rd) ? at::empty(log_p_rv.sizes(), x_rd.options()) : log_p_rv;
+  at::exp_out(p_rv, log_p_rv);
+  log_p_rv = at::Tensor();
   // p - 1 of the target in full width: it is tiny where the model is sure.
-  const at::Tensor at_target_r1 = at::expm1(log_p_r1).mul_(weight_r1);
-  at::Tensor d_logits_rv = logits_rv;
-  at::mul_out(d_logits_rv, log_p_rv.exp_(), weight_r1);
-  return d_logits_rv.scatter_(1, index_r1, at_target_r1.to(d_logits_rv.scalar_type()));
+  p_rv.scatter_(1, index_r1, at::expm1(log_p_r1).mul_(boost).to(width));
+  weight_r1.div_(boost);
+  if (results.dx_rd.defined()) {
+    at::Tensor dx_rd = results.dx_rd;
+    at::mul_out(dx_rd, WideProduct(p_rv, weight_vd), weight_r1);
+  }
+  if (results.dw_vd.defined()) {
+    AddWideProduct(results.dw_vd, p_rv.t(), at::mul(x_rd, weight_r1).to(width));
+  }
 }
 
 // No inputs of the function in the sense of autograd; perhaps undefined.
@@ -125,13 +152,12 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
                             const at::Tensor& weight_vd, const at::Tensor& targets_n, double scale,
                             int64_t chunk_rows, bool need_dx, bool need_dw, const Beside& beside) {
     const at::Tensor& sum_vd = beside.weight_sum_vd;
-    const bool need_gradient = need_dx || need_dw;
     const at::TensorOptions wide =
         x_nd.options().dtype(IsHalfWidth(x_nd) ? at::kFloat : x_nd.scalar_type());
     at::Tensor loss = at::zeros({}, wide);
     at::Tensor dx_nd = need_dx ? at::empty_like(x_nd) : at::Tensor();
-    at::Tensor dw_vd = sum_vd;
-    if (need_dw && !sum_vd.defined()) dw_vd = at::zeros_like(weight_vd, wide);
+    at::Tensor dw_vd;
+    if (need_dw) dw_vd = sum_vd.defined() ? sum_vd : at::zeros_like(weight_vd, wide);
     const auto chunk = UsesCpuKernels(x_nd) ? ChunkOnCpu : ChunkOnDevice;
     for (int64_t first = 0; first < x_nd.size(0); first += chunk_rows) {
       const int64_t rows = std::min(chunk_rows, x_nd.size(0) - first);
@@ -140,14 +166,8 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
           targets_n.narrow(0, first, rows),
           beside.factors_n.defined() ? beside.factors_n.narrow(0, first, rows) : at::Tensor(),
           scale};
-      const at::Tensor d_logits_rv = chunk(x_rd, weight_vd, of, need_gradient, loss);
-      if (need_dx) MatMulInto(d_logits_rv, weight_vd, /*add=*/false, dx_nd.narrow(0, first, rows));
-      if (!need_dw) continue;
-      if (IsHalfWidth(x_nd)) {
-        dw_vd.add_(MatMul(d_logits_rv.t(), x_rd));
-      } else {
-        MatMulInto(d_logits_rv.t(), x_rd, /*add=*/true, dw_vd);
-      }
+      chunk(x_rd, weight_vd, of,
+            {loss, need_dx ? dx_nd.narrow(0, first, rows) : at::Tensor(), dw_vd});
     }
     if (sum_vd.defined()) {
       dw_vd = at::Tensor();

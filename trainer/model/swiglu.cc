@@ -36,51 +36,60 @@ struct TanhGelu {
   }
 };
 
+struct GateUp {
+  at::Tensor gate_nf;
+  at::Tensor up_nf;
+};
+
+GateUp HalvesOf(const at::Tensor& gate_up) {
+  if (gate_up.dim() == 3) return {gate_up.select(0, 0), gate_up.select(0, 1)};
+  const int64_t ffn = gate_up.size(1) / 2;
+  return {gate_up.narrow(1, 0, ffn), gate_up.narrow(1, ffn, ffn)};
+}
+
 // Keeps only its input; backward computes the activation again.
 template <typename Activation>
 struct GatedFunction : torch::autograd::Function<GatedFunction<Activation>> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up_n2f) {
-    context->save_for_backward({gate_up_n2f});
-    const int64_t ffn = gate_up_n2f.size(1) / 2;
-    if (UsesCpuKernels(gate_up_n2f)) {
-      const at::Tensor out_nf = at::empty({gate_up_n2f.size(0), ffn}, gate_up_n2f.options());
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up) {
+    context->save_for_backward({gate_up});
+    const GateUp halves = HalvesOf(gate_up);
+    const int64_t ffn = halves.gate_nf.size(1);
+    if (UsesCpuKernels(gate_up) && gate_up.dim() == 2) {
+      const at::Tensor out_nf = at::empty({gate_up.size(0), ffn}, gate_up.options());
       ForRanges(out_nf.size(0), RowGrain(ffn), [&](int64_t begin, int64_t end) {
-        Activation::kForward(end - begin, ffn, gate_up_n2f.data_ptr<float>() + begin * 2 * ffn,
+        Activation::kForward(end - begin, ffn, gate_up.data_ptr<float>() + begin * 2 * ffn,
                              out_nf.data_ptr<float>() + begin * ffn);
       });
       return out_nf;
     }
-    return Activation::Of(gate_up_n2f.narrow(1, 0, ffn)).mul_(gate_up_n2f.narrow(1, ffn, ffn));
+    return Activation::Of(halves.gate_nf).mul_(halves.up_nf);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::Tensor gate_up_n2f = context->get_saved_variables()[0];
-    const int64_t ffn = gate_up_n2f.size(1) / 2;
+    const at::Tensor gate_up = context->get_saved_variables()[0];
+    const GateUp halves = HalvesOf(gate_up);
+    const int64_t ffn = halves.gate_nf.size(1);
     const at::Tensor dy_nf = gradients[0].contiguous();
-    at::Tensor d_gate_up_n2f = at::empty_like(gate_up_n2f);
-    if (UsesCpuKernels(gate_up_n2f)) {
+    at::Tensor d_gate_up = at::empty_like(gate_up);
+    if (UsesCpuKernels(gate_up) && gate_up.dim() == 2) {
       ForRanges(dy_nf.size(0), RowGrain(ffn), [&](int64_t begin, int64_t end) {
-        Activation::kBackward(end - begin, ffn, gate_up_n2f.data_ptr<float>() + begin * 2 * ffn,
+        Activation::kBackward(end - begin, ffn, gate_up.data_ptr<float>() + begin * 2 * ffn,
                               dy_nf.data_ptr<float>() + begin * ffn,
-                              d_gate_up_n2f.data_ptr<float>() + begin * 2 * ffn);
+                              d_gate_up.data_ptr<float>() + begin * 2 * ffn);
       });
-      return {d_gate_up_n2f};
+      return {d_gate_up};
     }
-    const at::Tensor gate_nf = gate_up_n2f.narrow(1, 0, ffn);
-    const at::Tensor up_nf = gate_up_n2f.narrow(1, ffn, ffn);
-    at::Tensor d_up_nf = d_gate_up_n2f.narrow(1, ffn, ffn);
-    at::mul_out(d_up_nf, dy_nf, Activation::Of(gate_nf));
-    Activation::BackwardOut(at::mul(dy_nf, up_nf), gate_nf, d_gate_up_n2f.narrow(1, 0, ffn));
-    return {d_gate_up_n2f};
+    GateUp d_halves = HalvesOf(d_gate_up);
+    at::mul_out(d_halves.up_nf, dy_nf, Activation::Of(halves.gate_nf));
+    Activation::BackwardOut(at::mul(dy_nf, halves.up_nf), halves.gate_nf, d_halves.gate_nf);
+    return {d_gate_up};
   }
 };
 
 }  // namespace
 
-at::Tensor SwiGlu(const at::Tensor& gate_up_n2f) { return GatedFunction<Silu>::apply(gate_up_n2f); }
+at::Tensor SwiGlu(const at::Tensor& gate_up) { return GatedFunction<Silu>::apply(gate_up); }
 
-at::Tensor GeGlu(const at::Tensor& gate_up_n2f) {
-  return GatedFunction<TanhGelu>::apply(gate_up_n2f);
-}
+at::Tensor GeGlu(const at::Tensor& gate_up) { return GatedFunction<TanhGelu>::apply(gate_up); }
 
 }  // namespace gpuctl::trainer

@@ -149,8 +149,8 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   int64_t passing = tokens * PassingOfToken(m) + 2 * softmax;
   // The factors of dropout, and the inputs times these.
   if (config.lora.dropout > 0) passing += 2 * tokens * std::max(m.d_model, m.ffn);
-  // On a device logits, their fp32 copy, its log-softmax and the gradient.
-  const int64_t logit_bytes = on_cpu ? kFloatBytes : 2 * kFloatBytes + (wide ? 2 * width : 0);
+  // On a device logits and their log-softmax in fp32, and the gradient.
+  const int64_t logit_bytes = on_cpu ? kFloatBytes : 2 * kFloatBytes + (wide ? width : 0);
   const int64_t logits = std::min(tokens, LogitRows(m, on_cpu)) * m.vocab_size * logit_bytes;
   // The last hidden rows, normed, and their gradients.
   const int64_t ends = 4 * tokens * m.d_model;

@@ -250,6 +250,29 @@ std::tuple<at::Tensor, at::Tensor> RmsNormBackwardStandIn(const at::Tensor& dy, 
   return {dx.to(x.scalar_type()), (dy * unit).sum(0).to(x.scalar_type())};
 }
 
+// CUDA has them for 16 bits with a result of 32.
+void CheckWideProduct(const at::Tensor& a, const at::Tensor& b, at::ScalarType width,
+                      const at::Tensor& out) {
+  ++Calls().wide_products;
+  EXPECT_TRUE(IsHalf(a) && a.scalar_type() == b.scalar_type());
+  EXPECT_EQ(width, at::kFloat);
+  EXPECT_EQ(out.scalar_type(), at::kFloat);
+  EXPECT_EQ(out.sizes(), at::IntArrayRef({a.size(0), b.size(1)}));
+}
+at::Tensor& WideProductStandIn(const at::Tensor& a, const at::Tensor& b, at::ScalarType width,
+                               at::Tensor& out) {
+  CheckWideProduct(a, b, width, out);
+  return out.copy_(at::mm(a.to(at::kFloat), b.to(at::kFloat)));
+}
+at::Tensor& AddedWideProductStandIn(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b,
+                                    at::ScalarType width, const at::Scalar& beta,
+                                    const at::Scalar& alpha, at::Tensor& out) {
+  CheckWideProduct(a, b, width, out);
+  EXPECT_TRUE(sum.is_same(out)) << "the sum is added to in its place";
+  EXPECT_TRUE(beta.equal(1) && alpha.equal(1));
+  return out.add_(at::mm(a.to(at::kFloat), b.to(at::kFloat)));
+}
+
 // Pinned memory is CUDA's.
 bool IsPinnedStandIn(const at::Tensor&, c10::optional<at::Device>) { return false; }
 at::Tensor PinStandIn(const at::Tensor& x, c10::optional<at::Device>) {
@@ -350,6 +373,12 @@ TORCH_LIBRARY_FRAGMENT(aten, library) {
   library.def(
       "_fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, Tensor rstd,"
       " Tensor? weight, bool[2] output_mask) -> (Tensor, Tensor)");
+  library.def(
+      "mm.dtype_out(Tensor self, Tensor mat2, ScalarType out_dtype, *, Tensor(a!) out)"
+      " -> Tensor(a!)");
+  library.def(
+      "addmm.dtype_out(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype, *,"
+      " Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)");
 }
 TORCH_LIBRARY_IMPL(aten, CompositeImplicitAutograd, library) {
   library.impl("scaled_dot_product_attention", TORCH_FN(AttentionStandIn));
@@ -362,6 +391,8 @@ TORCH_LIBRARY_IMPL(aten, CPU, library) {
   library.impl("addmm_", TORCH_FN(AddedProductStandIn));
   library.impl("_flash_attention_forward", TORCH_FN(FlashStandIn));
   library.impl("_flash_attention_backward", TORCH_FN(FlashBackwardStandIn));
+  library.impl("mm.dtype_out", TORCH_FN(WideProductStandIn));
+  library.impl("addmm.dtype_out", TORCH_FN(AddedWideProductStandIn));
   library.impl("_fused_rms_norm", TORCH_FN(RmsNormStandIn));
   library.impl("_fused_rms_norm_backward", TORCH_FN(RmsNormBackwardStandIn));
 }

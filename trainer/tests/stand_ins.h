@@ -21,6 +21,7 @@ struct StandInCalls {
   int in_fixed_order = 0;  // backward passes of flash attention in a DeterministicScope
   int rms_norm = 0;
   int rms_norm_backward = 0;
+  int wide_products = 0;
   int pins = 0;  // tensors that were copied to pinned memory
 };
 StandInCalls& Calls();

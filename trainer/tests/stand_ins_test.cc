@@ -13,6 +13,7 @@
 #include "trainer/base/files.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/linear/lora_linear.h"
 #include "trainer/model/dispatch.h"
 #include "trainer/model/functions.h"
 #include "trainer/model/transfer.h"
@@ -177,6 +178,88 @@ TEST(StandInsTest, RmsNormInOneKernelEqualsThePlainOne) {
           EXPECT_EQ(found[i].scalar_type(), plain[i].scalar_type()) << i;
         }
       }
+    }
+  }
+}
+
+TEST(StandInsTest, CrossEntropyByWideProductsEqualsThePlainOne) {
+  const at::Tensor targets = at::tensor({3, -1, 0, 40, 7, 3, 22, 1}, at::kLong);
+  const at::Tensor factors = at::tensor({1.0f, 1.0f, -2.0f, 0.0f, 0.5f, 1.0f, 1.0f, 3.0f});
+  {
+    const DeviceRoutes routes;  // the first product tries whether there are any
+    const at::Tensor ones = at::ones({2, 2}, at::kHalf);
+    AddWideProduct(at::zeros({2, 2}), ones, ones);
+    WideProduct(ones, ones);
+  }
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    for (const at::Tensor& factors_n : {at::Tensor(), factors}) {
+      const auto gradients = [&](at::ScalarType computed) {
+        // Rounded once, so that both start from the same numbers.
+        const auto input = [&](at::IntArrayRef shape, uint64_t sub) {
+          return RandomTensor(shape.vec(), type, sub).to(computed).requires_grad_(true);
+        };
+        const at::Tensor x = input({8, 24}, 1), w = input({41, 24}, 2);
+        const at::Tensor loss = LinearCrossEntropy(x, w, targets, 0.25, 3, factors_n);
+        loss.backward();
+        return std::vector<at::Tensor>{loss.detach(), x.grad(), w.grad()};
+      };
+      const std::vector<at::Tensor> plain = gradients(at::kDouble);
+      const DeviceRoutes routes;
+      const int before = Calls().wide_products;
+      const std::vector<at::Tensor> found = gradients(type);
+      EXPECT_EQ(Calls().wide_products - before, 3 * 3) << "logits, dx and dw of each chunk";
+      EXPECT_LT(RelativeDifference(found[0], plain[0]), 1e-6) << "logits are not rounded";
+      for (size_t i = 1; i < found.size(); ++i) {
+        EXPECT_LT(RelativeDifference(found[i], plain[i]), type == at::kHalf ? 1e-3 : 6e-3) << i;
+      }
+    }
+  }
+}
+
+// As a GPU has gate and up: in two dense halves.
+TEST(StandInsTest, AStepInHalvesEqualsOneInWholeRows) {
+  const at::Tensor x = RandomTensor({70, 12}, at::kDouble, 1);
+  const at::Tensor w = RandomTensor({20, 12}, at::kDouble, 2),
+                   b = RandomTensor({20}, at::kDouble, 3);
+  const at::Tensor dy = RandomTensor({70, 10}, at::kDouble, 4);
+  for (const std::string kind : {"plain", "bias", "LoRA", "LoRA of one", "DoRA", "dropout"}) {
+    const auto results = [&](bool halves) {
+      std::vector<at::Tensor> leaves = {x.clone(), w.clone(), b.clone()};
+      LoraWeights lora;
+      if (kind == "plain" || kind == "bias") {
+        for (at::Tensor& leaf : leaves) leaf.requires_grad_(true);
+      } else {
+        leaves[0].requires_grad_(true);
+        lora.parts = {{0, 10, 1}, {10, 10, 2}};
+        if (kind == "LoRA of one") lora.parts = {{10, 10, 2}};
+        const auto parts = static_cast<int64_t>(lora.parts.size());
+        lora.scale = 0.5;
+        lora.a_rd = RandomTensor({3 * parts, 12}, at::kDouble, 5).requires_grad_(true);
+        lora.b_cr = RandomTensor({10 * parts, 3}, at::kDouble, 6).requires_grad_(true);
+        leaves.insert(leaves.end(), {lora.a_rd, lora.b_cr});
+        if (kind == "DoRA" || kind == "dropout") {
+          lora.base_length_c = at::linalg_vector_norm(w, 2, at::IntArrayRef({1}));
+          lora.magnitude_c = RandomTensor({20}, at::kDouble, 7).requires_grad_(true);
+          leaves.push_back(lora.magnitude_c);
+        }
+        if (kind == "dropout") {
+          lora.draw = std::make_shared<DropoutDraw>(DropoutDraw{0.25});
+        }
+      }
+      const at::Tensor y = SwiGlu(LoraLinear(
+          leaves[0], leaves[1], kind == "plain" ? at::Tensor() : leaves[2], lora, halves));
+      (y * dy).sum().backward();
+      std::vector<at::Tensor> found = {y.detach()};
+      for (const at::Tensor& leaf : leaves) {
+        if (leaf.requires_grad() && leaf.grad().defined()) found.push_back(leaf.grad());
+      }
+      return found;
+    };
+    const std::vector<at::Tensor> rows = results(false), halves = results(true);
+    ASSERT_EQ(rows.size(), halves.size()) << kind;
+    EXPECT_GT(rows.size(), 2u) << kind;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_LT(RelativeDifference(halves[i], rows[i]), 1e-13) << kind << ' ' << i;
     }
   }
 }

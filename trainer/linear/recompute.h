@@ -1,8 +1,8 @@
 // Trades time for memory: computes a part of the network again in the backward pass, instead of
 // keeping what it needs.
 
-#ifndef TRAINER_MODEL_RECOMPUTE_H_
-#define TRAINER_MODEL_RECOMPUTE_H_
+#ifndef TRAINER_LINEAR_RECOMPUTE_H_
+#define TRAINER_LINEAR_RECOMPUTE_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -18,4 +18,4 @@ at::Tensor Recomputed(const std::function<at::Tensor(const at::Tensor&)>& part,
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_MODEL_RECOMPUTE_H_
+#endif  // TRAINER_LINEAR_RECOMPUTE_H_

@@ -1,4 +1,4 @@
-#include "trainer/model/recompute.h"
+#include "trainer/linear/recompute.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
