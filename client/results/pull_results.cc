@@ -73,7 +73,10 @@ class Puller {
     }
     const absl::Status status = BringAll();
     // A run whose job made nothing is home as a whole.
-    const bool everything = request_.patterns.empty() && request_.checkpoint.empty();
+    bool everything = request_.patterns.empty() && request_.checkpoint.empty();
+    if (over && status.ok() && !everything) {
+      ASSIGN_OR_RETURN(everything, FilesAreEverything());
+    }
     if (everything && over && (status.ok() || pulled_.nothing)) {
       // What came is here all the same.
       if (const absl::Status noted = NoteAllHome(); !noted.ok()) {
@@ -94,6 +97,16 @@ class Puller {
   const PullResults& pulled() const { return pulled_; }
 
  private:
+  // After a pull of patterns: true when they were all files, and the job left nothing but files.
+  absl::StatusOr<bool> FilesAreEverything() {
+    const bool all_files = std::find(request_.patterns.begin(), request_.patterns.end(), "**") !=
+                           request_.patterns.end();
+    if (!all_files || !request_.checkpoint.empty() || !unreached_.empty()) return false;
+    ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply listed,
+                     List("", row_.checkpoint_patterns));
+    return listed.checkpoints().empty() && listed.files().empty();
+  }
+
   absl::Status NoteAllHome() {
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
     return PulledRecord(paths.MirrorDir(row_.run_id)).NoteAllHome(context_.NowMs());

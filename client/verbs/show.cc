@@ -23,6 +23,7 @@
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "client/wishes/wish_text.h"
+#include "client/workdir/named_results.h"
 #include "common/base/status_macros.h"
 #include "provisioning/markets.h"
 
@@ -182,7 +183,10 @@ void AddProgress(CommandContext& context, const RunRecord& record, Page& page) {
   if (record.home_ms > 0) {
     page.Add("at home", absl::StrCat("all its results, since ", WhenText(context, record.home_ms)));
   } else if (record.status.over && record.row.accepted_ms > 0) {
-    page.Add("at home", absl::StrCat("not all, as far as known; gpuctl pull ", record.row.name));
+    const bool named =
+        !record.launch.has_value() || NamesResults(record.launch->spec, record.row.workdir);
+    page.Add("at home", absl::StrCat("not all, as far as known; gpuctl pull ", record.row.name,
+                                     named ? "" : " '**', for it names no results"));
   }
 }
 

@@ -364,6 +364,17 @@ def test_an_idle_machine_says_when_it_ends_itself(w):
     assert re.search(rb"at home +all its results, since ", w.run("show", "busy-1").stdout)
     w.run("down", "busy-1", "-y", "--force")
     assert w.json("ps")["bills"] == []
+    # All files of a run without named results are its results.
+    w.rent("--provider", "vast", *GPU, "--name", "plain", "--idle", "20m", "--salvage", "40m",
+           "--", "sh", "-c", "echo x > made; echo y > other")
+    assert b"gpuctl pull plain-1 '**', for it names no results" in w.run("show", "plain-1").stdout
+    w.run("pull", "plain-1", "other")
+    assert w.json("instances")["instances"][0]["idle"]["results_home"] is False
+    pulled = w.run("pull", "plain-1", "**")
+    assert re.search(rb"all results that are on vast/\d+ are at home; it ends itself in (19m|20m)",
+                     pulled.stderr), pulled
+    assert w.json("instances")["instances"][0]["idle"]["results_home"] is True
+    w.run("down", "plain-1", "-y")
     # This market gives its machines no way to end themselves.
     w.rent("--provider", "lambda", "--gpu", "A10", "--name", "held", "--idle", "20m", "--", "true")
     assert b"idle, ends" not in w.run("instances").stdout
