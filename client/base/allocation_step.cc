@@ -23,8 +23,8 @@ std::string InStep(absl::string_view job, absl::string_view command) {
       "\"-*.root; do r=${x##*-}; r=${r%.root}; "
       "if [ \"$r\" -gt $n ] 2>/dev/null; then n=$r; f=$x; fi; done; ",
       "if [ ! -O \"$d\" ] || [ ! -O \"$f\" ]; then echo 'the holder of job ", job,
-      " has not begun, or is over' >&2; exit ", kNotHeld, "; fi; ", kHeldRootVariable,
-      "=$(cat \"$f\") && export ", kHeldRootVariable, " || exit ", kNotHeld, "; ", command);
+      " has not begun, or is over' >&2; exit ", kNotHeldExit, "; fi; ", kHeldRootVariable,
+      "=$(cat \"$f\") && export ", kHeldRootVariable, " || exit ", kNotHeldExit, "; ", command);
   return absl::StrCat("exec srun -u -Q --mpi=none --jobid=", job, " --overlap sh -c ",
                       ShellQuote(script));
 }

@@ -16,7 +16,7 @@ inline constexpr char kHeldRoot[] = "@held";
 inline constexpr char kHeldRootVariable[] = "GPUCTL_HELD_ROOT";
 // The exit code of a step in an allocation whose holder has written down no root, because it has
 // not begun or is over.
-inline constexpr int kNotHeld = 75;
+inline constexpr int kNotHeldExit = 75;
 
 // True for the number of a job of Slurm.
 bool IsAllocation(absl::string_view job);

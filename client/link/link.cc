@@ -89,7 +89,7 @@ class SshLink : public Link {
         return WithFault(absl::UnavailableError(message), LinkFault::kAgentCannotRun);
       }
       // An allocation may be over, or not begun: its scheduler knows.
-      if (*exit_code == kNotHeld) {
+      if (*exit_code == kNotHeldExit) {
         return WithFault(absl::UnavailableError(message), LinkFault::kNotHeld);
       }
       const bool may_change = *exit_code > 128 || absl::StartsWith(words, "srun:");
@@ -302,7 +302,7 @@ class SshLinkFactory : public LinkFactory {
     const absl::Status status = absl::UnavailableError(
         absl::StrCat("start a step in job ", options_.target.allocation, ": exit ",
                      result.exit_code, ": ", absl::StripAsciiWhitespace(result.err)));
-    return result.exit_code == kNotHeld ? WithFault(status, LinkFault::kNotHeld) : status;
+    return result.exit_code == kNotHeldExit ? WithFault(status, LinkFault::kNotHeld) : status;
   }
 
   // The words are null when there is no proxy command.

@@ -36,7 +36,7 @@ absl::Status CannotRun(absl::string_view message) {
 absl::Status Failed(const NodeAnswer& answer) {
   const std::string message =
       absl::StrCat("deliver the agent: exit ", answer.exit_code, ": ", LastLine(answer.err));
-  if (answer.exit_code != kNotHeld) return CannotRun(message);
+  if (answer.exit_code != kNotHeldExit) return CannotRun(message);
   return WithFault(absl::FailedPreconditionError(message), LinkFault::kNotHeld);
 }
 

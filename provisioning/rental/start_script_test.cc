@@ -23,6 +23,7 @@
 #include "common/base/clock.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
+#include "common/release/release_route.h"
 #include "tests/support/matchers.h"
 #include "tests/support/reply_server.h"
 #include "tests/support/temp_dir.h"
@@ -437,6 +438,40 @@ TEST_F(HeldScriptTest, APlaceOfSomebodyElseIsRefused) {
   Run(script, "/bin/sh", {absl::StrCat("GPUCTL_SYSTEM_ROOT=", dir_.Sub("system"))});
   EXPECT_EQ(ReadFileToString(dir_.Sub("said")).value_or(""),
             "gpuctl: no job of Slurm: SLURM_JOB_ID is none\n");
+}
+
+// Slurm starts an allocation again after a failed node. What goes on there is a program in the
+// results' directory, so that nobody else may have written it.
+TEST_F(HeldScriptTest, AnotherStartGoesOnFromADirectoryThatOnlyWeWriteTo) {
+  const std::string kept = dir_.Sub("disk/kept");
+  ASSERT_OK(MakeDirectories(kept + "/again/bin/current", 0700));
+  dir_.Write("disk/kept/again/bin/current/gpuctl-agent",
+             absl::StrCat("#!/bin/sh\necho \"$@\" >>", dir_.Sub("again"), "\n"), 0755);
+  const std::string script = absl::StrCat("( ", MakeStartScript(Held(absl::Seconds(2))).value(),
+                                          ") 2>", dir_.Sub("said"), " || :");
+  const auto start = [&](const std::string& count) {
+    unlink(dir_.Sub("again").c_str());
+    Run(script, "/bin/sh",
+        Job({absl::StrCat("SLURM_RESTART_COUNT=", count),
+             absl::StrCat(kResultsVariable, "=", kept)}));
+    return ReadFileToString(dir_.Sub("again")).value_or("");
+  };
+  ASSERT_EQ(chmod(kept.c_str(), 0755), 0);
+  EXPECT_EQ(start("0"), "") << "the first start has nothing to go on with";
+  EXPECT_EQ(start("3"), absl::StrCat("start-again --root ", dir_.Sub("system/tmp/"), Own(),
+                                     "/17-3 --from ", kept, "\n"));
+  for (const mode_t others : {0775, 0757}) {
+    ASSERT_EQ(chmod(kept.c_str(), others), 0);
+    EXPECT_EQ(start("3"), "") << others;
+    EXPECT_THAT(ReadFileToString(dir_.Sub("said")).value_or(""),
+                HasSubstr("start 3 of job 17: there is nothing to go on with\n"));
+    EXPECT_TRUE(IsTidy());
+  }
+  ASSERT_EQ(chmod(kept.c_str(), 0755), 0);
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(kept.c_str(), 65534, 65534), 0);
+    EXPECT_EQ(start("3"), "") << "somebody else's";
+  }
 }
 
 TEST_F(StartScriptTest, AnUnclaimedMachineShutsDown) {
