@@ -159,6 +159,16 @@ absl::Status Forget(CommandContext& context, RunStore& store, const RunRemoval& 
   return RemoveTree(paths.MirrorDir(row.run_id));
 }
 
+// Refuses one machine's part of a run: without it the others would be counted anew.
+absl::Status CheckNoPart(RunStore& store, const RunRow& row) {
+  if (row.leader.empty()) return absl::OkStatus();
+  const absl::StatusOr<RunRow> whole = store.Get(row.leader);
+  if (!whole.ok()) return absl::OkStatus();  // it is not in the list any more
+  return UsageError(absl::StrCat(row.name, " is a part of ", whole->name,
+                                 ", and goes out of the list with all of it"),
+                    absl::StrCat("gpuctl rm --forget ", whole->name));
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args) {
@@ -198,6 +208,7 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   for (const std::string& reference : references) {
     ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
     if (!named.insert(row.run_id).second) continue;
+    if (forget) RETURN_IF_ERROR(CheckNoPart(*store, row));
     // The run itself comes last: without it nobody would find its members.
     ASSIGN_OR_RETURN(const std::vector<RunRow> members, store->Members(row.run_id));
     rows.insert(rows.end(), members.begin(), members.end());

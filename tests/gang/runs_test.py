@@ -246,6 +246,9 @@ def test_results_of_all_come_home_and_go():
         assert "another list" not in done.stderr, done.stderr
         assert not any(machine.jobs() for machine in them.all), done
         assert hidden(laptop) == 3
+        done = laptop.ask("rm", "--forget", "kept-1.node1", code=2)
+        assert "kept-1.node1 is a part of kept-1" in done.stderr, done.stderr
+        assert hidden(laptop) == 3
         them.all[1].link("down")
         done = laptop.ask("rm", "--forget", "kept-1", code=None)
         assert done.returncode != 0 and "kept-1.node1 stays" in done.stderr, done.stderr

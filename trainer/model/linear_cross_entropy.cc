@@ -105,8 +105,8 @@ void ChunkOnCpu(const at::Tensor& x_rd, const at::Tensor& weight_vd, const Rows&
   if (results.dw_vd.defined()) MatMulInto(logits_vr, x_rd, /*add=*/true, results.dw_vd);
 }
 
-// In fp16 probabilities are multiplied by this, so that the small ones stay above 0.
-constexpr double kFp16Boost = 1024;
+// In fp16 probabilities are multiplied by this, and rows of x divided, so that neither become 0.
+constexpr double kFp16Boost = 64;
 
 // The same with LibTorch's operators. The weights of rows are left out of the largest matrix, and
 // come to x and dx instead.
