@@ -221,6 +221,16 @@ def write_case(directory, number, case, packed=False):
     return folder, decoder, weights, inputs, targets, batch.get("starts")
 
 
+def size_of(gradient, whole):
+    """Returns what differences of a gradient are compared with; `whole`: the size of all of them.
+
+    Where one token looks only at itself, queries and keys change nothing: their gradients are 0 but
+    for rounding, which is larger in fp32.
+    """
+    least = 1e-2 if gradient.norm() < 1e-12 * whole else 1e-3
+    return max(gradient.norm(), whole * least)
+
+
 def check_case(what, folder, decoder, weights, inputs, targets, starts):
     """Returns the largest relative difference, and the names of those beyond the tolerance."""
     wide = {name: tensor.double().requires_grad_(True) for name, tensor in weights.items()}
@@ -234,14 +244,10 @@ def check_case(what, folder, decoder, weights, inputs, targets, starts):
     if set(gradients) != set(weights):
         print(f"FAILED {what}: gradients of other weights: {set(gradients) ^ set(weights)}")
         return 0.0, ["names"]
-    # Where one token looks only at itself, queries and keys change nothing: both are 0 but for
-    # rounding, which is compared with the size of all gradients. In fp32 it is larger.
     whole = torch.cat([tensor.grad.flatten() for tensor in wide.values()]).norm()
     for name, tensor in wide.items():
         difference = (gradients[name].double() - tensor.grad).norm()
-        least = 1e-2 if tensor.grad.norm() < 1e-12 * whole else 1e-3
-        size = max(tensor.grad.norm(), whole * least)
-        differences["gradient of " + name] = float(difference / size)
+        differences["gradient of " + name] = float(difference / size_of(tensor.grad, whole))
     failed = [name for name, value in differences.items() if not value <= TOLERANCE]
     for name in failed:
         print(f"FAILED {what}: {name}: relative difference {differences[name]:.2e}")

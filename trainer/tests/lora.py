@@ -216,8 +216,8 @@ def check_case(what, folder, adapted, adapter, inputs, targets):
     whole = torch.cat([tensor.grad.flatten() for tensor in wide.values()]).norm()
     for name, tensor in wide.items():
         difference = (gradients[name].double() - tensor.grad).norm()
-        size = max(tensor.grad.norm(), whole * 1e-3)
-        differences["gradient of " + name] = float(difference / size)
+        differences["gradient of " + name] = float(
+            difference / families.size_of(tensor.grad, whole))
     for name, value in differences.items():
         if not value <= families.TOLERANCE:
             wrong.append(f"{name}: relative difference {value:.2e}")

@@ -143,7 +143,7 @@ def check_case(what, beta, smoothing, folder, decoder, adapter, trained, inputs,
         wrong.append(f"gradients of other weights: {set(gradients) ^ set(trained)}")
     whole = torch.cat([tensor.grad.flatten() for tensor in wide.values()]).norm()
     for name, tensor in wide.items():
-        size = max(tensor.grad.norm(), whole * 1e-3)
+        size = families.size_of(tensor.grad, whole)
         differences["gradient of " + name] = float(
             (gradients[name].double() - tensor.grad).norm() / size)
     for name, value in differences.items():
