@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -93,10 +94,25 @@ void AlsoUntil(const std::atomic<bool>& ending, std::atomic<bool>& replaced,
   }
 }
 
+// Begins the copy of a later start with the files of the one before. Until that is done, and the
+// streams are there too, the earlier copy counts. Returns true when nothing is to be waited for.
+absl::StatusOr<bool> BeginCopy(const std::string& directory, const RootPaths& to) {
+  if (PathExists(to.node_id)) return true;
+  const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(to.root));
+  if (!own.has_value()) return true;
+  const absl::StatusOr<std::string> earlier = EarlierCopy(directory, *own);
+  if (absl::IsNotFound(earlier.status())) return true;
+  RETURN_IF_ERROR(earlier.status());
+  RETURN_IF_ERROR(RemoveTree(to.root));
+  RETURN_IF_ERROR(TakeFilesOf(RootPaths(*earlier), to));
+  return false;
+}
+
 // ABORTED when the allocation was started again elsewhere.
 absl::Status Keep(const RootPaths& from, const std::string& directory, const KeepAlso& also,
                   Clock& clock) {
   const RootPaths to(JoinPath(directory, BaseName(from.root)));
+  ASSIGN_OR_RETURN(const bool counts, BeginCopy(directory, to));
   // Of an earlier keeper.
   (void)RemoveTree(JoinPath(to.root, kKeptTmp));
   RETURN_IF_ERROR(MakeDirectories(JoinPath(to.root, kKeptTmp)));
@@ -105,8 +121,10 @@ absl::Status Keep(const RootPaths& from, const std::string& directory, const Kee
   }
   unlink(JoinPath(to.root, kKeptEndFile).c_str());
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(from));
-  RETURN_IF_ERROR(WriteFileAtomic(to.node_id, absl::StrCat(node_id, "\n")));
   StreamsCopy streams(from, to);
+  if (!counts) RETURN_IF_ERROR(streams.Pass(/*sync=*/true));
+  // From here on the copy takes the place of an earlier one.
+  RETURN_IF_ERROR(WriteFileAtomic(to.node_id, absl::StrCat(node_id, "\n")));
   FilesCopy files(from, to, clock);
   std::atomic<bool> ending = false;
   std::atomic<bool> replaced = false;

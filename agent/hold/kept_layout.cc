@@ -83,4 +83,21 @@ absl::StatusOr<std::string> NewestCopy(const std::string& directory) {
       absl::StrCat("nothing of the allocation was kept in ", directory, " on the login node"));
 }
 
+absl::StatusOr<std::string> EarlierCopy(const std::string& directory, const AllocationStart& own) {
+  std::string found;
+  int64_t newest = -1;
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
+  for (const std::string& name : names) {
+    const std::optional<AllocationStart> start = ParseAllocationStart(name);
+    if (!start.has_value() || start->job != own.job || start->restart >= own.restart ||
+        start->restart <= newest || !PathExists(RootPaths(JoinPath(directory, name)).node_id)) {
+      continue;
+    }
+    newest = start->restart;
+    found = JoinPath(directory, name);
+  }
+  if (!found.empty()) return found;
+  return absl::NotFoundError(absl::StrCat("no earlier start has kept anything in ", directory));
+}
+
 }  // namespace gpuctl

@@ -53,6 +53,8 @@ std::optional<AllocationStart> ParseAllocationStart(absl::string_view name);
 // Returns the copy of the newest start of the allocation in a lease's directory. NOT_FOUND when
 // none of its nodes has kept anything there.
 absl::StatusOr<std::string> NewestCopy(const std::string& directory);
+// Returns that of the newest start before `own`.
+absl::StatusOr<std::string> EarlierCopy(const std::string& directory, const AllocationStart& own);
 
 }  // namespace gpuctl
 

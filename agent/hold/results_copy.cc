@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -86,6 +88,50 @@ absl::Status CopyOneFile(const std::string& from, const std::string& to) {
   (void)SetMode(target.get(), (info.st_mode & 0777) | 0600);
   TakeTimes(to, info);
   if (fsync(target.get()) != 0) return ErrnoStatus(errno, absl::StrCat("sync ", to));
+  return absl::OkStatus();
+}
+
+absl::Status CopyDirectory(const std::string& from, const std::string& to) {
+  RETURN_IF_ERROR(MakeDirectories(to));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(from));
+  for (const std::string& name : names) {
+    const std::string source = JoinPath(from, name);
+    const std::string target = JoinPath(to, name);
+    struct stat info {};
+    if (lstat(source.c_str(), &info) != 0)
+      return ErrnoStatus(errno, absl::StrCat("look at ", name));
+    struct stat there {};
+    const bool exists = lstat(target.c_str(), &there) == 0;
+    if (S_ISDIR(info.st_mode)) {
+      if (exists && !S_ISDIR(there.st_mode)) RETURN_IF_ERROR(RemoveTree(target));
+      RETURN_IF_ERROR(CopyDirectory(source, target));
+    } else if (S_ISREG(info.st_mode)) {
+      if (exists) RETURN_IF_ERROR(RemoveTree(target));
+      RETURN_IF_ERROR(CopyOneFile(source, target));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TakeFilesOf(const RootPaths& earlier, const RootPaths& to) {
+  for (const std::string& job_id : JobsIn(earlier)) {
+    const JobPaths from = earlier.Job(job_id);
+    const JobPaths job = to.Job(job_id);
+    RETURN_IF_ERROR(MakeDirectories(job.dir));
+    for (const auto& [kept, here] :
+         {std::make_pair(from.work, job.work), std::make_pair(from.checkpoints, job.checkpoints)}) {
+      if (!IsDirectory(kept)) continue;
+      std::error_code linked;
+      std::filesystem::copy(kept, here,
+                            std::filesystem::copy_options::recursive |
+                                std::filesystem::copy_options::copy_symlinks |
+                                std::filesystem::copy_options::create_hard_links,
+                            linked);
+      if (!linked) continue;
+      RETURN_IF_ERROR(RemoveTree(here));
+      RETURN_IF_ERROR(CopyDirectory(kept, here));
+    }
+  }
   return absl::OkStatus();
 }
 

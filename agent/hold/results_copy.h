@@ -19,6 +19,15 @@ namespace gpuctl {
 // what is no regular file.
 absl::Status CopyOneFile(const std::string& from, const std::string& to);
 
+// Copies the regular files below `from` to the directory `to`, which may have others. What is there
+// under the same name is replaced.
+absl::Status CopyDirectory(const std::string& from, const std::string& to);
+
+// Gives the copy `to` of a later start of an allocation the checkpoints and files that `earlier`
+// has, for they are copied again only when the job is over. They share their content where the file
+// system has hard links: what is copied later takes the place of a file, and changes none.
+absl::Status TakeFilesOf(const RootPaths& earlier, const RootPaths& to);
+
 // Appends what is new in the streams of a root to their copies. One process at a time does that.
 // Not thread-safe.
 class StreamsCopy {

@@ -187,28 +187,6 @@ absl::Status SettleInQueue(const RootPaths& copy, const std::string& directory) 
       absl::StrCat("Slurm does not say whether it has started job ", own->job, " again: ", said));
 }
 
-absl::Status CopyDirectory(const std::string& from, const std::string& to) {
-  RETURN_IF_ERROR(MakeDirectories(to));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(from));
-  for (const std::string& name : names) {
-    const std::string source = JoinPath(from, name);
-    const std::string target = JoinPath(to, name);
-    struct stat info {};
-    if (lstat(source.c_str(), &info) != 0)
-      return ErrnoStatus(errno, absl::StrCat("look at ", name));
-    struct stat there {};
-    const bool exists = lstat(target.c_str(), &there) == 0;
-    if (S_ISDIR(info.st_mode)) {
-      if (exists && !S_ISDIR(there.st_mode)) RETURN_IF_ERROR(RemoveTree(target));
-      RETURN_IF_ERROR(CopyDirectory(source, target));
-    } else if (S_ISREG(info.st_mode)) {
-      if (exists) RETURN_IF_ERROR(RemoveTree(target));
-      RETURN_IF_ERROR(CopyOneFile(source, target));
-    }
-  }
-  return absl::OkStatus();
-}
-
 RestartKit::RestartKit(std::string bundle_dir, TellSlurm tell)
     : bundle_dir_(std::move(bundle_dir)), tell_(tell ? std::move(tell) : RunScontrol) {}
 

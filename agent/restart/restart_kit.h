@@ -34,10 +34,6 @@ std::vector<std::string> TreesOf(const gpuctl::v1::JobSpec& spec);
 // after that note. UNAVAILABLE when it has started already, or Slurm does not answer.
 absl::Status SettleInQueue(const RootPaths& copy, const std::string& directory);
 
-// Copies the regular files below `from` to the directory `to`, which may have others. What is there
-// under the same name is replaced.
-absl::Status CopyDirectory(const std::string& from, const std::string& to);
-
 // Used by one thread.
 class RestartKit {
  public:

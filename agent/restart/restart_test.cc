@@ -260,6 +260,32 @@ TEST_F(RestartTest, APreemptedJobWaitsForItsNextAttemptWithAllThatWasKept) {
   EXPECT_TRUE(IsDirectory(next.Job("j-1").work));
 }
 
+// A later start may fail before it has copied anything of its own.
+TEST_F(RestartTest, ALaterCopyCountsOnlyWithTheFilesOfTheOneBefore) {
+  Append(Type::kStarted);
+  dir_.Write("17-0/jobs/j-1/ckpt/model.pt", "weights");
+  dir_.Write("17-0/jobs/j-1/ckpt/notes/a", "a");
+  ASSERT_OK(Keep());
+  ASSERT_OK(StartNext());
+  const RootPaths later(dir_.Sub("shared/17-1"));
+  ASSERT_OK(TakeFilesOf(copy_, later));
+  const std::string kept = later.Job("j-1").checkpoints;
+  EXPECT_EQ(ReadFileToString(JoinPath(kept, "model.pt")).value_or(""), "weights");
+  EXPECT_EQ(ReadFileToString(JoinPath(kept, "notes/a")).value_or(""), "a");
+  struct stat there {};
+  ASSERT_EQ(stat(JoinPath(kept, "model.pt").c_str(), &there), 0);
+  EXPECT_EQ(there.st_nlink, 2u) << "takes no room";
+  // Until it counts, the next start goes on from the first.
+  EXPECT_EQ(EarlierCopy(dir_.Sub("shared"), {17, 2}).value_or(""), copy_.root);
+  ASSERT_OK(StreamsCopy(Next(), later).Pass(true));
+  dir_.Write("shared/17-1/node_id", "n-1\n");
+  EXPECT_EQ(EarlierCopy(dir_.Sub("shared"), {17, 2}).value_or(""), later.root);
+  ASSERT_OK(StartAgain(Next(2), dir_.Sub("shared"), clock_));
+  EXPECT_FALSE(PathExists(copy_.root));
+  EXPECT_EQ(ReadFileToString(JoinPath(Next(2).Job("j-1").checkpoints, "model.pt")).value_or(""),
+            "weights");
+}
+
 TEST_F(RestartTest, AnAttemptWithoutAnEndIsLostAndTheNextOneFollows) {
   Append(Type::kStarted);
   ASSERT_OK(Keep());

@@ -33,24 +33,6 @@ namespace {
 
 constexpr absl::Duration kFindWithin = absl::Seconds(30);
 
-// Returns the directory of the newest start before `own` that has kept anything.
-absl::StatusOr<std::string> EarlierCopy(const std::string& directory, const AllocationStart& own) {
-  std::string found;
-  int64_t newest = -1;
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
-  for (const std::string& name : names) {
-    const std::optional<AllocationStart> start = ParseAllocationStart(name);
-    if (!start.has_value() || start->job != own.job || start->restart >= own.restart ||
-        start->restart <= newest || !PathExists(RootPaths(JoinPath(directory, name)).node_id)) {
-      continue;
-    }
-    newest = start->restart;
-    found = JoinPath(directory, name);
-  }
-  if (!found.empty()) return found;
-  return absl::NotFoundError(absl::StrCat("no earlier start has kept anything in ", directory));
-}
-
 // Removes the copies of this allocation's starts that are older than the one of the name `used`.
 void RemoveOlderCopies(const std::string& directory, const AllocationStart& own,
                        const std::string& used) {

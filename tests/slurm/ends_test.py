@@ -117,12 +117,13 @@ echo attempt $GPUCTL_ATTEMPT has $(cat mine.txt), $(cat $GPUCTL_CHECKPOINT_DIR/s
 i=0; while :; do i=$((i+1)); echo line $GPUCTL_ATTEMPT.$i; sleep 0.2; done"""
 
 
-def going_on(l, c, name, retries, on="preempted"):
+def going_on(l, c, name, retries, on=("preempted",)):
     """Launches a run that Slurm may start again by itself. Returns its allocation's number."""
     with open(os.path.join(l.work, "mine.txt"), "w") as file:
         file.write("mine")
     l.run("launch", "--yes", "-d", "--provider", "slurm", "--gpu", "H100", "--time", "10m", "--salvage", "5m",
-          "--name", name, "--retry-max", str(retries), "--retry-on", on, "--", "bash", "-c", GOES_ON,
+          "--name", name, "--retry-max", str(retries), *(word for one in on for word in ("--retry-on", one)),
+          "--", "bash", "-c", GOES_ON,
           GPUCTL_SLURM_PARTITION="low")
     job = run_of(l, name)["node"].split("/")[-1]
     wait_until(lambda: requeues(c, job), "Slurm may start it again")
@@ -254,7 +255,7 @@ test_a_preemption_with_a_warning_puts_the_run_back_too.cluster = {
 
 
 def test_a_run_whose_node_is_cut_off_goes_on_elsewhere(l, c):
-    job = going_on(l, c, "cut-2", 2, on="lost")
+    job = going_on(l, c, "cut-2", 2, on=("lost",))
     attached = l.start("attach", "cut-2")
     wait_until(lambda: "line 1.3" in lines_so_far(l, "cut-2"), "the run works")
     first = c.squeue(job, "%N")
@@ -278,6 +279,34 @@ def test_a_run_whose_node_is_cut_off_goes_on_elsewhere(l, c):
     assert run_of(l, "cut-2")["reason"] == "user"
     wait_until(lambda: not requeues(c, job), "Slurm does not start a job again that was stopped")
     l.run("down", "--yes", "--force", "cut-2")
+    c.wait_sacct(job, "CANCELLED")
+    check_clean(c)
+
+
+def test_what_was_saved_outlives_a_start_that_saved_nothing(l, c):
+    job = going_on(l, c, "twice-1", 2, on=("preempted", "lost"))
+    wait_until(lambda: "line 1.3" in lines_so_far(l, "twice-1"), "the run works")
+    other = preempt(c, job)
+    start_now(c, job)
+    c.scancel(other)
+    wait_until(lambda: "line 2.3" in lines_so_far(l, "twice-1"), "the second attempt works")
+    second = c.squeue(job, "%N")
+    c.cut(second)
+    try:
+        wait_until(lambda: c.squeue(job) == "PENDING", "Slurm has given the node up")
+        # What the first attempt saved can be had also now.
+        l.run("pull", "twice-1", code=None)
+        with open(os.path.join(l.work, "twice-1", "ckpt", "state")) as file:
+            assert file.read() == "saved by 1\n"
+        start_now(c, job)
+        wait_until(lambda: "line 3.3" in lines_so_far(l, "twice-1"), "the third attempt works")
+    finally:
+        c.heal(second)
+    lines = lines_so_far(l, "twice-1")
+    assert "attempt 3 has mine, saved by 1" in lines, lines
+    check_attempts(lines, 3)
+    l.run("stop", "twice-1")
+    l.run("down", "--yes", "--force", "twice-1")
     c.wait_sacct(job, "CANCELLED")
     check_clean(c)
 
