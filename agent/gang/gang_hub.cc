@@ -169,13 +169,19 @@ void GangHub::Obey(int rank, Peer& peer, Line& line, const nlohmann::json& messa
       end.reason = message.at("reason").get<std::string>();
       if (!cause_.has_value()) SetCause(rank, 0, ReasonForOthers(gang_, rank, end));
     } else if (type == "end" && !peer.end.has_value()) {
+      if (!IsExitCode(message.at("code"))) return line.line->Close();
       GangEnd end;
       end.code = message.at("code").get<int>();
       end.reason = message.at("reason").get<std::string>();
       end.lost = message.at("lost").get<bool>();
       end.retry = message.at("retry").get<bool>();
-      end.delay_ms = message.at("delay_ms").get<int64_t>();
+      end.delay_ms = BoundedPauseMs(message.at("delay_ms").get<int64_t>());
       peer.end = end;
+      if (joining_ && !cause_.has_value() && end.code == 0 && end.reason.empty() && !end.lost) {
+        SetCause(
+            rank, 1,
+            absl::StrCat(kGangPrefix, GangNodeName(gang_, rank), " ended before all could begin"));
+      }
       TakeEnd(rank, end);
     }
   } catch (const nlohmann::json::exception&) {
@@ -222,6 +228,16 @@ void GangHub::OwnEnded(const GangEnd& end) {
 
 void GangHub::Fail(const std::string& reason) {
   if (!cause_.has_value()) SetCause(-1, 1, reason);
+}
+
+void GangHub::GiveUpOthers() {
+  for (auto& [rank, peer] : peers_) {
+    if (peer.end.has_value()) continue;
+    peer.end.emplace();
+    peer.end->lost = true;
+    peer.end->code = 1;
+    peer.gone = true;
+  }
 }
 
 bool GangHub::IsLost(int rank) const {

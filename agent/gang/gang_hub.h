@@ -53,6 +53,8 @@ class GangHub {
   const std::optional<GangOutcome>& cause() const { return cause_; }
   // True when the member was lost: its connection ended, or it was silent.
   bool IsLost(int rank) const;
+  // Counts all as lost that have not told their end.
+  void GiveUpOthers();
   // True when every attempt has ended, or nothing is heard of it any more.
   bool AllOver() const;
   // Tells all what becomes of the gang. Call Step until IsSent.

@@ -139,6 +139,10 @@ void GangSeat::Obey(Try& attempt, const nlohmann::json& message) {
       go.address = message.at("address").get<std::string>();
       go.port = message.at("port").get<int>();
       go.resume_step = message.at("resume_step").get<int64_t>();
+      if (!message.at("port").is_number_integer() || go.port < 1 || go.port > 65535 ||
+          !ParseSocketAddress(go.address, go.port).has_value()) {
+        return attempt.line->Close();
+      }
       interface_ = InterfaceOf(LocalAddress(attempt.line->fd()));
       go_ = std::move(go);
       for (Try& other : tries_) {
@@ -147,12 +151,13 @@ void GangSeat::Obey(Try& attempt, const nlohmann::json& message) {
     } else if (type == "stop") {
       if (!stop_.has_value()) stop_ = message.at("reason").get<std::string>();
     } else if (type == "over") {
+      if (!IsExitCode(message.at("code"))) return attempt.line->Close();
       GangOutcome outcome;
       outcome.rank = message.at("rank").get<int>();
       outcome.code = message.at("code").get<int>();
       outcome.reason = message.at("reason").get<std::string>();
       outcome.retry = message.at("retry").get<bool>();
-      outcome.delay_ms = message.at("delay_ms").get<int64_t>();
+      outcome.delay_ms = BoundedPauseMs(message.at("delay_ms").get<int64_t>());
       outcome_ = std::move(outcome);
     }
   } catch (const nlohmann::json::exception&) {
@@ -194,6 +199,12 @@ void GangSeat::Ended(const GangEnd& end) {
         {"lost", end.lost},
         {"retry", end.retry},
         {"delay_ms", end.delay_ms}});
+}
+
+bool GangSeat::IsHeard() const {
+  return std::any_of(tries_.begin(), tries_.end(), [](const Try& attempt) {
+    return attempt.welcome && attempt.line != nullptr && attempt.line->open();
+  });
 }
 
 bool GangSeat::IsSent() const {

@@ -48,6 +48,8 @@ class GangSeat {
   void Stopping(const std::string& reason);
   void Ended(const GangEnd& end);
   bool IsSent() const;
+  // True while rank 0 has let this member in and is heard.
+  bool IsHeard() const;
 
  private:
   struct Try {

@@ -2,7 +2,9 @@
 #ifndef GPUCTL_AGENT_GANG_GANG_WORDS_H_
 #define GPUCTL_AGENT_GANG_GANG_WORDS_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -45,6 +47,17 @@ struct GangOutcome {
   bool retry = false;
   int64_t delay_ms = 0;  // until the next attempts
 };
+
+// What others say is believed only so far: the pause before another attempt, and exit codes.
+inline constexpr int64_t kLongestGangPauseMs = 24 * 60 * 60 * 1000;
+inline int64_t BoundedPauseMs(int64_t delay_ms) {
+  return std::clamp<int64_t>(delay_ms, 0, kLongestGangPauseMs);
+}
+inline bool IsExitCode(const nlohmann::json& code) {
+  if (!code.is_number_integer()) return false;
+  const int64_t value = code.get<int64_t>();
+  return value >= 0 && value <= 255;
+}
 
 inline std::string GangNodeName(const gpuctl::v1::Gang& gang, int rank) {
   const std::string node = absl::StrCat("node ", rank);

@@ -37,6 +37,8 @@ constexpr int kTickMs = 200;
 constexpr absl::Duration kLookEvery = absl::Milliseconds(400);
 // In which a job must begin that may. Its node's server starts it within a second.
 constexpr absl::Duration kBeginWithin = absl::Seconds(60);
+// In which a job is over after the grace of its stop.
+constexpr absl::Duration kEndWithin = absl::Seconds(60);
 // In which the last words must leave.
 constexpr absl::Duration kLastWordsWithin = absl::Seconds(5);
 
@@ -64,16 +66,16 @@ class Attempt {
   }
   const MemberView& view() const { return view_; }
 
+  // True while the checkpoints are being read: it may take longer than others are waited for.
+  bool Reads() {
+    if (!steps_.valid()) return false;
+    if (steps_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return true;
+    whole_ = steps_.get();
+    return false;
+  }
   // Returns the steps of the whole checkpoints, once they are known and the attempt has its GPUs.
   std::optional<std::vector<int64_t>> Ready() {
-    if (!job_.HasGpus(number_)) return std::nullopt;
-    if (number_ == 1) return std::vector<int64_t>();
-    if (steps_.valid()) {
-      if (steps_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-        return std::nullopt;
-      }
-      whole_ = steps_.get();
-    }
+    if (Reads() || !job_.HasGpus(number_)) return std::nullopt;
     return whole_;
   }
 
@@ -149,7 +151,8 @@ bool RunHub(GangHub& hub, MemberJob& job, int number, int64_t delay_ms, const Ga
   const gpuctl::v1::Gang& gang = job.gang();
   Attempt attempt(job, number, clock);
   hub.BeginEpoch(gang.epoch() + number - 1);
-  const absl::Duration join_by = clock.SinceBoot() + times.join;
+  absl::Duration join_by = clock.SinceBoot() + times.join;
+  absl::Duration wait_until = absl::InfiniteDuration();  // for the ends of the others
   bool begun = false, told_stopping = false;
   int port = 0;
   while (!hub.AllOver()) {
@@ -162,6 +165,7 @@ bool RunHub(GangHub& hub, MemberJob& job, int number, int64_t delay_ms, const Ga
     }
     if (attempt.view().end.has_value()) hub.OwnEnded(*attempt.view().end);
     if (!begun && !hub.cause().has_value()) {
+      if (attempt.Reads()) join_by = clock.SinceBoot() + times.join;
       if (auto steps = attempt.Ready()) hub.SetReady(*std::move(steps));
       if (const std::optional<GangGo> go = hub.TryGo()) {
         begun = true;
@@ -179,6 +183,10 @@ bool RunHub(GangHub& hub, MemberJob& job, int number, int64_t delay_ms, const Ga
     if (hub.cause().has_value() && !attempt.view().end.has_value()) {
       attempt.End(hub.cause()->reason);
     }
+    if (hub.cause().has_value()) {
+      wait_until = std::min(wait_until, clock.SinceBoot() + job.grace() + kEndWithin);
+      if (clock.SinceBoot() >= wait_until) hub.GiveUpOthers();
+    }
     // Nothing has begun anywhere, so nobody has to be waited for.
     if (!begun && hub.cause().has_value() && attempt.view().end.has_value()) break;
   }
@@ -188,7 +196,7 @@ bool RunHub(GangHub& hub, MemberJob& job, int number, int64_t delay_ms, const Ga
       hub.IsLost(outcome.rank)) {
     outcome.retry = job.RetriesLost(number);
   }
-  if (!begun) outcome.retry = false;
+  if (!begun || !job.MayRetry(number, port_tried ? 1 : 0)) outcome.retry = false;
   if (begun && !outcome.retry && !port_tried && attempt.view().end.has_value() &&
       LostItsPort(job, outcome, *attempt.view().end, port)) {
     port_tried = outcome.retry = true;
@@ -212,7 +220,7 @@ bool RunSeat(GangSeat& seat, MemberJob& job, int number, int64_t delay_ms, const
              Clock& clock) {
   Attempt attempt(job, number, clock);
   seat.BeginEpoch(job.gang().epoch() + number - 1);
-  const absl::Duration join_by = clock.SinceBoot() + times.join;
+  absl::Duration join_by = clock.SinceBoot() + times.join;
   bool begun = false, told_stopping = false, told_end = false;
   absl::Duration leave_at = absl::InfiniteDuration();
   for (;;) {
@@ -232,6 +240,10 @@ bool RunSeat(GangSeat& seat, MemberJob& job, int number, int64_t delay_ms, const
       if (!status.ok()) attempt.End(absl::StrCat(kGangPrefix, status.message()));
     }
     if (!begun) {
+      // Rank 0 may read large checkpoints, too, and lives as long as it lets itself be heard.
+      if (number > 1 && (attempt.Reads() || seat.IsHeard())) {
+        join_by = clock.SinceBoot() + times.join;
+      }
       if (auto steps = attempt.Ready()) seat.SetReady(*std::move(steps));
       if (clock.SinceBoot() >= join_by) {
         attempt.End(absl::StrCat(kGangPrefix, seat.WhyNot()));
@@ -242,7 +254,12 @@ bool RunSeat(GangSeat& seat, MemberJob& job, int number, int64_t delay_ms, const
     if (seat.outcome().has_value() && !view.end.has_value()) attempt.End(seat.outcome()->reason);
     if (!seat.lost().empty()) attempt.End(seat.lost());
     if (!view.end.has_value()) continue;
-    if (seat.outcome().has_value()) return Apply(job, number, *seat.outcome());
+    if (seat.outcome().has_value()) {
+      GangOutcome outcome = *seat.outcome();
+      // All begin once more without a retry of their own where their port was taken.
+      outcome.retry = outcome.retry && job.MayRetry(number, 1);
+      return Apply(job, number, outcome);
+    }
     if (!seat.lost().empty()) {
       GangOutcome outcome;
       outcome.rank = 0;

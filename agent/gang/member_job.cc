@@ -23,8 +23,10 @@ using Type = LifecycleEvent::Type;
 
 constexpr absl::Duration kShimGoneWithin = absl::Seconds(15);
 constexpr absl::Duration kLookAgain = absl::Milliseconds(20);
-// Each is read and hashed.
-constexpr size_t kMostCheckpoints = 3;
+// The newest ones are read and hashed; of the others names and sizes are right. A member that is
+// far behind may have only older ones.
+constexpr size_t kMostHashed = 3;
+constexpr size_t kMostCheckpoints = 256;
 // The control FIFO's lines are short (agent/shim/control.h), and a reason has names of users.
 constexpr size_t kMostReasonBytes = 600;
 // Of the output, in which a script says why it failed.
@@ -35,6 +37,8 @@ std::string OneLine(std::string reason) {
     if (static_cast<unsigned char>(c) < ' ') c = ' ';
   }
   if (reason.size() > kMostReasonBytes) reason.resize(kMostReasonBytes);
+  // Words of the control FIFO that mean something else.
+  if (reason.empty() || reason == "now") reason = absl::StrCat(kGangPrefix, "ended ", reason);
   return reason;
 }
 
@@ -61,6 +65,12 @@ bool MemberJob::RetriesLost(int attempt) const {
   lost.type = Type::kLost;
   lost.attempt = attempt;
   return WantsRetry(stored_.spec.retry(), lost);
+}
+
+bool MemberJob::MayRetry(int attempt, int more) const {
+  const MemberView view = Look(attempt);
+  const bool stopped = view.end.has_value() && view.end->reason == "user";
+  return !stopped && attempt <= int64_t{stored_.spec.retry().max_retries()} + more;
 }
 
 MemberView MemberJob::Look(int attempt) const {
@@ -153,7 +163,9 @@ std::vector<int64_t> MemberJob::WholeSteps(const JobPaths& paths) {
   });
   for (const CheckpointDir& one : *all) {
     if (steps.size() >= kMostCheckpoints) break;
-    if (VerifyCheckpoint(one).ok()) steps.push_back(one.manifest.step);
+    if (steps.size() >= kMostHashed || VerifyCheckpoint(one).ok()) {
+      steps.push_back(one.manifest.step);
+    }
   }
   return steps;
 }

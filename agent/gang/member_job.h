@@ -35,6 +35,10 @@ class MemberJob {
   bool HasGpus(int attempt) const;
   // True when the job's policy wants another attempt after this one was lost.
   bool RetriesLost(int attempt) const;
+  // True when this job's own settings allow an attempt after this one, whatever others say, and
+  // nobody has stopped it. `more`: attempts that count as no retry.
+  bool MayRetry(int attempt, int more) const;
+  absl::Duration grace() const { return absl::Milliseconds(stored_.spec.grace_ms()); }
   // Looks at the lifecycle. Nothing of the attempt is known when that cannot be read.
   MemberView Look(int attempt) const;
   // Ends the attempt for this reason: with the job's grace when it has begun, else at once. Call it
@@ -47,7 +51,8 @@ class MemberJob {
   absl::Status Announce(int attempt, int64_t delay_ms);
   // True when the end of the job's output says that `port` was taken.
   bool SaysPortWasTaken(int port) const;
-  // Returns the steps of the newest checkpoints whose hashes are right. May take long.
+  // Returns the steps of the newest checkpoints. The hashes of the first few are right, and the
+  // sizes of all. May take long.
   static std::vector<int64_t> WholeSteps(const JobPaths& paths);
 
  private:
