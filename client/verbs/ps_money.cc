@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/base/quantity.h"
@@ -10,6 +11,7 @@
 #include "client/market/machine_users.h"
 #include "client/market/price_rises.h"
 #include "client/rent/market_expiry.h"
+#include "client/runs/pulled_record.h"
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/lease_lock.h"
 
@@ -36,6 +38,13 @@ void TellLeaks(CommandContext& context, const Money& money) {
 bool EndsItself(Holdings& holdings, const Lease& lease) {
   const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
   return market.ok() && market->front().provider->traits().self_release();
+}
+
+// True when this laptop has noted of each run on the machine that all its results are at home.
+bool AllIsHome(const ClientPaths& paths, const Lease& lease) {
+  return std::all_of(lease.uses.begin(), lease.uses.end(), [&paths](const LeaseUse& use) {
+    return PulledRecord(paths.MirrorDir(use.run_id)).AllHomeMs() > 0;
+  });
 }
 
 // Tells of a machine whose last job is over. It bills until a limit or somebody ends it, and the
@@ -65,7 +74,8 @@ absl::Status TellIfBillsOn(CommandContext& context, Holdings& holdings, const Cl
   const bool overdue = context.NowMs() >= quiet_ms + lease.limits.idle_s * 1000;
   std::string own_end = DescribeIdleEnd(lease, idle_since_ms, context.NowMs(), /*brief=*/false);
   if (!own_end.empty() && !overdue && EndsItself(holdings, lease)) {
-    own_end = absl::StrCat("it ends itself ", own_end);
+    const bool home = absl::StrContains(own_end, "results") && AllIsHome(paths, lease);
+    own_end = absl::StrCat("it ends itself ", own_end, home ? "; they are at home" : "");
   } else {
     own_end = DescribeMarketEnd(lease, context.NowMs());
   }

@@ -359,6 +359,8 @@ def test_an_idle_machine_says_when_it_ends_itself(w):
                      pulled.stderr), pulled
     assert w.json("instances")["instances"][0]["idle"]["results_home"] is True
     assert b", results at home" in w.run("instances").stdout
+    assert re.search(rb"once its results are home, else in .*; they are at home; gpuctl down busy-1",
+                     w.run("ps").stderr)
     home = next(run["results_home"] for run in w.json("ps", "-a")["runs"] if run["name"] == "busy-1")
     assert home and home == w.json("show", "busy-1")["results_home"], home
     assert re.search(rb"at home +all its results, since ", w.run("show", "busy-1").stdout)
