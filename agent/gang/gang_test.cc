@@ -224,6 +224,41 @@ TEST_F(GangTest, TheFirstErrorEndsTheOthers) {
   EXPECT_FALSE(seats_[0]->outcome()->retry);
 }
 
+TEST_F(GangTest, AMemberIsBelievedOnlySoFar) {
+  Sit(1);
+  Sit(2);
+  ASSERT_TRUE(Begin());
+  // A pause that no clock can hold.
+  GangEnd late;
+  late.code = 1;
+  late.retry = true;
+  late.delay_ms = int64_t{1} << 62;
+  seats_[0]->Ended(late);
+  ASSERT_TRUE(StepUntil([this] { return hub_.cause().has_value(); }));
+  EXPECT_EQ(hub_.cause()->delay_ms, 24 * 60 * 60 * 1000);
+  // An exit code that is none: its line is closed, so that it counts as lost.
+  GangEnd odd;
+  odd.code = 256;
+  seats_[1]->Ended(odd);
+  EXPECT_TRUE(StepUntil([this] { return hub_.IsLost(2); }));
+}
+
+TEST_F(GangTest, WhoNeverTellsItsEndIsGivenUp) {
+  Sit(1);
+  Sit(2);
+  ASSERT_TRUE(Begin());
+  GangEnd failed;
+  failed.code = 3;
+  hub_.OwnEnded(failed);
+  seats_[0]->Ended({});
+  StepUntil([] { return false; });
+  EXPECT_FALSE(hub_.AllOver());
+  hub_.GiveUpOthers();
+  EXPECT_TRUE(hub_.AllOver());
+  EXPECT_TRUE(hub_.IsLost(2));
+  EXPECT_FALSE(hub_.IsLost(1));
+}
+
 TEST_F(GangTest, AMemberThatSucceededWaitsForTheOthers) {
   Sit(1);
   Sit(2);
