@@ -349,6 +349,19 @@ class KeeperTest : public ::testing::Test {
   RootPaths paths_;
 };
 
+TEST_F(KeeperTest, OnlyItsOwnSettingsAllowARetry) {
+  const MemberJob job = Accept(1);
+  EXPECT_FALSE(job.MayRetry(1, 0));
+  EXPECT_TRUE(job.MayRetry(1, 1)) << "all begin once more where their port was taken";
+  EXPECT_FALSE(job.MayRetry(2, 1));
+}
+
+TEST_F(KeeperTest, AnEmptyReasonGetsOne) {
+  MemberJob job = Accept(1);
+  job.End(1, "");
+  EXPECT_EQ(LastOf(1).reason, "gang:ended ");
+}
+
 TEST_F(KeeperTest, WhoDoesNotComeIsNamed) {
   MemberJob job = Accept(0);
   gpuctl::v1::GangTicket ticket;
