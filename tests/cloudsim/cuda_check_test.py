@@ -12,7 +12,7 @@ PROGRAM, LIBRARIES = sys.argv[1:3]
 
 def check(**env):
     done = subprocess.run([PROGRAM], env={**os.environ, "LD_LIBRARY_PATH": LIBRARIES, **env},
-                          stdout=subprocess.PIPE, timeout=60)
+                          stdout=subprocess.PIPE, timeout=300)
     return done.returncode, done.stdout.decode()
 
 

@@ -56,7 +56,7 @@ class FaultsTest(unittest.TestCase):
             answer = self.sim.request("POST", "/_sim/" + path, body)
             self.assertEqual((answer.status, answer.json["error"]), (400, "no service x"))
         wrong = subprocess.run([PROGRAM, "--account", "x:k:5"], stdin=subprocess.DEVNULL,
-                               capture_output=True, text=True, timeout=60)
+                               capture_output=True, text=True, timeout=300)
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("no such service", wrong.stderr)
 

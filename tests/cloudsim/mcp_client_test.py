@@ -31,7 +31,7 @@ def install():
         for name in ("package.json", "package-lock.json"):
             shutil.copy(os.path.join(os.path.dirname(HERE), "npm/runpod-mcp", name), NPM_DIR)
         subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix",
-                        NPM_DIR], check=False, stdout=subprocess.DEVNULL, timeout=150)
+                        NPM_DIR], check=False, stdout=subprocess.DEVNULL, timeout=300)
     return os.path.exists(server_path())
 
 

@@ -47,7 +47,7 @@ class NodesTest(unittest.TestCase):
             ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
              "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-i", self.key,
              "-p", str(port), f"{user}@{host}", command],
-            capture_output=True, text=True, timeout=60, check=False)
+            capture_output=True, text=True, timeout=300, check=False)
 
     def open_node(self, instance):
         def ready():

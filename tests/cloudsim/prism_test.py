@@ -42,7 +42,7 @@ def install():
         for name in ("package.json", "package-lock.json"):
             shutil.copy(os.path.join(os.path.dirname(HERE), "npm/prism", name), NPM_DIR)
         subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix",
-                        NPM_DIR], check=False, stdout=subprocess.DEVNULL, timeout=150)
+                        NPM_DIR], check=False, stdout=subprocess.DEVNULL, timeout=300)
     return os.path.exists(prism_path())
 
 
@@ -78,7 +78,7 @@ class Prism:
     def port(self):
         """Waits until it listens."""
         while True:
-            line = self.lines.get(timeout=60)
+            line = self.lines.get(timeout=300)
             assert line is not None, "Prism ended: " + "".join(self.said)
             self.said.append(line)
             if "is listening on" in line:
@@ -113,7 +113,7 @@ class Passage(http.server.BaseHTTPRequestHandler):
     def do(self):
         _, service, path = self.path.split("/", 2)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.ports[service], timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.ports[service], timeout=300)
         # The description does not cover compressed answers.
         kept = {name: value for name, value in self.headers.items()
                 if name.lower() not in ("host", "accept-encoding", "content-length", "connection")}
@@ -167,7 +167,7 @@ class PrismTest(unittest.TestCase):
         os.makedirs(work, exist_ok=True)
         done = subprocess.run(
             [GPUCTL, *args], cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=120, check=False, env={
+            timeout=300, check=False, env={
                 "PATH": os.environ["PATH"], "HOME": self.dir.name, "GPUCTL_KEY_STORE": "file",
                 **place, f"GPUCTL_{service.upper()}_URL": url,
                 f"GPUCTL_{service.upper()}_API_KEY": KEYS[service]})
@@ -237,7 +237,7 @@ class PrismTest(unittest.TestCase):
             "POST /api/jobs/{namespace}/{jobId}/cancel"})
 
     def ask(self, service, method, path, body):
-        connection = http.client.HTTPConnection(*self.recorder.server_address, timeout=60)
+        connection = http.client.HTTPConnection(*self.recorder.server_address, timeout=300)
         try:
             connection.request(method, f"/{service}{path}", body and json.dumps(body),
                                {"Authorization": "Bearer " + KEYS[service],

@@ -45,12 +45,12 @@ class Simulator:
 
     def stop(self):
         self.process.stdin.close()
-        status = self.process.wait(timeout=60)
+        status = self.process.wait(timeout=300)
         self.process.stdout.close()
         shutil.rmtree(self.dir, ignore_errors=True)
         assert status == 0, f"the simulator ended with {status}"
 
-    def request(self, method, path, body=None, headers=None, timeout=60, raw=None):
+    def request(self, method, path, body=None, headers=None, timeout=300, raw=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         data = raw if raw is not None else None if body is None else json.dumps(body)
         sent = {"User-Agent": "test", **(headers or {})}
@@ -64,7 +64,7 @@ class Simulator:
         finally:
             connection.close()
 
-    def call(self, service, method, path, body=None, key=None, timeout=60):
+    def call(self, service, method, path, body=None, key=None, timeout=300):
         """Sends a request to a service with its account's key."""
         own = KEYS[service] if key is None else key
         headers = {"Authorization": "Bearer " + own}
@@ -74,7 +74,7 @@ class Simulator:
             headers = {}
         return self.request(method, f"/{service}{path}", body, headers, timeout)
 
-    def control(self, method, path, body=None, timeout=60):
+    def control(self, method, path, body=None, timeout=300):
         answer = self.request(method, "/_sim/" + path, body, timeout=timeout)
         assert answer.status == 200, f"{method} {path}: {answer.status} {answer.text}"
         return answer.json
@@ -152,7 +152,7 @@ def enter_key(sim, state_dir):
                         {"key": file.read().strip()}).status == 200
 
 
-def eventually(condition, what, seconds=30):
+def eventually(condition, what, seconds=120):
     """Returns the first true result of `condition`. Fails after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -579,7 +579,7 @@ def test_one_that_has_not_started_answers_to_its_name(l):
     l.run("wait", "turn-2", "--timeout", "100ms", code=124)
     child = l.start("wait", "turn-2", "turn-3")
     open(os.path.join(l.dir, "go"), "w", encoding="utf-8").close()
-    _, errors = child.communicate(timeout=60)
+    _, errors = child.communicate(timeout=300)
     assert child.returncode == 1 and b"turn-2 exited with code 0" in errors, errors
     assert b"turn-3 did not start: cancelled by you" in errors, errors
     check_ran = [what for what, value, _ in notes(l, "turn.ran") if value == "1"]

@@ -158,7 +158,7 @@ def test_a_link_stays_a_link_and_a_full_disk_loses_nothing(l):
     assert os.path.islink(user_file(l)) and "time" in read(dotfiles)
     before = read(dotfiles)
     done = subprocess.run(["bash", "-c", "ulimit -f 0; trap '' XFSZ; exec \"$0\" config set time 9h",
-                           l.gpuctl], cwd=l.work, env=l.env, capture_output=True, timeout=60,
+                           l.gpuctl], cwd=l.work, env=l.env, capture_output=True, timeout=300,
                           check=False)
     assert done.returncode != 0 and read(dotfiles) == before, done
 

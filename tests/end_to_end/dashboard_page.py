@@ -330,7 +330,7 @@ def test_gpus(l):
     old, l.env = l.env, world
     try:
         agent = os.path.join(os.path.dirname(l.gpuctl), "gpuctl-agent")
-        subprocess.run([agent, "guard", "--root", world["GPUCTL_NODE_ROOT"], "--detach"], env=world, check=True, timeout=60)
+        subprocess.run([agent, "guard", "--root", world["GPUCTL_NODE_ROOT"], "--detach"], env=world, check=True, timeout=300)
         curve_job(l, "busy-1", 1.5)
         with board_of(l) as board:
             BROWSER.do("open", url=board.url, height=1300)

@@ -216,7 +216,7 @@ def test_scripts(w):
         own = dict(env)
         if "--gpu " in script or "reap" in script:
             del own["GPUCTL_NODE_ROOT"]  # rented machines have their own
-        done = subprocess.run(["bash", "-c", script], cwd=w.work, env=own, timeout=120,
+        done = subprocess.run(["bash", "-c", script], cwd=w.work, env=own, timeout=300,
                               stdin=subprocess.DEVNULL, capture_output=True)
         assert done.returncode == code, (script, done)
         for part in parts:

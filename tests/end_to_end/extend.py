@@ -60,7 +60,7 @@ def test_the_new_limit_ends_the_run_too(w):
 def test_two_at_once_lose_no_time(w):
     here(w, "both", "1h")
     both = [w.start("extend", "both-1", "1h") for _ in range(4)]
-    ends = [(child.communicate(timeout=60)[1], child.returncode) for child in both]
+    ends = [(child.communicate(timeout=300)[1], child.returncode) for child in both]
     given = [err for err, code in ends if code == 0]
     refused = [err for err, code in ends if code == 1]
     assert len(given) + len(refused) == 4 and given, ends

@@ -131,7 +131,7 @@ def launch(w, run_file, name, *flags):
 def trainer(w, *words):
     program = os.path.join(os.path.dirname(w.gpuctl), "gpuctl-trainer")
     done = subprocess.run([program, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          timeout=120, check=False)
+                          timeout=300, check=False)
     assert done.returncode == 0, (words, done)
     return done.stdout.decode()
 
@@ -243,7 +243,7 @@ def test_runs_that_start_together_prepare_once(w):
     run_file = project(w)
     write_rows(os.path.dirname(run_file) + "/rows.jsonl", count=30000)
     started = [w.start("launch", run_file, "--dry-run", "--provider", "local") for _ in range(4)]
-    said = [process.communicate(timeout=60)[1] for process in started]
+    said = [process.communicate(timeout=300)[1] for process in started]
     assert [process.returncode for process in started] == [0] * 4, said
     assert sum(b"gpuctl: prepared " in text for text in said) == 1, said
 

@@ -154,7 +154,7 @@ def test_its_end_reaches_the_jobs(l):
                        (PIDS % {"dir": l.dir, "name": "saves"}))
     wait_until(lambda: os.path.exists(l.dir + "/saves.pid"), "the job began")
     a.script.send_signal(signal.SIGTERM)
-    out, err = follower.communicate(timeout=120)
+    out, err = follower.communicate(timeout=300)
     # The environment is that of the batch script, and the handler has saved something.
     assert b"4711 3 5,7\n" in out and b"saved\n" in out, (out, err)
     a.ends()
@@ -334,7 +334,7 @@ def test_a_bridge_without_a_holder_fails(l):
     a.script.kill()
     a.script.wait()
     bridge = a.bridge(a.bring())
-    out, err = bridge.communicate(timeout=120)
+    out, err = bridge.communicate(timeout=300)
     assert bridge.returncode == 1 and out == b"", out
     assert b"the allocation's holder does not run: the allocation has ended" in err, err
     assert not agents(a.root, b"guard")

@@ -48,7 +48,7 @@ class HostileMarket:
 
     def answer(self, request):
         body = request.rfile.read(int(request.headers.get("Content-Length", 0)))
-        connection = http.client.HTTPConnection("127.0.0.1", self.sim.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.sim.port, timeout=300)
         headers = {k: v for k, v in request.headers.items()
                    if k.lower() not in ("host", "content-length", "connection",
                                           "accept-encoding")}

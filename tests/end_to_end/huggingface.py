@@ -127,7 +127,7 @@ def test_the_bill_ends_with_the_command_when_the_laptop_is_gone(w):
     eventually(lambda: b"begun" in w.run("logs", "alone", code=None).stdout, "the job runs")
     os.kill(child.pid, signal.SIGKILL)
     child.communicate()
-    eventually(lambda: not w.alive(), "the job ends itself", 60)
+    eventually(lambda: not w.alive(), "the job ends itself", 240)
     (book,) = w.books()
     assert book["ended_by"] == "simulator: its command ended", book
     assert all(charge["to_ms"] > 0 for charge in book["charges"]), book

@@ -82,7 +82,7 @@ def test_it_replaces_nothing(l):
 def test_a_full_disk_leaves_nothing(l):
     empty(l)
     done = subprocess.run(["bash", "-c", "ulimit -f 0; trap '' XFSZ; exec \"$0\" init", l.gpuctl],
-                          cwd=l.work, env=l.env, capture_output=True, timeout=60, check=False)
+                          cwd=l.work, env=l.env, capture_output=True, timeout=300, check=False)
     assert done.returncode != 0 and os.listdir(l.work) == [], done
 
 

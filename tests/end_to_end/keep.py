@@ -111,7 +111,7 @@ def test_a_preempted_run_goes_on_once_with_two_keeps(w):
     assert len(w.alive()) == 1, "the disk of the machine that was taken away"
     both = [w.start("keep") for _ in range(2)]
     for child in both:
-        child.communicate(timeout=120)
+        child.communicate(timeout=300)
     assert len(w.alive()) == 1 and w.alive()[0]["id"] != book["id"], w.alive()
     runs = {run["name"] for run in w.json("ps", "-a")["runs"]}
     assert runs == {"taken-1", "taken-2"}, (runs, log_of(w))
@@ -285,7 +285,7 @@ def test_a_state_directory_that_cannot_be_written_ends_leaks_all_the_same(w):
         ["unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=8m none %s.small && cp -a %s/. "
          "%s.small && mount --move %s.small %s && mount -o remount,ro %s && exec %s keep" % (
              state, state, state, state, state, state, w.gpuctl)],
-        env=w.env, cwd=w.work, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=120,
+        env=w.env, cwd=w.work, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=300,
         check=False) if not os.mkdir(state + ".small") else None
     assert done.returncode == 1 and b"only leaks are ended" in done.stderr, done
     assert w.alive() == [], done
@@ -346,7 +346,7 @@ def test_killed_at_any_moment_the_next_pass_goes_on(w):
         child = w.start("keep")
         time.sleep(0.02 * round_number)
         child.send_signal(signal.SIGKILL)
-        child.communicate(timeout=60)
+        child.communicate(timeout=300)
         assert len(w.alive()) == 1, "its job runs"
     pulled(w, "tough")
     assert len(w.creates("vast")) == 1

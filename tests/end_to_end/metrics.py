@@ -153,7 +153,7 @@ def test_event_files(l):
     # Many at once write it once.
     os.truncate(path, len(content) - 100)
     many = [l.start("metrics", "ev", "--offline", "--tensorboard", "logs") for _ in range(6)]
-    assert [process.wait(timeout=60) for process in many] == [0] * 6
+    assert [process.wait(timeout=300) for process in many] == [0] * 6
     with open(path, "rb") as file:
         assert file.read() == content
     # What is no file is replaced, too, and nothing waits for its other end.

@@ -141,7 +141,7 @@ def test_what_the_command_says_is_told(l):
             assert line, said
             said += line
         os.unlink(asks)
-        _, rest = launch.communicate(timeout=60)
+        _, rest = launch.communicate(timeout=300)
         assert launch.returncode == 0, said + rest
         os.rename(folder, folder + ".gone")
         # The errors name the cause.

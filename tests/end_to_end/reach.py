@@ -260,7 +260,7 @@ def test_forward_a_web_server(l):
         chosen = free_port()
         with Forward(l, "web-1", "%d:%d" % (there, chosen)) as forward:
             assert forward.port() == chosen
-            with urllib.request.urlopen("http://127.0.0.1:%d/big" % chosen, timeout=60) as reply:
+            with urllib.request.urlopen("http://127.0.0.1:%d/big" % chosen, timeout=300) as reply:
                 got = reply.read()
             with open(work + "/www/big", "rb") as file:
                 assert file.read() == got

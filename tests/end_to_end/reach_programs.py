@@ -187,7 +187,7 @@ def test_websockets_and_streams_through_forward(l):
                 assert one.receive() is None
             # Events come when they happen.
             late = []
-            with urllib.request.urlopen("http://127.0.0.1:%d/events" % here, timeout=60) as reply:
+            with urllib.request.urlopen("http://127.0.0.1:%d/events" % here, timeout=300) as reply:
                 for number in range(20):
                     line = reply.readline().split()
                     assert line[:2] == [b"data:", b"%d" % number], line
@@ -198,7 +198,7 @@ def test_websockets_and_streams_through_forward(l):
             data = [os.urandom(100_000) for _ in range(30)]
             request = urllib.request.Request("http://127.0.0.1:%d/post" % here, data=iter(data),
                                              headers={"Transfer-Encoding": "chunked"})
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=300) as reply:
                 assert reply.read() == hashlib.sha256(b"".join(data)).hexdigest().encode()
             assert forward.interrupt() == 0
         l.run("stop", "web-ws")
@@ -229,7 +229,7 @@ def test_a_notebook_through_forward(l):
                 request = urllib.request.Request(
                     "http://127.0.0.1:%d/api/%s" % (here, path), data=data, method=method,
                     headers={"Authorization": "token " + token, "Content-Type": "application/json"})
-                with urllib.request.urlopen(request, timeout=60) as reply:
+                with urllib.request.urlopen(request, timeout=300) as reply:
                     return json.loads(reply.read() or b"null")
 
             kernel = ask("kernels", json.dumps({"name": "python3"}).encode())["id"]

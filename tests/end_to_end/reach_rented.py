@@ -111,7 +111,7 @@ def check(w, service):
         child.kill()
     assert found, (line, child.communicate())
     here = found.group(1).decode()
-    with urllib.request.urlopen("http://127.0.0.1:%s/http.log" % here, timeout=60) as reply:
+    with urllib.request.urlopen("http://127.0.0.1:%s/http.log" % here, timeout=300) as reply:
         assert b"Serving" in reply.read()
     # The machine is given back: that is the end, with its reason.
     w.run("down", "-y", "--force", name)

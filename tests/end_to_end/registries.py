@@ -228,10 +228,10 @@ def test_two_launches_and_a_reap_at_once(w):
     w.run("reap", "-y", "--no-wait", code=None)
     assert len(entries(w)) == 1, "reap removed the login of a launch"
     second = w.start(*flags, "--name", "b", "--", "sleep", "600")
-    out, err = second.communicate(timeout=60)
+    out, err = second.communicate(timeout=300)
     assert second.returncode == 0, (out, err)
     w.sim.release(hold)
-    out, err = first.communicate(timeout=60)
+    out, err = first.communicate(timeout=300)
     assert first.returncode == 0, (out, err)
     assert len(entries(w)) == 1 and len(w.alive()) == 2, (entries(w), w.alive())
     w.run("down", "--all", "-y", "--force")

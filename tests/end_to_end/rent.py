@@ -306,7 +306,7 @@ def test_down_and_reap_on_a_disk_without_room(w):
              "cp -a %s/. %s && { %s; rm -rf %s/.; %s instances; %s %s; }" % (
                  state, small, state, small, state, more, small, w.gpuctl, w.gpuctl, verb)],
             env=w.env, cwd=w.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, timeout=120)
+            stderr=subprocess.PIPE, timeout=300)
         assert done.returncode == 0 and b"cannot be written down" in done.stderr, done
     assert w.alive() == []
     # The real ledger learned nothing, and asks the markets.

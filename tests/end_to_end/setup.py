@@ -271,7 +271,7 @@ def test_packages_of_a_job_without_setup(l):
         file.write("home = /usr/bin\nversion = 3.11.2\n")
     l.run("launch", "-d", "--no-workdir", "--name", "bare", "--",
           os.path.join(l.dir, "venv/bin/python"), "-c", "import time; time.sleep(600)")
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while "mine==7" not in (l.json("show", "bare-1")["packages"] or []):
         assert time.monotonic() < end, l.json("show", "bare-1")["packages"]
         l.run("ps")  # asks the machine for what is new
@@ -287,7 +287,7 @@ def test_two_launches_make_one_environment(l):
     l.run("launch", "--no-workdir", "--", "true")  # the agent is there
     both = [l.start("launch", "--name", "both", "--setup", script, "--", "ls",
                     "/proc/self/cwd") for _ in range(3)]
-    outs = [one.communicate(timeout=60) for one in both]
+    outs = [one.communicate(timeout=300) for one in both]
     assert [one.returncode for one in both] == [0, 0, 0], outs
     with open(log) as file:
         assert file.read() == "made\n"

@@ -42,7 +42,7 @@ def give_gpus(l, count, pause="0", **env):
 def start_agent(l, env, root=None):
     """Starts a guard with this environment, which an agent that comes by ssh would not have."""
     agent = os.path.join(os.path.dirname(l.gpuctl), "gpuctl-agent")
-    subprocess.run([agent, "guard", "--root", root or l.root, "--detach"], env=env, check=True, timeout=60)
+    subprocess.run([agent, "guard", "--root", root or l.root, "--detach"], env=env, check=True, timeout=300)
 
 
 def held(l, name, *more):
@@ -111,7 +111,7 @@ def test_runs_get_gpus_of_their_own_and_wait_for_them(l):
     assert not begun(l, "third-1")
     open_gate(second)
     assert gpus_of(l, "third-1") == "%s,%s" % (uuid(1), uuid(2))
-    _, said = waiting.communicate(timeout=60)
+    _, said = waiting.communicate(timeout=300)
     assert waiting.returncode == 0, said
     assert b"2: %s %s" % (uuid(1).encode(), uuid(2).encode()) in l.run("show", "third-1").stdout
     assert not begun(l, "fifth-1")
@@ -215,7 +215,7 @@ def test_attach_shows_the_wait_and_goes_live(l):
     open_gate(first)
     gpus_of(l, "fourth-1")
     open_gate(gate)
-    _, said = attached.communicate(timeout=60)
+    _, said = attached.communicate(timeout=300)
     assert attached.returncode == 0, said
     assert b"fourth-1 waits for 1 GPU, 0 free, 1st on local" in said, said
 
@@ -270,11 +270,11 @@ def test_secrets_wait_in_memory_only(l):
         said += attached.stdout.readline()
     assert b"SLOT_TOKEN" in said, said
     attached.send_signal(signal.SIGINT)
-    attached.communicate(timeout=60)
+    attached.communicate(timeout=300)
     attached = l.start("attach", "fourth-1")
     wait_until(lambda: not run_of(l, "fourth-1")["queue"]["needs_secrets"], "they are there")
     open_gate(passes)
-    attached.communicate(timeout=60)
+    attached.communicate(timeout=300)
     assert attached.returncode == 0
     with open(seen) as file:
         assert file.read() == "s3cret-value\n"

@@ -129,7 +129,7 @@ def kill_something(l, rng, launches):
 def kill_all(l, launches):
     """Does to the node what a loss of power does, and starts the agent again."""
     for client in launches.running:
-        client.wait(timeout=60)
+        client.wait(timeout=300)
     launches.reap()
     end_processes(l.root.encode())
     give_gpus(l, GPUS)

@@ -290,7 +290,7 @@ def test_train_here(w):
     while b"step 3/" not in child.stdout.readline():
         assert child.poll() is None, child.communicate()
     child.send_signal(signal.SIGTERM)
-    child.communicate(timeout=60)
+    child.communicate(timeout=300)
     assert child.returncode == 143 and os.listdir(w.work + "/more"), child
 
 
@@ -311,7 +311,7 @@ def test_ctrl_c_while_it_generates(w):
     while not any(b"gpuctl-trainer" in line and reached in line for line in lines_of_processes()):
         assert child.poll() is None, child.communicate()
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=300)
     assert child.returncode == 130 and err == b"", (out, err)
     assert json.loads(out)["error"]["exit_code"] == 130, out
 

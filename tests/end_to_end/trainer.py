@@ -283,7 +283,7 @@ def test_a_kit_trains_in_a_bare_root(w):
         done = subprocess.run(
             ["unshare", "-m", *user, "sh", "-c", script, "sh", "/mnt/lib/" + loader,
              "--library-path", "/mnt/lib", "/mnt/gpuctl-trainer", "train", "--config",
-             "/mnt/run.json"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
+             "/mnt/run.json"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
             check=False)
         assert done.returncode == 0, done.stdout.decode()
         assert re.search(rb"finished at step 4 .*held-out loss \d", done.stdout), done.stdout

@@ -49,7 +49,7 @@ def runs(w, name, child=None):
 
 def die(child, how=signal.SIGKILL):
     child.send_signal(how)
-    return child.communicate(timeout=60)[1]
+    return child.communicate(timeout=300)[1]
 
 
 def saved(w, name="held-1"):
@@ -157,7 +157,7 @@ def test_attach_takes_over(w):
     eventually(lambda: wishes(w, "held-1")[0]["by"] == "gpuctl", "attach does what was asked for")
     w.run("keep", "--forget", "held-1", code=1)
     end_job(w)
-    err = child.communicate(timeout=60)[1]
+    err = child.communicate(timeout=300)[1]
     assert child.returncode == 0 and b"as was asked before: results to" in err, err
     assert w.alive() == [] and wishes(w, "held-1") == [] and os.listdir(other) == [], err
 
@@ -218,7 +218,7 @@ def test_a_killed_keep_loses_nothing_and_does_nothing_twice(w):
                     words = file.read().split(b"\0")
                 if words[1:2] == [b"keep"]:
                     os.kill(pid, signal.SIGKILL)
-        child.communicate(timeout=60)
+        child.communicate(timeout=300)
     w.sim.release(hold, drop=True)
     assert len(w.alive()) == 1 and len(wishes(w, "held-1")) == 1
     w.run("keep")
@@ -234,7 +234,7 @@ def test_two_keeps_do_it_once(w):
     wish_id = wish_ids(w)[0]
     both = [w.start("keep", "--wish", wish_id) for _ in range(2)]
     for child in both:
-        child.communicate(timeout=60)
+        child.communicate(timeout=300)
         assert child.returncode == 0
     w.run("keep")
     assert w.alive() == [] and releases(w) == 1, w.sim.requests("vast")

@@ -73,7 +73,7 @@ class Cell:
                                 cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
 
-    def finish(self, process, timeout=90):
+    def finish(self, process, timeout=300):
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -84,7 +84,7 @@ class Cell:
         self.log.append((process.args[1:], process.returncode, out, err))
         return process.returncode, out, err
 
-    def run(self, *arguments, state="a", timeout=90, **more):
+    def run(self, *arguments, state="a", timeout=300, **more):
         return self.finish(self.start(*arguments, state=state, **more), timeout)
 
     def run_killed_at_write(self, *arguments, number):

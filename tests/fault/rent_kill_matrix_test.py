@@ -134,7 +134,7 @@ def start_held(cell, arguments, number, phase):
             return "held"
         except AssertionError:
             return "ended" if process.poll() is not None else None
-    if eventually(reached, f"request {number}", 60) == "held":
+    if eventually(reached, f"request {number}", 240) == "held":
         return process, hold
     cell.finish(process)
     return None, hold

@@ -40,7 +40,7 @@ def requirements():
         ["unshare", "--mount", "--uts", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh",
          "-ec", "mount -t tmpfs tmpfs /tmp; ip link add tried type veth peer name other; "
          "ip link add bridge type bridge"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
     return "" if tried.returncode == 0 else "no namespaces or networks: " + tried.stderr.strip()
 
 
@@ -205,7 +205,7 @@ def greeting(address):
         return b""
 
 
-def wait_until(condition, what, seconds=60):
+def wait_until(condition, what, seconds=240):
     import time
     patience = Patience(seconds)
     while not condition():

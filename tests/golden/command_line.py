@@ -58,7 +58,7 @@ class Bench:
     def piped(self, args, stdin="", **env):
         done = subprocess.run([self.gpuctl] + args, cwd=self.work, env={**self.env, **env},
                               input=stdin.encode(), stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=60)
+                              stderr=subprocess.PIPE, timeout=300)
         return "".join(["exit %d\n" % done.returncode, "--- stdout\n", done.stdout.decode(),
                         "--- stderr\n", done.stderr.decode()])
 
@@ -82,7 +82,7 @@ class Bench:
         while not seen.endswith(b"): "):
             seen += os.read(ours, 4096)
         os.write(ours, answer.encode())
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=300)
         assert termios.tcgetattr(theirs)[3] & termios.ECHO, "the terminal stays without echo"
         os.close(theirs)
         try:
@@ -100,7 +100,7 @@ class Bench:
         command = " ".join(shlex.quote(word) for word in [self.gpuctl] + args)
         done = subprocess.run(["script", "-qec", command, "/dev/null"], cwd=self.work,
                               env={**self.env, **env}, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, timeout=60)
+                              stdout=subprocess.PIPE, timeout=300)
         return "exit %d\n--- terminal\n%s" % (done.returncode, done.stdout.decode())
 
 

@@ -292,7 +292,7 @@ def expiry(service):
         def runs():
             shown = alone.gpuctl("ps", "--json")
             return shown.returncode == 0 and '"status":"running"' in shown.stdout
-        eventually(runs, "the job", 60)
+        eventually(runs, "the job", 240)
         begun = alone.sim.books()["now_ms"] / 1000
         client.send_signal(signal.SIGKILL)
         client.wait()

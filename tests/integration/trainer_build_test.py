@@ -130,7 +130,7 @@ def source_count():
 
 
 def eventually(holds, what):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not holds():
         assert time.monotonic() < end, what
         time.sleep(0.02)
@@ -145,7 +145,7 @@ def losses(trainer, w, name):
         "train": {"steps": 6, "batch": 4, "threads": 2, "eval_every": 3, "device": "cpu"}}))
     metrics = w.path("metrics-" + name)
     open(metrics, "wb").close()  # pylint: disable=consider-using-with
-    subprocess.run([*trainer, "train", "--config", w.path("run.json")], check=True, timeout=120,
+    subprocess.run([*trainer, "train", "--config", w.path("run.json")], check=True, timeout=300,
                    stdout=subprocess.DEVNULL, env={**os.environ, "GPUCTL_METRICS": metrics})
     with open(metrics, encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
@@ -185,8 +185,8 @@ def test_one_compiles_and_another_waits(w):
     second = w.start("two", FAKE_GATE=gate)
     assert b"waiting for it" in second.stderr.readline()
     w.write("gate", "")
-    assert first.communicate(timeout=60)[0] == b"ran one\n"
-    assert second.communicate(timeout=60)[0] == b"ran two\n"
+    assert first.communicate(timeout=300)[0] == b"ran one\n"
+    assert second.communicate(timeout=300)[0] == b"ran two\n"
     assert w.compiled() == source_count(), w.compiled()
     # Another compiler, other flags or another torch are another program.
     for env in ({"FAKE_VERSION": "13"}, {"GPUCTL_TRAINER_CXXFLAGS": "-O0"},
@@ -203,7 +203,7 @@ def test_two_at_once_where_nothing_locks(w):
     both = [w.start(name, **env) for name in ("one", "two")]
     eventually(lambda: w.compiled() > 2, "both compile")
     w.write("gate", "")
-    said = [process.communicate(timeout=60) for process in both]
+    said = [process.communicate(timeout=300) for process in both]
     assert [out for out, _ in said] == [b"ran one\n", b"ran two\n"], said
     assert [p.returncode for p in both] == [0, 0] and w.kept() == ["gpuctl-trainer", "lock"], said
 
@@ -214,7 +214,7 @@ def test_a_killed_build_leaves_nothing_that_counts(w):
         before = w.compiled()
         eventually(lambda old=before: w.compiled() > old, "it compiles")
         os.killpg(process.pid, number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         assert "gpuctl-trainer" not in w.kept(), w.kept()
         if number == signal.SIGTERM:
             assert process.returncode == 143 and w.kept() == ["lock"], (process.returncode, w.kept())
@@ -287,7 +287,7 @@ def test_a_torch_with_cuda_comes_first(w):
     env = {**w.env, "GPUCTL_TORCH": "", "PATH": w.path("bin") + ":" + w.env["PATH"]}
     with open(SOURCES + "/build.sh", "rb") as script:
         done = subprocess.run(["sh", "-s", "--", "--check"], stdin=script, env=env, check=True,
-                              stdout=subprocess.PIPE, timeout=60)
+                              stdout=subprocess.PIPE, timeout=300)
     assert done.stdout.decode().rstrip("\n").split("\t") == [
         "gpuctl-trainer-check", "yes", "cuda",
         "torch 2.9.1 in %s, g++ (pretended) 12.1.0" % w.torch("2.9.1", cuda=True)], done.stdout
@@ -325,7 +325,7 @@ def test_what_torch_has_of_the_cxx_library_is_not_used(w):
     subprocess.run("%s -o %s %s %s" % (flags.replace("-std=c++17", "-std=c++17 -O0"),
                                        w.path("main"), w.path("main.cc"), libraries),
                    shell=True, check=True)
-    subprocess.run([w.path("main"), w.path("folder")], check=True, timeout=60)
+    subprocess.run([w.path("main"), w.path("folder")], check=True, timeout=300)
     assert not os.path.exists(w.path("folder"))
 
 

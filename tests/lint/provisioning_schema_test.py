@@ -296,11 +296,11 @@ def run_scripts(bodies):
         if words[:2] != ["bash", "-c"] or len(words) != 3:
             return [f"args are no three words: {words}"]
         home = dict(os.environ, HOME=folder)
-        ran = subprocess.run(words, check=False, capture_output=True, timeout=60, env=home)
+        ran = subprocess.run(words, check=False, capture_output=True, timeout=300, env=home)
         if ran.stdout != b"image\n":
             return [f"the image's own program did not run: {ran}"]
         ran = subprocess.run(["bash", "-c", here(onstart)], check=False, capture_output=True,
-                             timeout=60)
+                             timeout=300)
         if ran.stdout != b"echo the same line again\n".replace(b"echo ", b"") * 400:
             return [f"a packed script did something else: {ran.stdout[:200]} {ran.stderr[:200]}"]
     problems = []

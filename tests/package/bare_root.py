@@ -44,7 +44,7 @@ def ubuntu_keys(build):
     """Fetches the keys of Ubuntu's archive, which Debian 12 does not have."""
     folder = os.path.join(build, "ubuntu-keys")
     if not os.path.isdir(folder):
-        with urllib.request.urlopen(ubuntu_archive() + UBUNTU_KEYS, timeout=60) as reply:
+        with urllib.request.urlopen(ubuntu_archive() + UBUNTU_KEYS, timeout=300) as reply:
             package = reply.read()
         digest = hashlib.sha256(package).hexdigest()
         assert digest == UBUNTU_KEYS_SHA256, f"{UBUNTU_KEYS} is another file: sha256 {digest}"

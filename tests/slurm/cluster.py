@@ -112,7 +112,7 @@ def requirements(proctrack="cgroup"):
         ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child", "sh", "-ec",
          "mount -t tmpfs tmpfs /tmp; mount -t proc proc /proc; mknod /tmp/gpu c 195 0; "
          "ip link add tried type veth peer name other; ip link add bridge type bridge"],
-        env=ROOT_ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        env=ROOT_ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
         check=False)
     if tried.returncode != 0:
         return "no namespaces, networks or devices of our own: " + tried.stderr.strip()
@@ -399,7 +399,7 @@ class Cluster:
             file.write(secrets.token_bytes(128))
         for file in ("secret/host_key", "key"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", self.path(file)],
-                           check=True, timeout=60, stdin=subprocess.DEVNULL)
+                           check=True, timeout=300, stdin=subprocess.DEVNULL)
         self.key = self.path("key")
         self.write_sshd()
         self.write_slurm()
@@ -507,7 +507,7 @@ class Cluster:
         subprocess.run(
             ["ip", "link", "add", "name", "to-" + name, "netns", str(login.pid), "type", "veth",
              "peer", "name", "eth0", "netns", str(self.machines[name].pid)],
-            check=True, timeout=60, env=ROOT_ENVIRONMENT, stdin=subprocess.DEVNULL)
+            check=True, timeout=300, env=ROOT_ENVIRONMENT, stdin=subprocess.DEVNULL)
         login.run(["sh", "-ec", "ip link set to-%s master bridge0; ip link set to-%s up" % (name, name)])
         self.machines[name].run(["sh", "-ec", "ip link set lo up; ip addr add %s/24 dev eth0; "
                                  "ip link set eth0 up" % self.address(name)])
@@ -559,7 +559,7 @@ class Cluster:
         """Returns the command line that runs `argv` on the login node, as the user."""
         return ["ssh", "-F", self.ssh_config, *options, "slurm", *([shlex.join(argv)] if argv else [])]
 
-    def run(self, argv, timeout=60, check=True, text=True, **options):
+    def run(self, argv, timeout=300, check=True, text=True, **options):
         """Runs a command on the login node, by ssh as the user. Returns what subprocess.run does.
 
         It fails when the command does, unless check is false; a command that takes longer than
@@ -697,7 +697,7 @@ class Cluster:
             self.wait_state(job, "RUNNING")
         script = 'for i in $(seq %d); do sbatch --parsable -J waits -o /dev/null %s --wrap="sleep 3600" ' \
                  '|| exit; done' % (count, gres)
-        waiting = self.run(["sh", "-c", script], timeout=60 + count).stdout.split()
+        waiting = self.run(["sh", "-c", script], timeout=300 + count).stdout.split()
         return holding, waiting
 
     def low_priority_job(self, script="sleep 3600", *options):

@@ -145,7 +145,7 @@ class WithCgroups(Started):
                      "-o", "UserKnownHostsFile=" + self.c.known_hosts]
         argv[argv.index("slurm")] = "ada@" + self.c.host
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
-                              timeout=60)
+                              timeout=300)
         self.assertIn("Permission denied", done.stderr)
 
     def test_home_is_shared_and_tmp_is_not(self):
@@ -212,7 +212,7 @@ class WithCgroups(Started):
             self.assertEqual(open_channel.stdout.read(6), b"before")
             self.c.wait_saved()
             self.c.kill_controller()
-            done = self.c.run(["scancel", job], timeout=60, check=False)
+            done = self.c.run(["scancel", job], timeout=300, check=False)
             self.assertNotIn(done.returncode, (0, 124))
             self.assertIn("Unable to contact slurm controller", done.stderr)
             open_channel.stdin.write(b"meanwhile")
@@ -220,7 +220,7 @@ class WithCgroups(Started):
             self.assertEqual(open_channel.stdout.read(9), b"meanwhile")
             self.c.start_controller()
             open_channel.stdin.close()
-            self.assertEqual(open_channel.wait(timeout=60), 0)
+            self.assertEqual(open_channel.wait(timeout=300), 0)
         self.assertEqual(self.c.squeue(job), "RUNNING")
         self.assertEqual(len(self.named("n1", "sleep 1113")), 1)
 
@@ -385,7 +385,7 @@ class Requirements(unittest.TestCase):
     def test_without_root_it_is_skipped(self):
         done = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-I", "-c",
                                "exec(open(0).read())"], input=UNPRIVILEGED % os.path.dirname(cluster.__file__),
-                              text=True, stdout=subprocess.PIPE, check=False, timeout=60)
+                              text=True, stdout=subprocess.PIPE, check=False, timeout=300)
         self.assertEqual((done.returncode, done.stdout), (SKIPPED, "NOT TESTED: this is not root\n"))
 
 

@@ -231,7 +231,7 @@ def test_a_run_in_the_queue_is_read_and_stopped(l, c):
     run = run_of(l, "queued-1")
     assert run["status"] == "stopped" and run["reason"] == "user", run
     c.wait_sacct(job, "CANCELLED")
-    attached.communicate(timeout=60)
+    attached.communicate(timeout=300)
     assert run_of(l, "queued-1")["reason"] == "user"
     c.scancel("-u", c.user)
     check_clean(c)
@@ -507,7 +507,7 @@ def test_fifty_jobs_are_one_question(l, c):
     log = wrapped(c, "squeue", "echo squeue >> ~/asked\nexec $real \"$@\"\n")
     script = "for i in $(seq 10 59); do sbatch -J gpuctl-0123abcd-0123456789$i -o /dev/null --gres=gpu:4 " \
              "--wrap 'sleep 600' >/dev/null || exit; done"
-    c.run(["sh", "-c", script], timeout=120)
+    c.run(["sh", "-c", script], timeout=300)
     listed = l.json("instances", code=None)["instances"]
     assert len(listed) == 50, len(listed)
     assert lines_of(log) == ["squeue"], lines_of(log)

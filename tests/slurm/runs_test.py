@@ -32,19 +32,19 @@ def check_ssh(l, c, name, job, place_of_work):
         file.write(os.urandom(2000000))
     for way in (["there.bin", "gpuctl-%s:/tmp/there.bin" % name], ["gpuctl-%s:/tmp/there.bin" % name, "back.bin"]):
         subprocess.run(["scp", "-q", *options, *way], cwd=l.work, env=l.env, stdin=subprocess.DEVNULL, check=True,
-                       timeout=60)
+                       timeout=300)
     assert sha256(os.path.join(l.work, "back.bin")) == sha256(os.path.join(l.work, "there.bin"))
     server = l.start("ssh", name, "--", "sh", "-c", "cd /tmp; exec python3 -u -m http.server --bind 127.0.0.1 0 2>&1")
     port = int(server.stdout.readline().split(b" port ")[1].split()[0])
     forward = l.start("forward", "--json", name, str(port))
     try:
-        with urllib.request.urlopen(json.loads(forward.stdout.readline())["url"] + "/there.bin", timeout=60) as file:
+        with urllib.request.urlopen(json.loads(forward.stdout.readline())["url"] + "/there.bin", timeout=300) as file:
             assert file.read() == open(os.path.join(l.work, "back.bin"), "rb").read()
     finally:
         for process in (forward, server):
             process.send_signal(signal.SIGINT)
-    assert forward.wait(timeout=60) == 0
-    server.communicate(timeout=60)
+    assert forward.wait(timeout=300) == 0
+    server.communicate(timeout=300)
     # Nothing stays when the connections have ended.
     wait_until(lambda: not [one for one in c.processes(c.squeue(job, "%N")) if "sshd" in one["name"]],
                "no sshd is left in the allocation")

@@ -50,7 +50,7 @@ class MarketWorld(Cell):
                 SECOND_KEY if state == "c" else KEYS[service])
         return env
 
-    def gpuctl_run(self, state, *args, timeout=120, codes=CODES, **more):
+    def gpuctl_run(self, state, *args, timeout=300, codes=CODES, **more):
         """Runs a verb. Returns its exit code, stdout and stderr; the code is -9 when it was
         killed here."""
         with self.lock:

@@ -30,7 +30,7 @@ def check(condition, what):
         raise RoundFailed(what() if callable(what) else what)
 
 
-def eventually(condition, what, seconds=30):
+def eventually(condition, what, seconds=120):
     """Returns the first true result of `condition`. Fails after `seconds`."""
     end = time.monotonic() + seconds
     while True:
