@@ -37,11 +37,13 @@ endif()
 include(Hardening)
 gpuctl_harden(gpuctl_flags INTERFACE)
 
-# ccache takes what was compiled with a precompiled header only with this sloppiness.
+# ccache takes what was compiled with a precompiled header only with this sloppiness. Paths below the
+# checkout are relative for it, so that another checkout finds the same objects.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-    CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+    CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    ${CCACHE_PROGRAM})
 endif()
 
 # The startup code of a static program applies packed relative relocations (RELR) since glibc 2.36.

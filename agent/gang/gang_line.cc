@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "common/base/bounded_json.h"
 #include "common/base/ids.h"
 #include "common/files/sha256.h"
+#include "common/job/gang_key.h"
 
 namespace gpuctl {
 namespace {
@@ -22,6 +24,7 @@ constexpr size_t kMacDigits = 64;
 // The longest line, and the most that waits to be sent. A stranger gets less.
 constexpr size_t kMostLineBytes = 64 << 10;
 constexpr size_t kMostStrangerBytes = 4 << 10;
+constexpr uint64_t kMostRank = 1 << 20;
 
 std::string MacOf(absl::string_view key, absl::string_view purpose, absl::string_view text) {
   return absl::BytesToHexString(HmacSha256(key, absl::StrCat(purpose, "|", text)));
@@ -29,6 +32,13 @@ std::string MacOf(absl::string_view key, absl::string_view purpose, absl::string
 
 std::string Purpose(GangSide sender, uint64_t number) {
   return absl::StrCat(sender == GangSide::kHub ? "hub|" : "member|", number);
+}
+
+// The rank that a hello names, which is no more than a word as long as its MAC was not checked.
+int RankOf(const nlohmann::json& hello) {
+  const auto rank = hello.is_object() ? hello.find("rank") : hello.end();
+  const bool named = hello.is_object() && rank != hello.end() && rank->is_number_unsigned();
+  return named && rank->get<uint64_t>() <= kMostRank ? rank->get<int>() : -1;
 }
 
 // Splits "MAC TEXT" where the MAC is right. Returns nothing else.
@@ -110,15 +120,17 @@ void GangLine::AnswerChallenge(absl::string_view key, const std::string& hub_non
   Derive(key, hub_nonce, nonce);
 }
 
-std::optional<nlohmann::json> GangLine::TakeHello(absl::string_view key) {
+std::optional<nlohmann::json> GangLine::TakeHello(absl::string_view run_key) {
   const std::optional<std::string> line = TakeLine();
   if (!line.has_value()) return std::nullopt;
-  const std::optional<std::string> text = Unseal(*line, key, absl::StrCat("hello|", nonce_));
-  const nlohmann::json hello = text.has_value()
-                                   ? ParseBoundedJson(*text, {.bytes = kMostLineBytes, .depth = 4})
-                                   : nlohmann::json();
-  const auto nonce = hello.is_object() ? hello.find("nonce") : hello.end();
-  if (!hello.is_object() || nonce == hello.end() || !nonce->is_string()) {
+  const size_t text_at = std::min(line->size(), kMacDigits + 1);
+  nlohmann::json hello =
+      ParseBoundedJson(line->substr(text_at), {.bytes = kMostLineBytes, .depth = 4});
+  const int rank = RankOf(hello);
+  const std::string key = rank > 0 ? GangKeyOfRank(run_key, rank) : "";
+  const auto nonce = rank > 0 ? hello.find("nonce") : hello.end();
+  const bool whole = rank > 0 && nonce != hello.end() && nonce->is_string();
+  if (!whole || !Unseal(*line, key, absl::StrCat("hello|", nonce_)).has_value()) {
     Close();
     return std::nullopt;
   }

@@ -20,10 +20,10 @@ namespace gpuctl {
 enum class GangSide { kHub, kMember };
 
 // A connection: rank 0 sends "gpuctl-gang 1 NONCE\n". The member answers "MAC JSON\n" with its own
-// nonce and what it is; its MAC is made with the gang's key over both. From then on both send
+// nonce and what it is; its MAC is made with the key of its rank over both. From then on both send
 // "MAC JSON\n": the MAC is made with a key of this connection alone, over the sender's side, the
 // number of the line and the JSON. So no line can be made, repeated, moved or left out by somebody
-// who does not know the gang's key. The lines are not secret. Not thread-safe.
+// who does not know that key. The lines are not secret. Not thread-safe.
 class GangLine {
  public:
   // `fd` does not block, and may still be connecting. `side` is this end's.
@@ -46,8 +46,9 @@ class GangLine {
   void SendChallenge();                        // by the hub
   std::optional<std::string> TakeChallenge();  // by the member: the hub's nonce
   void AnswerChallenge(absl::string_view key, const std::string& hub_nonce, nlohmann::json hello);
-  // By the hub: the member's hello. Closes the line when it comes from somebody without the key.
-  std::optional<nlohmann::json> TakeHello(absl::string_view key);
+  // By the hub: the member's hello, whose "rank" is proved. Closes the line when it comes from
+  // somebody without the key of that rank, GangKeyOfRank of `run_key`.
+  std::optional<nlohmann::json> TakeHello(absl::string_view run_key);
 
   // Sends a message. Requires a key of the connection.
   void Send(const nlohmann::json& message);

@@ -23,6 +23,7 @@
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/files/sha256.h"
+#include "common/job/gang_key.h"
 #include "common/job/stream_file.h"
 #include "tests/support/matchers.h"
 #include "tests/support/temp_dir.h"
@@ -53,8 +54,11 @@ class GangTest : public ::testing::Test {
     hub_.SetReady({});
   }
 
-  GangSeat& Sit(int rank, const std::string& key = kKey, int64_t epoch = 1,
-                const std::string& id = "g-1") {
+  GangSeat& Sit(int rank, int64_t epoch = 1, const std::string& id = "g-1") {
+    return SitWith(GangKeyOfRank(kKey, rank), rank, epoch, id);
+  }
+  GangSeat& SitWith(const std::string& key, int rank, int64_t epoch = 1,
+                    const std::string& id = "g-1") {
     Gang gang = GangOf(3, rank);
     gang.set_id(id);
     seats_.push_back(std::make_unique<GangSeat>(gang, key, hub_.place(), GangTimes(), clock_));
@@ -131,20 +135,29 @@ TEST_F(GangTest, AllBeginTogetherAtTheAddressThatAllReach) {
 
 TEST_F(GangTest, WhoDoesNotKnowTheKeyIsRefused) {
   Sit(1);
-  Sit(2, std::string(32, 'x'));
+  SitWith(std::string(32, 'x'), 2);
   EXPECT_FALSE(Begin());
   EXPECT_THAT(hub_.WhyNot(), HasSubstr("node 2 (host2) did not come"));
   EXPECT_THAT(seats_[1]->WhyNot(), HasSubstr("was not reached"));
 }
 
+TEST_F(GangTest, NobodyJoinsInAnothersPlace) {
+  Sit(1);
+  SitWith(GangKeyOfRank(kKey, 1), 2);
+  EXPECT_FALSE(Begin());
+  EXPECT_THAT(hub_.WhyNot(), HasSubstr("node 2 (host2) did not come"));
+  Sit(2);
+  EXPECT_TRUE(StepUntil([this] { return hub_.TryGo().has_value(); }));
+}
+
 TEST_F(GangTest, AnotherEpochOrGangIsRefused) {
   hub_.BeginEpoch(2);
   hub_.SetReady({});
-  Sit(1, kKey, 2);
-  Sit(2, kKey, 1);
-  Sit(2, kKey, 2, "g-2");
+  Sit(1, 2);
+  Sit(2, 1);
+  Sit(2, 2, "g-2");
   EXPECT_FALSE(Begin());
-  Sit(2, kKey, 2);
+  Sit(2, 2);
   EXPECT_TRUE(StepUntil([this] {
     if (!go_.has_value()) go_ = hub_.TryGo();
     return go_.has_value() && seats_[0]->go().has_value() && seats_[3]->go().has_value();
@@ -190,7 +203,7 @@ TEST_F(GangTest, ARepeatedHelloIsRefused) {
   const nlohmann::json hello = {
       {"id", "g-1"}, {"rank", 1}, {"epoch", 1}, {"address", "127.0.0.1"}, {"local", "127.0.0.1"}};
   // The answer to another challenge.
-  first.AnswerChallenge(kKey, std::string(64, '0'), hello);
+  first.AnswerChallenge(GangKeyOfRank(kKey, 1), std::string(64, '0'), hello);
   EXPECT_TRUE(StepUntil([&] {
     first.Pump();
     return !first.open();

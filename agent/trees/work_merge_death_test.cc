@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/every_nth.h"
 #include "tests/support/work_merge_fixture.h"
 
 namespace gpuctl {
@@ -146,14 +147,14 @@ TEST(WorkMergeDeath, FollowedByEditsOfTheSameFiles) {
   int n = 0;
   while (OneDeath().Run(n, -1)) {
     ASSERT_FALSE(testing::Test::HasFailure()) << n;
-    ++n;
+    n += EveryNth();
   }
   EXPECT_GT(n, 20);
 }
 
 TEST(WorkMergeDeath, FollowedByAnother) {
   for (int n = 6; n < 24; n += 5) {
-    for (int again = 0; again < 24; again += 3) {
+    for (int again = 0; again < 24; again += 3 * EveryNth()) {
       OneDeath().Run(n, again);
       ASSERT_FALSE(testing::Test::HasFailure()) << n << " " << again;
     }
@@ -164,7 +165,7 @@ TEST(WorkMergeDeath, FollowedByTheFirstVersionAgain) {
   int n = 0;
   while (OneDeath().RunAndUndo(n)) {
     ASSERT_FALSE(testing::Test::HasFailure()) << n;
-    ++n;
+    n += EveryNth();
   }
   EXPECT_GT(n, 20);
 }

@@ -32,6 +32,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/job/gang_key.h"
 #include "common/job/job_layout.h"
 #include "common/transfer/error_detail.h"
 
@@ -213,7 +214,7 @@ class GangLauncher {
       gang.set_rank(rank);
       *job.mutable_gang() = gang;
       for (const auto& [name, value] : plan_.secrets) (*part.start.mutable_secrets())[name] = value;
-      part.start.mutable_gang()->set_key(key);
+      part.start.mutable_gang()->set_key(GangKeyOfRank(key, rank));
       ASSIGN_OR_RETURN(part.links, MakeLinks(context_, part.row.target));
       parts_.push_back(std::move(part));
     }
@@ -328,14 +329,18 @@ class GangLauncher {
 
   // Ends what was begun. Where all of it is known to be gone, the run is as if it had never been.
   absl::Status TakeBack(const absl::Status& why, const ClientPaths& paths) {
-    bool all_gone = true;
-    for (Part& part : parts_) {
-      if (!part.asked) continue;
+    context_.Say(absl::StrCat("ending what was begun, because ", why.message()));
+    std::atomic<bool> all_gone{true};
+    ForEachAtOnce(parts_.size(), kAtOnce, [&](size_t rank) {
+      Part& part = parts_[rank];
+      if (!part.asked) return;
       const absl::Status stopped =
           part.calls->StopJob(part.row.job_id, "user", part.row.node_id).status();
-      all_gone = all_gone && (stopped.ok() || absl::IsNotFound(stopped));
-      (void)part.calls->RemoveJob(part.row.job_id, /*dry_run=*/false);
-    }
+      const bool gone = stopped.ok() || absl::IsNotFound(stopped);
+      if (!gone) all_gone = false;
+      // A machine that does not answer is not asked a second time.
+      if (gone) (void)part.calls->RemoveJob(part.row.job_id, /*dry_run=*/false);
+    });
     if (!all_gone) {
       return WithHint(Annotate(why, absl::StrCat("launch ", parts_.front().row.name)),
                       absl::StrCat("its machines end by themselves within a minute what has not "

@@ -42,7 +42,9 @@ TEST(HoldingsTest, TheLedgerLearnsWhichRunsHaveEnded) {
     row.target.name = "vast/1";
     row.created_ms = 1;
     ASSERT_OK(runs.Insert(row));
-    if (ended.has_value()) ASSERT_OK(runs.SetEnd(id, *ended));
+    if (ended.has_value()) {
+      ASSERT_OK(runs.SetEnd(id, *ended));
+    }
     ASSERT_OK(ledger->UsedBy(lease_id, id, id, {}, 1, /*beside=*/true));
   };
   add("r-live", std::nullopt);

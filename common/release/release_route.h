@@ -21,13 +21,13 @@ struct ReleaseRoute {
   EndsItself way = EndsItself::kNo;
   // For kByKey: the variables of the instance's environment with its id and its key, and the
   // request that ends it, with the key as bearer. "{id}" in the path stands for the id.
-  absl::string_view id_variable;
-  absl::string_view key_variable;
-  absl::string_view method;
-  absl::string_view path;
-  absl::string_view body;  // JSON; empty: none
+  absl::string_view id_variable = {};
+  absl::string_view key_variable = {};
+  absl::string_view method = {};
+  absl::string_view path = {};
+  absl::string_view body = {};  // JSON; empty: none
   // For kByShutdown: what root's shell runs; empty: ShutdownCommand has it.
-  absl::string_view command;
+  absl::string_view command = {};
 };
 
 // The file in the agent's root that ends the start command, for kByExit.

@@ -75,8 +75,8 @@ struct SshAddress {
   std::string host;
   int port = 22;
   std::string user;
-  std::vector<std::string> identity_files;
-  std::string proxy_command;
+  std::vector<std::string> identity_files = {};
+  std::string proxy_command = {};
 };
 
 // Something a provider says can be rented now.

@@ -125,6 +125,19 @@ class Cell:
                          for a, c, o, e in self.log)
 
 
+def which_cells(arguments):
+    """Returns the arguments without "--only TEXT", the cells' names have it, and "--every N", each
+    N-th cell is tried; and TEXT and N."""
+    values = {"--only": "", "--every": "1"}
+    rest = list(arguments)
+    for flag in values:
+        if flag in rest:
+            at = rest.index(flag)
+            values[flag] = rest[at + 1]
+            del rest[at:at + 2]
+    return rest, values["--only"], int(values["--every"])
+
+
 def run_cells(cells, jobs):
     """Runs the cells, name -> function. Prints the failed ones and returns their number."""
     began, failed, times = time.monotonic(), [], []

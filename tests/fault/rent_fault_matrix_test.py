@@ -2,16 +2,16 @@
 """Each fault at each call of each provider, through the real gpuctl: nothing of ours still bills,
 nothing is rented twice, and an unknown state is never shown as nothing.
 
-  rent_fault_matrix_test.py GPUCTL GPUCTL_CLOUDSIM [--all] [--only PART]
+  rent_fault_matrix_test.py GPUCTL GPUCTL_CLOUDSIM [--every N] [--only PART]
 
 There are two kinds of cells. "wire": machines never come up, so that launch rents, gives back and
 ends (then instances, reap); every fault, once and in a row. "run": real nodes, where the run must
-finish in spite of the fault. Without --all a part of the wire cells is left out.
+finish in spite of the fault. --every N takes each N-th, starting elsewhere for each provider.
 """
 import functools
 import sys
 
-from rent_cells import PROVIDERS, QUANTUM_S, Cell, check, run_cells
+from rent_cells import PROVIDERS, QUANTUM_S, Cell, check, run_cells, which_cells
 
 ANSWERS = ("hang", "timeout", "torn", "empty", "html", "wrong_types", "wrong_shape", "error_200",
            "500", "502", "504", "500_after", "502_after", "reset", "reset_after", "429", "410")
@@ -19,8 +19,6 @@ REFUSALS = ("400", "401", "403", "404", "409")
 OF_CREATE = ("no_funds", "out_of_stock", "offer_gone", "quota", "refused_but_made", "boot_never")
 ROUTES = ("create", "list", "describe", "terminate", "offers", "keys")
 MANY = 20  # longer than a client waits
-# A subset with every kind of fault at every kind of call for at least one provider.
-STRIDE = 3
 # Exit codes of launch: finished, no capacity, provider, credentials, a reported leak, timeout.
 ENDED = (0, 1, 117, 120, 121, 122, 124)
 
@@ -158,19 +156,12 @@ def run_cell(gpuctl, program, provider, launch_fault, lag, down_fault):
 
 def main():
     arguments = sys.argv[1:]
-    everything = "--all" in arguments
-    arguments = [a for a in arguments if a != "--all"]
-    only = ""
-    if "--only" in arguments:
-        at = arguments.index("--only")
-        only = arguments[at + 1]
-        del arguments[at:at + 2]
+    arguments, only, every = which_cells(arguments)
     gpuctl, program = arguments
     wire, run = {}, {}
     for offset, provider in enumerate(PROVIDERS):
         for number, (route, fault, times, more) in enumerate(wire_faults(provider)):
-            # The cells where money is spent or saved, and every third of the others.
-            kept = everything or (number + offset) % STRIDE == 0
+            kept = (number + offset) % every == 0
             if kept:
                 name = f"wire {provider} {route} {fault} x{times} {more or ''}".strip()
                 wire[name] = functools.partial(wire_cell, gpuctl, program, provider, route, fault,
@@ -183,7 +174,7 @@ def main():
         for number in range(max(len(launches), len(RUN_DOWN))):
             launch, lag = launches[number % len(launches)]
             down = RUN_DOWN[number % len(RUN_DOWN)]
-            if everything or number % STRIDE == offset % STRIDE:
+            if number % every == offset % every:
                 run[f"run {provider} {' '.join(launch)}{' list_lag' if lag else ''}, "
                     f"{' '.join(down)}"] = functools.partial(
                         run_cell, gpuctl, program, provider, launch, lag, down)

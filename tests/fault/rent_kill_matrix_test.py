@@ -2,7 +2,7 @@
 """gpuctl is killed at every step of launch and down. Then `gpuctl reap` ends exactly our unwanted
 machines. Every account also has an instance of another gpuctl and one of somebody else.
 
-  rent_kill_matrix_test.py GPUCTL GPUCTL_CLOUDSIM [--only PART]
+  rent_kill_matrix_test.py GPUCTL GPUCTL_CLOUDSIM [--every N] [--only PART]
 
 Steps are HTTP requests and changes of the ledger. The simulator holds a request, and gpuctl is
 killed before its execution, after it, or before a request that is executed when everybody has
@@ -12,7 +12,7 @@ import functools
 import signal
 import sys
 
-from rent_cells import PROVIDERS, Cell, check, run_cells
+from rent_cells import PROVIDERS, Cell, check, run_cells, which_cells
 from simulator import eventually, runpod_body
 
 REQUESTS = {"launch": 8, "down": 7}  # into the second machine; more than there are
@@ -268,11 +268,7 @@ def two_states(cell):
 
 def main():
     arguments = sys.argv[1:]
-    only = ""
-    if "--only" in arguments:
-        at = arguments.index("--only")
-        only = arguments[at + 1]
-        del arguments[at:at + 2]
+    arguments, only, every = which_cells(arguments)
     quick, nodes = {}, {}
     for provider in PROVIDERS:
         for verb in ("launch", "down"):
@@ -291,8 +287,8 @@ def main():
         for number in (1, 2, 3, 4, 6):
             nodes[f"beside {provider} request {number}"] = functools.partial(
                 beside, *arguments, provider, 5, True, number)
-    quick = {n: c for n, c in quick.items() if only in n}
-    nodes = {n: c for n, c in nodes.items() if only in n}
+    quick, nodes = ({name: cells[name] for name in [n for n in cells if only in n][::every]}
+                    for cells in (quick, nodes))
     failed = (run_cells(quick, 10) if quick else 0) + (run_cells(nodes, 5) if nodes else 0)
     for step, numbers in sorted(KILLED.items()):
         print(f"killed at {step}: {' '.join(map(str, sorted(numbers)))}")

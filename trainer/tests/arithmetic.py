@@ -3,11 +3,11 @@
 
 usage: arithmetic.py TRAINER_PROGRAM [LARGEST]
 
-A model of Qwen2's shape learns sums of two numbers below LARGEST (default: 50) by full tuning, and
-another one, which was trained on sums in another form before, by LoRA. The sums that are asked were
-never trained on. Then: the loss and the length of the gradient that PyTorch has for the same rows, in
-shared windows and in windows of their own; what is not learned has no gradient; the best checkpoint
-is the best one. Exits with 77 (skipped) when there is no torch.
+The loss and the length of the gradient are what PyTorch has for the same rows, in shared windows and
+in windows of their own; what is not learned has no gradient; the best checkpoint is the best one.
+With LARGEST a model of Qwen2's shape learns sums of two numbers below it by full tuning, and another
+one, which was trained on sums in another form before, by LoRA. The sums that are asked were never
+trained on. Exits with 77 (skipped) when there is no torch.
 """
 
 import json
@@ -262,7 +262,8 @@ def check_best(test, learned, asked):
 
 def main():
     program = sys.argv[1]
-    largest = int(sys.argv[2]) if len(sys.argv) > 2 else 50
+    learns = len(sys.argv) > 2
+    largest = int(sys.argv[2]) if learns else 50
     learned, asked = sums_below(largest)
     steps = 900 * max(1, largest // 50)
     assert token_id("<|im_end|>") > 255
@@ -270,8 +271,9 @@ def main():
         test = Test(program, directory)
         check_best(test, learned, asked)
         check_masked(test, *check_gradients(test, learned, asked))
-        check_full_tuning(test, learned, asked, steps)
-        check_lora(test, learned, asked, steps)
+        if learns:
+            check_full_tuning(test, learned, asked, steps)
+            check_lora(test, learned, asked, steps)
     print(f"{test.failed} failed")
     sys.exit(1 if test.failed else 0)
 

@@ -5,7 +5,8 @@ another number, and end when one of them dies.
 usage: ranks.py TRAINER_PROGRAM [KILLS [SEED]]
 
 Needs no torch in Python; with it, and with stories260K in $GPUCTL_MODELS_DIR (default:
-../shared/models beside the project), that model is tuned in 1 to 4 processes, too.
+../shared/models beside the project), that model is tuned in several processes, too. More than three
+KILLS (default: 3) ask for more ways of training and more numbers of processes.
 """
 
 import json
@@ -169,15 +170,17 @@ def rows(count, seed):
     return [sum_row(chooser) for _ in range(count)]
 
 
-def check_same_as_one(test, data):
+def check_same_as_one(test, data, long):
     ways = {"full": {}, "no accumulation": {"train.micro_batch": 12},
             "moments in parts": {"optimizer.zero": 1},
             "moments of 8 bits in parts": {"optimizer.zero": 1, "optimizer.state": "int8"},
             "activations again": {"train.recompute": True, "train.threads": 2},
             "frozen weights": {"train.freeze": ["model.layers.0.*"], "optimizer.zero": 1}}
     for what, settings in ways.items():
+        if not long and what not in ("full", "moments of 8 bits in parts", "activations again"):
+            continue
         one = test.train(what, data, {**settings, "optimizer.zero": 0}, 1)
-        for ranks in (2, 3, 4) if what in ("full", "moments in parts") else (3,):
+        for ranks in (2, 3, 4) if long and what in ("full", "moments in parts") else (3,):
             own = test.train(what, data, settings, ranks)
             # With codes one unit of rounding is a step of the code.
             test.compare(f"{what}, {ranks} processes", one, own,
@@ -207,9 +210,9 @@ def check_bits(test, data):
                    read_tensors(f"{one}/step-00000010/model.safetensors"))
 
 
-def check_other_number(test, data):
+def check_other_number(test, data, long):
     """A checkpoint of some processes goes on in more, in fewer and in one."""
-    for before, after in ((3, 1), (3, 2), (2, 4), (1, 3), (4, 3)):
+    for before, after in ((3, 1), (3, 2), (2, 4), (1, 3), (4, 3)) if long else ((3, 1), (2, 3)):
         whole = test.train("whole", data, {"train.steps": 10, "optimizer.zero": 1}, before)
         words = test.words(data, {"train.steps": 10, "optimizer.zero": 1})
         shutil.copytree(f"{whole[0]}/step-00000005", f"{words[1]}/step-00000005")
@@ -305,10 +308,11 @@ def check_overlap(test):
                line["buckets_sent_early"] == line["buckets"], ended)
 
 
-def check_dead(test, data):
+def check_dead(test, data, long):
     """A rank that is killed, or stands still, ends the others in seconds, by its name."""
-    for ranks, dead, how in ((2, 1, signal.SIGKILL), (3, 0, signal.SIGKILL), (3, 2, signal.SIGKILL),
-                             (3, 1, signal.SIGSTOP), (2, 0, signal.SIGSTOP)):
+    ways = ((3, 0, signal.SIGKILL), (3, 1, signal.SIGSTOP))
+    more = ((2, 1, signal.SIGKILL), (3, 2, signal.SIGKILL), (2, 0, signal.SIGSTOP))
+    for ranks, dead, how in ways + more if long else ways:
         words, checkpoints, metrics = test.words(data, {
             "train.steps": 100000, "checkpoint.every": 3, "train.peer_timeout": 4})
         run = Run(test, words, ranks, metrics)
@@ -391,8 +395,8 @@ def check_kills(test, data, kills, seed):
                finished > 0 and content(checkpoints) == content(whole), ended)
 
 
-def check_stories(test):
-    """stories260K, tuned on a few sentences: 1, 2, 3 and 4 processes."""
+def check_stories(test, long):
+    """stories260K, tuned on a few sentences: 1 and 3 processes, or 1, 2, 3 and 4."""
     try:
         import stories
         from folders import write_folder
@@ -420,29 +424,29 @@ def check_stories(test):
                 "data.pack": False, "train.eval_every": 10, "checkpoint.every": 10}
     for what, more in (("stories260K", {}), ("stories260K, LoRA", {"lora.rank": 8})):
         one = test.train(what, data, {**settings, **more}, 1)
-        for ranks in (2, 3, 4):
+        for ranks in (2, 3, 4) if long else (3,):
             test.compare(f"{what}, {ranks} processes", one,
                          test.train(what, data, {**settings, **more}, ranks))
 
 
 def main():
-    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    long = kills > 3
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     with tempfile.TemporaryDirectory() as directory:
         test = Test(sys.argv[1], directory)
         data, other = directory + "/tokens", directory + "/other"
         write_prepared(data, rows(120, 1), rows(20, 2))
         write_prepared(other, rows(120, 3), rows(20, 4))
-        if kills <= 5:
-            check_same_as_one(test, data)
-            check_bits(test, data)
-            check_other_number(test, data)
-            check_decisions(test, data)
-            check_slow_rank(test, data)
-            check_refusals(test, data, other)
-            check_overlap(test)
-            check_dead(test, data)
-            check_stories(test)
+        check_same_as_one(test, data, long)
+        check_bits(test, data)
+        check_other_number(test, data, long)
+        check_decisions(test, data)
+        check_slow_rank(test, data)
+        check_refusals(test, data, other)
+        check_overlap(test)
+        check_dead(test, data, long)
+        check_stories(test, long)
         check_kills(test, data, kills, seed)
     print(f"{test.failed} failed")
     sys.exit(1 if test.failed else 0)
