@@ -373,12 +373,29 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
 }
 
 absl::Status NoteGone(Ledger& ledger, absl::string_view lease_id, Clock& clock, int64_t known_ms,
-                      LeaseEnding ending) {
-  const absl::StatusOr<LeaseLock> lock = LeaseLock::Take(ledger.state_dir(), lease_id, clock);
-  RETURN_IF_ERROR(lock.status());
+                      LeaseEnding ending, const LeaseLock* lock) {
+  absl::StatusOr<LeaseLock> own = LeaseLock();
+  if (lock == nullptr) own = LeaseLock::Take(ledger.state_dir(), lease_id, clock);
+  RETURN_IF_ERROR(own.status());
   ASSIGN_OR_RETURN(const Lease lease, ledger.Get(lease_id));
   if (lease.state != LeaseState::kRented) return absl::OkStatus();
   return ledger.Released(lease_id, std::max(known_ms, lease.seen_ms), HowEnded(ending));
+}
+
+absl::StatusOr<Instance> LookUp(Ledger& ledger, Provider& provider, const Lease& lease,
+                                Clock& clock, int64_t known_ms, const LeaseLock* lock) {
+  RETURN_IF_ERROR(CheckAccount(ledger, provider, lease));
+  absl::StatusOr<Instance> instance = provider.Describe(lease.instance_id);
+  if (!absl::IsNotFound(instance.status())) return instance;
+  if (!IsUnlisted(provider, lease.instance_id)) {
+    return absl::UnavailableError(absl::StrCat(provider.name(), " calls ", lease.instance_id,
+                                               " gone, and its list does not"));
+  }
+  const LeaseEnding ending =
+      IsOwnEnd(instance.status()) ? LeaseEnding::kGone : LeaseEnding::kPreempted;
+  // Another command may be doing the same.
+  (void)NoteGone(ledger, lease.lease_id, clock, known_ms, ending, lock);
+  return instance;
 }
 
 absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::Duration patience,
@@ -404,11 +421,12 @@ absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::
             absl::StrCat(doing, ": its image cannot be pulled: ", stage));
       }
       // Nothing is on it yet that would be worth waiting for.
-      if (now->state == Instance::State::kFailed || now->state == Instance::State::kSilent ||
-          now->state == Instance::State::kStopping) {
+      if (now->held || now->state == Instance::State::kFailed ||
+          now->state == Instance::State::kSilent || now->state == Instance::State::kStopping) {
         return absl::AbortedError(absl::StrCat(doing, ": it will not come up: ", stage));
       }
-      const bool running = now->state == Instance::State::kRunning && now->address.has_value();
+      const bool running =
+          now->state == Instance::State::kRunning && !now->suspended && now->address.has_value();
       if (running && now->relayed && relayed_from == absl::InfiniteDuration()) relayed_from = after;
       if (running && (!now->relayed || after - relayed_from >= kDirectPortLag)) {
         ready.instance = *now;

@@ -319,6 +319,22 @@ TEST_F(RentalTest, AnOpenIntentCannotBeReleasedBlindly) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("reap")));
 }
 
+TEST_F(RentalTest, WaitsForWhatIsSuspendedAndNotForWhatIsHeld) {
+  const auto rental = RentOne();
+  ASSERT_OK(rental);
+  const InstanceId& id = rental->instance.id;
+  account_->Suspend(id, true);
+  int looks = 0;
+  market_.hook = [&](absl::string_view call, bool done) {
+    if (call == "describe" && done && ++looks == 3) account_->Suspend(id, false);
+  };
+  ASSERT_OK(WaitReady(market_, id, absl::Minutes(10), clock_, Hooks()));
+  EXPECT_EQ(looks, 4);
+  account_->Hold(id, true);
+  EXPECT_THAT(WaitReady(market_, id, absl::Minutes(10), clock_, Hooks()),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("will not come up")));
+}
+
 TEST_F(RentalTest, WaitsUntilThereIsAnAddress) {
   market_.boots_in = absl::Seconds(42);
   market_.describe_lag = absl::Seconds(8);

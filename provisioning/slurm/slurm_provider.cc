@@ -369,8 +369,10 @@ class SlurmProvider : public Provider {
     instance.label = row.name;
     instance.state = meaning.state;
     instance.status = meaning.message;
+    instance.suspended = meaning.suspended;
+    instance.held = meaning.held;
     instance.bills_nothing = true;
-    if (meaning.state == Instance::State::kStarting && row.starts_s > 0) {
+    if (meaning.state == Instance::State::kStarting && !meaning.held && row.starts_s > 0) {
       const int64_t wait_s = row.starts_s - absl::ToUnixSeconds(clock_.Now());
       if (wait_s > 60) {
         absl::StrAppend(&instance.status, ", expected to start in ",
@@ -387,7 +389,9 @@ class SlurmProvider : public Provider {
     }
     instance.region = row.partition;
     instance.created_ms = row.submitted_s * 1000;
-    instance.tells_end = meaning.state == Instance::State::kRunning && row.left.has_value();
+    // A suspended job's time stands still.
+    instance.tells_end =
+        meaning.state == Instance::State::kRunning && !meaning.suspended && row.left.has_value();
     if (instance.tells_end && *row.left != absl::InfiniteDuration()) {
       instance.ends_ms = absl::ToUnixMillis(clock_.Now() + *row.left);
     }

@@ -120,6 +120,23 @@ def test_a_controller_that_is_silent_ends_nothing(l, c):
                "the controller answers again")
 
 
+def test_a_suspended_allocation_says_so_and_goes_on_later(l, c):
+    _, job = launch(l, "paused-1", "bash", "-c", TRAPS % (HOME, "paused"))
+    wait_until(lambda: b"begun" in l.run("logs", "paused-1").stdout, "the job has begun")
+    seen = l.run("logs", "paused-1").stdout
+    c.machines["login"].run(["scontrol", "suspend", job])
+    # Nothing hangs, and what is at home is shown.
+    said = l.run("logs", "paused-1", code=123)
+    assert said.stdout.startswith(seen) and b"is suspended by Slurm: SUSPENDED" in said.stderr, said
+    for verb in (["exec", "paused-1", "--", "true"], ["ssh", "paused-1", "--", "true"], ["pull", "paused-1"]):
+        refused = l.run(*verb, code=123)
+        assert b"is suspended by Slurm: SUSPENDED" in refused.stderr, refused
+    assert run_of(l, "paused-1")["status"] == "running"
+    c.machines["login"].run(["scontrol", "resume", job])
+    assert l.run("exec", "paused-1", "--", "echo", "there").stdout == b"there\n"
+    wait_until(lambda: len(l.run("logs", "paused-1").stdout) > len(said.stdout), "the job goes on")
+
+
 def sha256(path):
     digest = hashlib.sha256()
     with open(path, "rb") as file:
