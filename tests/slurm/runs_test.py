@@ -120,6 +120,20 @@ def test_a_controller_that_is_silent_ends_nothing(l, c):
                "the controller answers again")
 
 
+def test_an_idle_allocation_that_was_cancelled_is_replaced(l, c):
+    _, job = launch(l, "idle-1", "true")
+    l.run("attach", "idle-1")
+    c.scancel(job)
+    wait_until(lambda: c.squeue(job) not in ("RUNNING", "COMPLETING"), "the allocation is over")
+    # What was kept of it answers, and starts nothing.
+    again = l.run("launch", "--yes", "-d", "--provider", "slurm", "--gpu", "H100", "--time", "2m", "--salvage", "2m",
+                  "--no-workdir", "--name", "idle-2", "--", "true")
+    assert b"left out: slurm/%s: it is over: CANCELLED by %s" % (job.encode(), c.user.encode()) in again.stderr, again
+    assert not run_of(l, "idle-2")["node"].endswith("/" + job)
+    leases = [one["instance_id"] for one in l.json("instances", code=None)["instances"]]
+    assert job not in leases and len(leases) == 1, leases
+
+
 def test_a_suspended_allocation_says_so_and_goes_on_later(l, c):
     _, job = launch(l, "paused-1", "bash", "-c", TRAPS % (HOME, "paused"))
     wait_until(lambda: b"begun" in l.run("logs", "paused-1").stdout, "the job has begun")
