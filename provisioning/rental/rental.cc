@@ -89,6 +89,8 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
                            absl::Duration patience, int64_t& alive_ms) {
   const absl::Duration end = clock.SinceBoot() + patience;
   const absl::Duration grown = clock.SinceBoot() + young_for;
+  const absl::Duration silence = provider.traits().silence;
+  absl::Duration heard = clock.SinceBoot();
   bool accepted = false, known = false, told = false;
   Backoff pauses(kFirstPause, kLongestPause);
   absl::Duration ask_at = clock.SinceBoot();
@@ -100,6 +102,8 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
   for (;;) {
     if (clock.SinceBoot() >= ask_at) {
       last = provider.Terminate(id);
+      // Accepted once more, it is no nearer to its end.
+      if (last.ok() && !accepted) heard = clock.SinceBoot();
       accepted = accepted || last.ok();
       if (last.ok()) ask_at = clock.SinceBoot() + kAskAgain;
       if (absl::IsNotFound(last)) last = absl::OkStatus();
@@ -108,6 +112,7 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
     const int64_t looked_ms = absl::ToUnixMillis(clock.Now());
     const absl::StatusOr<Instance> now = provider.Describe(id);
     const bool gone = absl::IsNotFound(now.status());
+    if (now.ok() || gone) heard = clock.SinceBoot();
     known = known || now.ok() || clock.SinceBoot() >= grown;
     // Without an accepted end one answer is not enough: 404 may also come from a proxy.
     if (gone && ((accepted && last.ok()) || (known && IsUnlisted(provider, id)))) {
@@ -130,6 +135,11 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
     if (clock.SinceBoot() >= end) {
       return fail(absl::StatusCode::kDeadlineExceeded,
                   last.ok() ? "the provider still shows it" : last.message());
+    }
+    if (clock.SinceBoot() - heard >= silence) {
+      return fail(absl::StatusCode::kDeadlineExceeded,
+                  absl::StrCat(accepted ? "it was told to end, and that cannot be confirmed: " : "",
+                               last.message()));
     }
     if (Pause(clock, pauses.Next(), hooks)) {
       return fail(absl::StatusCode::kCancelled, "interrupted before the provider called it gone");

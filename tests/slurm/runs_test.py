@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -149,6 +150,22 @@ def test_a_suspended_allocation_says_so_and_goes_on_later(l, c):
     c.machines["login"].run(["scontrol", "resume", job])
     assert l.run("exec", "paused-1", "--", "echo", "there").stdout == b"there\n"
     wait_until(lambda: len(l.run("logs", "paused-1").stdout) > len(said.stdout), "the job goes on")
+
+
+def test_down_ends_soon_where_the_controller_is_silent(l, c):
+    _, job = launch(l, "mute-1", "bash", "-c", TRAPS % (HOME, "mute"))
+    c.stop_controller()
+    try:
+        began = time.monotonic()
+        said = l.run("down", "--yes", "--force", "mute-1", code=122)
+        took = time.monotonic() - began
+        assert b"Slurm does not answer yet" in said.stderr and b"UNKNOWN" not in said.stderr, said
+        # Each question has a limit of its own.
+        assert took < 100, (took, said)
+    finally:
+        c.continue_controller()
+    l.run("down", "--yes", "--force", "mute-1")
+    c.wait_sacct(job, "CANCELLED")
 
 
 def sha256(path):
