@@ -152,6 +152,25 @@ def test_a_suspended_allocation_says_so_and_goes_on_later(l, c):
     wait_until(lambda: len(l.run("logs", "paused-1").stdout) > len(said.stdout), "the job goes on")
 
 
+def test_a_damaged_copy_is_told_and_removed(l, c):
+    _, job = launch(l, "cut-1", "bash", "-c", TRAPS % (HOME, "cut"))
+    kept = os.path.join(c.home, ".gpuctl-results")
+    spec = lambda: glob.glob(os.path.join(kept, "*", job + "-0", "jobs", "*", "spec.json"))
+    wait_until(spec, "the holder keeps the job")
+    c.scancel(job)
+    c.wait_sacct(job, "CANCELLED")
+    wait_until(lambda: not left(c), "the allocation is over")
+    os.truncate(spec()[0], 40)
+    # It has an end, whatever can be read of it.
+    l.run("attach", "cut-1", code=None)
+    run = run_of(l, "cut-1")
+    assert run["status"] not in ("running", "starting") and run["reason"].startswith("Slurm: CANCELLED"), run
+    refused = l.run("rm", "--forget", "cut-1", code=None)
+    assert refused.returncode and b"damaged" in refused.stderr and b"rm --force cut-1" in refused.stderr, refused
+    l.run("rm", "--forget", "--force", "cut-1")
+    assert os.listdir(kept) == [] and not l.json("ps", "-a")["runs"], os.listdir(kept)
+
+
 def test_down_ends_soon_where_the_controller_is_silent(l, c):
     _, job = launch(l, "mute-1", "bash", "-c", TRAPS % (HOME, "mute"))
     c.stop_controller()
