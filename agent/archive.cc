@@ -109,6 +109,10 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     callbacks.goes_on = in_queue_;
     callbacks.complete = [&](gpuctl::v1::Job& job) { job = AsInQueue(std::move(job)); };
     callbacks.is_accepting = [] { return false; };
+    // Nobody will read more of it: for whoever follows the job, it is lost.
+    if (const absl::Status damaged = Damaged(request->job_id()); !damaged.ok() && !in_queue_) {
+      return ToGrpcStatus(absl::NotFoundError(damaged.message()));
+    }
     return ToGrpcStatus(
         WatchSession(paths_, node_id_, *request, std::move(callbacks), clock_).Run());
   }
@@ -118,6 +122,12 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     absl::StatusOr<gpuctl::v1::ListArtifactsReply> listed =
         gpuctl::ListArtifacts(paths_.Job(request->job_id()), *request, clock_);
     if (listed.ok()) *reply = *std::move(listed);
+    const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(paths_.Job(request->job_id()));
+    if (in_queue_ && !reply->missing().empty() && lifecycle.ok() && !IsOver(*lifecycle)) {
+      reply->set_missing(
+          "not all results were on the shared file system when the allocation was put back into "
+          "the queue; what is there is whole, and the run goes on with it");
+    }
     return ToGrpcStatus(listed.status());
   }
 
@@ -126,6 +136,11 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     if (in_queue_) {
       return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
                           "the allocation is in Slurm's queue again, and its jobs go on");
+    }
+    if (const absl::Status damaged = Damaged(request->job_id()); !damaged.ok()) {
+      if (request->dry_run()) return ToGrpcStatus(damaged);
+      reply->set_removed(true);
+      return ToGrpcStatus(RemoveTree(paths_.Job(request->job_id()).dir));
     }
     absl::StatusOr<gpuctl::v1::RemoveJobReply> removed = jobs_.Remove(*request);
     if (removed.ok()) *reply = *std::move(removed);
@@ -166,6 +181,15 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
   }
 
  private:
+  // DATA_LOSS for a job of which a part was kept that cannot be read.
+  absl::Status Damaged(const std::string& job_id) const {
+    if (!IsValidId(job_id) || !PathExists(paths_.Job(job_id).spec)) return absl::OkStatus();
+    const absl::Status read = ReadStoredSpec(paths_.Job(job_id)).status();
+    if (!absl::IsDataLoss(read)) return absl::OkStatus();
+    return absl::DataLossError(
+        absl::StrCat("what was kept of the job is damaged: ", read.message()));
+  }
+
   // A job whose node failed waits, too.
   gpuctl::v1::Job AsInQueue(gpuctl::v1::Job job) const {
     if (!in_queue_ || job.state() != gpuctl::v1::JOB_STATE_LOST) return job;

@@ -1,12 +1,19 @@
 #include "client/cluster/ssh_login_node.h"
 
+#include <poll.h>
+
+#include <atomic>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/base/wake_pipe.h"
 #include "client/hosts/resolve_target.h"
 #include "client/hosts/ssh_config.h"
 #include "client/link/link.h"
 #include "client/programs/node_scripts.h"
+#include "client/terminal/console.h"
+#include "client/terminal/panel_terminal.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -17,14 +24,49 @@ constexpr absl::Duration kAnswersWithin = absl::Seconds(60);
 // A connection that was idle for longer may be dead without a word.
 constexpr absl::Duration kKept = absl::Seconds(30);
 
+constexpr absl::Duration kSaysSoAfter = absl::Seconds(3);
+
+// Says once that Slurm is slow, when this object lives for longer than a command usually takes; a
+// quick answer of a later one makes it say so again. Of several at a time one speaks.
+class SlowWord {
+ public:
+  SlowWord(const Console& console, const std::string& host) {
+    if (!done_.Open().ok()) return;
+    thread_ = std::thread([this, console, host] {
+      pollfd polled{done_.fd(), POLLIN, 0};
+      const int ended = poll(&polled, 1, static_cast<int>(absl::ToInt64Milliseconds(kSaysSoAfter)));
+      if (ended > 0) {
+        said = false;
+      } else if (!PanelIsShown() && !said.exchange(true)) {
+        console.Say(absl::StrCat("Slurm does not answer yet (", host, "); waiting"));
+      }
+    });
+  }
+  ~SlowWord() {
+    done_.Wake();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  static inline std::atomic<bool> said{false};
+  WakePipe done_;
+  std::thread thread_;
+};
+
 class SshLoginNode : public LoginNode {
  public:
-  SshLoginNode(SshAddress address, std::unique_ptr<LinkFactory> links, Clock& clock)
-      : address_(std::move(address)), links_(std::move(links)), clock_(clock) {}
+  SshLoginNode(SshAddress address, std::string host, std::unique_ptr<LinkFactory> links,
+               const CommandContext& context)
+      : address_(std::move(address)),
+        host_(std::move(host)),
+        links_(std::move(links)),
+        clock_(context.clock),
+        console_(context) {}
 
   const SshAddress& address() const override { return address_; }
 
   absl::StatusOr<CommandAnswer> Run(const std::string& command, absl::string_view input) override {
+    const SlowWord slow(console_, host_);
     const absl::Duration now = clock_.SinceBoot();
     if (session_ != nullptr && now - used_ > kKept) session_.reset();
     if (session_ == nullptr) {
@@ -47,8 +89,10 @@ class SshLoginNode : public LoginNode {
 
  private:
   const SshAddress address_;
+  const std::string host_;  // as the user named it
   const std::unique_ptr<LinkFactory> links_;
   Clock& clock_;
+  const Console console_;  // a copy: another thread speaks
   std::unique_ptr<SshSession> session_;
   absl::Duration used_;
 };
@@ -69,8 +113,8 @@ absl::StatusOr<std::shared_ptr<LoginNode>> MakeSshLoginNode(CommandContext& cont
     context.Warn(absl::StrCat("first contact with ", name, ": its host key is ", fingerprint,
                               ", and no other is accepted from now on"));
   };
-  return std::make_shared<SshLoginNode>(std::move(address), MakeSshLinkFactory(std::move(options)),
-                                        context.clock);
+  return std::make_shared<SshLoginNode>(std::move(address), host,
+                                        MakeSshLinkFactory(std::move(options)), context);
 }
 
 }  // namespace gpuctl

@@ -36,6 +36,8 @@ constexpr absl::Duration kAskSchedulerAgain = absl::Seconds(5);
 // Time for the holder of an allocation that Slurm has started.
 constexpr absl::Duration kHolderWithin = absl::Seconds(20);
 constexpr absl::Duration kLookForHolderEvery = absl::Seconds(1);
+// A step that has not begun by then may be one of a job that Slurm has suspended.
+constexpr absl::Duration kStepBeginsWithin = absl::Milliseconds(1500);
 
 // A link that tells when it has ended with an error.
 class TellingLink : public Link {
@@ -95,13 +97,16 @@ class AllocationLinks : public LinkFactory {
     return ConnectBy([](LinkFactory& links) { return links.ConnectForCalls(); }, /*once=*/false);
   }
   absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) override {
+    RETURN_IF_ERROR(MayBegin());
     return live_->Run(command);
   }
   absl::StatusOr<std::unique_ptr<RemoteCommand>> RunStreaming(
       const std::string& command, std::function<void(absl::string_view)> on_stderr) override {
+    RETURN_IF_ERROR(MayBegin());
     return live_->RunStreaming(command, std::move(on_stderr));
   }
   absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) override {
+    if (IsSuspended()) return Waiting();
     LinkFactory* const kept = IsOver(/*suspect=*/false) ? Kept()
                               : Waits()                 ? KeptInQueue()
                                                         : nullptr;
@@ -109,7 +114,7 @@ class AllocationLinks : public LinkFactory {
   }
   // A step serves the connection. It ends with this object.
   absl::StatusOr<UniqueFd> Dial() override {
-    if (IsOver(/*suspect=*/false)) return Over();
+    RETURN_IF_ERROR(MayBegin());
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
     ASSIGN_OR_RETURN(const AllocationSsh ssh, PrepareAllocationSsh(paths.state_dir));
     auto words = std::make_shared<LinesTo>(context_);
@@ -125,7 +130,7 @@ class AllocationLinks : public LinkFactory {
   }
   // Also finds out whether Dial can work.
   absl::Status TryLogin() override {
-    if (IsOver(/*suspect=*/false)) return Over();
+    RETURN_IF_ERROR(MayBegin());
     ASSIGN_OR_RETURN(const std::unique_ptr<RemoteCommand> step, live_->Run(TrySshScript()));
     shutdown(step->fd(), SHUT_WR);
     char byte = 0;
@@ -142,7 +147,7 @@ class AllocationLinks : public LinkFactory {
           kExitNotFound);
     }
     if (IsOver(/*suspect=*/true)) return Over();
-    if (Waits()) return InQueue();
+    if (Waits()) return Waiting();
     if (!code.ok()) return code.status();
     const std::string words = step->Stderr();
     return absl::UnavailableError(absl::StrCat("start a step in ", target_.name, ": exit ", *code,
@@ -155,6 +160,9 @@ class AllocationLinks : public LinkFactory {
   }
 
  private:
+  // Why nothing runs now. kHeld: in the queue until a person lets it go.
+  enum class Wait { kInQueue, kHeld, kSuspended };
+
   template <typename Make>
   absl::StatusOr<std::unique_ptr<Link>> ConnectBy(const Make& make, bool once) {
     absl::Status live_error;
@@ -200,14 +208,27 @@ class AllocationLinks : public LinkFactory {
   absl::StatusOr<std::unique_ptr<Link>> ConnectLive(const Make& make, absl::Status& error) {
     absl::StatusOr<std::unique_ptr<Link>> link = make(*live_);
     error = link.status();
+    const absl::Duration made = context_.clock.SinceBoot();
     // A step's refusal comes after the connection.
     if (link.ok() && !(*link)->NeverReached("")) error = (*link)->status();
+    // That of a suspended job never comes.
+    if (link.ok() && error.ok() && context_.clock.SinceBoot() - made >= kStepBeginsWithin) {
+      error = MayBegin();
+    }
     return link;
+  }
+
+  // Asks the scheduler. Returns an error where no step can begin; OK also where it does not answer.
+  absl::Status MayBegin() {
+    if (IsOver(/*suspect=*/true)) return Over();
+    return Waits() ? Waiting() : absl::OkStatus();
   }
 
   // A link to what was kept of an allocation that waits in the queue.
   template <typename Make>
   absl::StatusOr<std::unique_ptr<Link>> ConnectInQueue(const Make& make, bool once) {
+    // What is kept of a suspended one is still its node's to write.
+    if (IsSuspended()) return Waiting();
     LinkFactory* const kept = MayRead(once) ? KeptInQueue() : nullptr;
     // The second time with programs, where the login node has them no more.
     for (int i = 0; i < 2 && kept != nullptr; ++i) {
@@ -220,7 +241,7 @@ class AllocationLinks : public LinkFactory {
       }
       if (!lacks_programs) break;
     }
-    return InQueue();
+    return Waiting();
   }
 
   bool MayRead(bool once) {
@@ -230,6 +251,7 @@ class AllocationLinks : public LinkFactory {
   void NoteLive() {
     MutexLock lock(mutex_);
     waits_.clear();
+    how_ = Wait::kInQueue;
     read_in_queue_ = told_in_queue_ = false;
   }
   void SayInQueue() {
@@ -237,7 +259,7 @@ class AllocationLinks : public LinkFactory {
       MutexLock lock(mutex_);
       if (std::exchange(told_in_queue_, true)) return;
     }
-    if (!PanelIsShown()) context_.Say(InQueue().message());
+    if (!PanelIsShown()) context_.Say(Waiting().message());
   }
   // True when the scheduler has said so a moment ago.
   bool WaitsForSure() {
@@ -258,17 +280,29 @@ class AllocationLinks : public LinkFactory {
   }
 
   // True when Slurm has put the allocation back into its queue, as when another job was to have its
-  // node.
+  // node, or has suspended it.
   bool Waits() {
     MutexLock lock(mutex_);
     return !waits_.empty();
   }
-  absl::Status InQueue() {
+  bool IsSuspended() {
     MutexLock lock(mutex_);
-    return WithHint(
-        absl::UnavailableError(
-            absl::StrCat(target_.name, " was taken from its node, requeued by Slurm: ", waits_)),
-        "it goes on by itself when Slurm starts it again; gpuctl down ends it for good");
+    return how_ == Wait::kSuspended;
+  }
+  absl::Status Waiting() {
+    MutexLock lock(mutex_);
+    if (how_ == Wait::kSuspended) {
+      return WithHint(
+          absl::UnavailableError(absl::StrCat(target_.name, " is suspended by Slurm: ", waits_)),
+          "it goes on when Slurm, or who suspended it, resumes it (scontrol resume); gpuctl down "
+          "ends it for good");
+    }
+    return WithHint(absl::UnavailableError(absl::StrCat(
+                        target_.name, " was taken from its node, requeued by Slurm: ", waits_)),
+                    how_ == Wait::kHeld
+                        ? "gpuctl down ends it for good"
+                        : "it goes on by itself when Slurm starts it again; gpuctl down ends "
+                          "it for good");
   }
 
   LinkFactory* Kept() {
@@ -287,6 +321,7 @@ class AllocationLinks : public LinkFactory {
     const absl::Duration now = context_.clock.SinceBoot();
     if (!again && asked_.has_value() && now < *asked_ + kAskSchedulerAgain) return false;
     waits_.clear();
+    how_ = Wait::kInQueue;
     over_ = AskScheduler().value_or(false);
     asked_ = context_.clock.SinceBoot();
     return over_;
@@ -321,17 +356,16 @@ class AllocationLinks : public LinkFactory {
     ASSIGN_OR_RETURN(const std::vector<Market> markets, holdings_.Open({target_.provider}));
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
     Provider& provider = *markets.front().provider;
-    RETURN_IF_ERROR(CheckAccount(*ledger, provider, *lease));
-    const absl::StatusOr<Instance> instance = provider.Describe(lease->instance_id);
-    if (instance.ok() && instance->state != Instance::State::kRunning) waits_ = instance->status;
-    const absl::Status& answer = instance.status();
-    if (!absl::IsNotFound(answer) || !IsUnlisted(provider, lease->instance_id)) return false;
-    if (lease->state == LeaseState::kRented) {
-      const LeaseEnding ending = IsOwnEnd(answer) ? LeaseEnding::kGone : LeaseEnding::kPreempted;
-      // Another command may be doing the same.
-      (void)NoteGone(*ledger, lease->lease_id, context_.clock, context_.NowMs(), ending);
+    const absl::StatusOr<Instance> instance =
+        LookUp(*ledger, provider, *lease, context_.clock, context_.NowMs());
+    if (absl::IsNotFound(instance.status())) return true;
+    RETURN_IF_ERROR(instance.status());
+    if (instance->state != Instance::State::kRunning || instance->suspended) {
+      waits_ = instance->status;
     }
-    return true;
+    if (instance->suspended) how_ = Wait::kSuspended;
+    if (instance->held || instance->state == Instance::State::kFailed) how_ = Wait::kHeld;
+    return false;
   }
 
   CommandContext& context_;
@@ -348,7 +382,9 @@ class AllocationLinks : public LinkFactory {
   bool told_in_queue_ ABSL_GUARDED_BY(mutex_) = false;
   std::string label_ ABSL_GUARDED_BY(mutex_);
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
-  std::string waits_ ABSL_GUARDED_BY(mutex_);  // Slurm's words, while it is in the queue
+  // Slurm's words, while it is in the queue or suspended; and which of it.
+  std::string waits_ ABSL_GUARDED_BY(mutex_);
+  Wait how_ ABSL_GUARDED_BY(mutex_) = Wait::kInQueue;
   std::optional<absl::Duration> asked_ ABSL_GUARDED_BY(mutex_);
 };
 

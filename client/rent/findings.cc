@@ -18,7 +18,8 @@ namespace gpuctl {
 
 void TellFindings(CommandContext& context, RunStore* store, const Reconciliation& found) {
   for (const UnknownMarket& market : found.unknown) {
-    context.Warn(absl::StrCat(market.name, ": UNKNOWN: ", market.cause.message()));
+    context.Warn(absl::StrCat("it is not known what is rented at ", market.name, ": ",
+                              market.cause.message()));
     for (const Lease& lease : market.leases) {
       context.Warn(absl::StrCat(lease.instance_id.empty() ? lease.label : lease.instance_id,
                                 " may bill there, ", FormatUsdPerHour(lease), "/h"));

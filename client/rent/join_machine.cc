@@ -99,8 +99,13 @@ absl::Status JoinMachine(CommandContext& context, Holdings& holdings, const Leas
   // The reserve for the end of a job is the largest that one of them needs.
   RunSpec with_grace = spec;
   with_grace.grace = std::max(spec.grace, absl::Milliseconds(limits.grace_ms()));
-  return ClaimNode(context, *ledger, calls, lease, limits.self_release(), with_grace,
-                   hello.node_id(), hello.has_limits() ? &limits : nullptr);
+  const absl::Status claimed =
+      ClaimNode(context, *ledger, calls, lease, limits.self_release(), with_grace, hello.node_id(),
+                hello.has_limits() ? &limits : nullptr);
+  // The node refuses the run.
+  if (!absl::IsFailedPrecondition(claimed)) return claimed;
+  RETURN_IF_ERROR(ledger->NotUsedBy(lease.lease_id, run_id, lease.limits));
+  return claimed;
 }
 
 }  // namespace gpuctl

@@ -19,7 +19,10 @@
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/ledger/lease.h"
 #include "provisioning/market/gpu_models.h"
+#include "provisioning/market/provider.h"
+#include "provisioning/markets.h"
 #include "provisioning/rental/account.h"
+#include "provisioning/rental/rental.h"
 
 namespace gpuctl {
 namespace {
@@ -32,6 +35,20 @@ bool MayHaveTheGpus(const RunSpec& spec, const Lease& lease, const gpuctl::v1::H
   const bool by_name = std::all_of(spec.gpu.begin(), spec.gpu.end(),
                                    [](const GpuRequirement& gpu) { return !gpu.name.empty(); });
   return by_name && node.gpus_size() < lease.gpu_count;
+}
+
+// True when an allocation runs. One that is over, or waits in the queue, answers from what was kept
+// of it, and starts nothing.
+bool TakesJobs(CommandContext& context, Ledger& ledger, Provider& provider, const Lease& lease,
+               const LeaseLock& lock) {
+  const absl::StatusOr<Instance> there =
+      LookUp(ledger, provider, lease, context.clock, context.NowMs(), &lock);
+  if (absl::IsNotFound(there.status())) {
+    const std::string words = WordsOfGone(there.status());
+    context.Say(absl::StrCat("left out: ", RentedNodeName(lease.provider, lease.instance_id),
+                             ": it is over", words.empty() ? "" : ": ", words));
+  }
+  return there.ok() && there->state == Instance::State::kRunning && !there->suspended;
 }
 
 // Returns the market that has the machine's account, if it can be asked here; else null.
@@ -85,6 +102,10 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
         LeaseLock::Take(ledger.state_dir(), lease.lease_id, context.clock);
     if (!lock.ok()) continue;
     ASSIGN_OR_RETURN(const NodeTarget target, TargetOfInstance(context, lease, lease.address));
+    if (lease.provider == kClusterProvider &&
+        !TakesJobs(context, ledger, *provider, lease, *lock)) {
+      continue;
+    }
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
     absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, *links, target);
     if (!calls.ok()) continue;
@@ -95,7 +116,9 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
           return job.state() != gpuctl::v1::JOB_STATE_FINISHED &&
                  job.state() != gpuctl::v1::JOB_STATE_LOST;
         });
-    if (busy || hello->disk_free_bytes() < request.spec->disk_bytes ||
+    // Limits of a later time are another gpuctl's, which has the same ledger or another clock.
+    const bool others = hello->limits().limits().revision() >= context.NowMs();
+    if (busy || others || hello->disk_free_bytes() < request.spec->disk_bytes ||
         !MayHaveTheGpus(*request.spec, lease, *hello)) {
       continue;
     }
@@ -120,9 +143,16 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     }
     RETURN_IF_ERROR(ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits,
                                   GpusOfUse(*request.spec)));
-    RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,
-                              hello->limits().limits().self_release(), *request.spec,
-                              hello->node_id(), others_wait ? &hello->limits().limits() : nullptr));
+    const absl::Status claimed = ClaimNode(
+        context, ledger, *calls, renewed, hello->limits().limits().self_release(), *request.spec,
+        hello->node_id(), others_wait ? &hello->limits().limits() : nullptr);
+    // The node refuses the run. It may be over, or have become another gpuctl's.
+    if (absl::IsFailedPrecondition(claimed) || absl::IsAborted(claimed)) {
+      RETURN_IF_ERROR(ledger.NotUsedBy(lease.lease_id, request.run_id, lease.limits));
+      context.Say(absl::StrCat("left out: ", target.name, ": ", claimed.message()));
+      continue;
+    }
+    RETURN_IF_ERROR(claimed);
     context.Say(absl::StrCat("using ", target.name, ", rented and idle, ",
                              FormatUsd(lease.usd_per_hour()), "/h"));
     // What this run may cost was agreed to; that the machine stays longer was not seen there.

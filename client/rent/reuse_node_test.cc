@@ -24,10 +24,11 @@ constexpr int64_t kEightyGib = int64_t{80} << 30;
 
 class ReuseNodeTest : public ::testing::Test {
  protected:
-  explicit ReuseNodeTest(int gpus = 1)
-      : world_(clock_),
+  explicit ReuseNodeTest(int gpus = 1, const std::string& name = "vast")
+      : name_(name),
+        world_(clock_),
         account_(std::make_shared<BillingAccount>(clock_)),
-        market_("vast", account_, clock_) {
+        market_(name, account_, clock_) {
     ledger_ = Ledger::Open(world_.state_dir(), clock_).value();
     spec_.gpu = {ParseGpuRequirement("H100").value()};
     request_.spec = &spec_;
@@ -36,10 +37,10 @@ class ReuseNodeTest : public ::testing::Test {
     lease_id_ = RentOne(gpus);
     Script().Gpus("NVIDIA H100 80GB HBM3", kEightyGib, gpus);
     Market& market = markets_.emplace_back();
-    market.name = "vast";
-    market.provider = std::make_unique<BillingMarket>("vast", account_, clock_);
+    market.name = name;
+    market.provider = std::make_unique<BillingMarket>(name, account_, clock_);
   }
-  NodeScript& Script() { return world_.script("vast/i-001"); }
+  NodeScript& Script() { return world_.script(name_ + "/i-001"); }
   // A machine with `gpus` GPUs that an earlier run has claimed, for $2.00 an hour.
   std::string RentOne(int gpus = 1) {
     LeaseTerms terms;
@@ -76,7 +77,7 @@ class ReuseNodeTest : public ::testing::Test {
     const auto node = Reuse();
     ASSERT_OK(node);
     ASSERT_TRUE(node->has_value());
-    EXPECT_EQ((*node)->target.name, "vast/i-001");
+    EXPECT_EQ((*node)->target.name, name_ + "/i-001");
   }
   gpuctl::v1::Job& HasJob(gpuctl::v1::JobState state) {
     gpuctl::v1::Job& job = *Script().hello.add_jobs();
@@ -85,6 +86,7 @@ class ReuseNodeTest : public ::testing::Test {
     return job;
   }
 
+  const std::string name_;
   SteppingClock clock_;
   ClientWorld world_;
   std::shared_ptr<BillingAccount> account_;
@@ -327,6 +329,62 @@ TEST_F(ReuseNodeTest, OneThatCannotBeReachedIsPassedOverForTheNext) {
   ASSERT_OK(node);
   ASSERT_TRUE(node->has_value());
   EXPECT_EQ((*node)->target.name, "vast/i-002");
+}
+
+// What refuses the limits is no machine for this run, and no reason to rent none.
+TEST_F(ReuseNodeTest, OneWhoseNodeRefusesTheLimitsIsPassedOver) {
+  const LeaseLimits before = ledger_->Get(lease_id_)->limits;
+  spec_.idle_limit = absl::Minutes(7);
+  Script().set_limits = absl::FailedPreconditionError("the allocation is over");
+  ExpectPassedOver();
+  EXPECT_THAT(told_, ::testing::HasSubstr("left out: vast/i-001: set the node's limits"));
+  EXPECT_EQ(ledger_->Get(lease_id_)->limits, before);
+  EXPECT_FALSE(ledger_->OfRun("r-2")->has_value());
+  Script().set_limits = absl::OkStatus();
+  ExpectTaken();
+}
+
+TEST_F(ReuseNodeTest, OneThatObeysANewerGpuctlIsPassedOver) {
+  Script().hello.mutable_limits()->mutable_limits()->set_revision(ledger_->NowMs() + 3'600'000);
+  ExpectPassedOver();
+  EXPECT_FALSE(FindIdleNode(world_.context, *ledger_, markets_, request_)->has_value());
+  clock_.Advance(absl::Hours(2));
+  ExpectTaken();
+}
+
+class ReuseAllocationTest : public ReuseNodeTest {
+ protected:
+  ReuseAllocationTest() : ReuseNodeTest(1, "slurm") {}
+};
+
+// Its node answers: what was kept of it does.
+TEST_F(ReuseAllocationTest, OneThatIsOverByTheSchedulersWordIsNotedAsGone) {
+  ExpectTaken();
+  account_->End("i-001");
+  request_.run_id = "r-3";
+  ::testing::internal::CaptureStderr();
+  const auto found = FindIdleNode(world_.context, *ledger_, markets_, request_);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("left out: slurm/i-001: it is over"));
+  ASSERT_OK(found);
+  EXPECT_FALSE(found->has_value());
+  EXPECT_EQ(ledger_->Get(lease_id_)->state, LeaseState::kReleased);
+}
+
+TEST_F(ReuseAllocationTest, OneThatTheSchedulerDoesNotRunIsPassedOver) {
+  auto& market = static_cast<BillingMarket&>(*markets_[0].provider);
+  market.describe_answers = {absl::UnavailableError("no answer")};
+  ExpectPassedOver();
+  account_->SetState("i-001", Instance::State::kStopping, "COMPLETING");
+  ExpectPassedOver();
+  account_->SetState("i-001", Instance::State::kRunning, "SUSPENDED");
+  account_->Suspend("i-001", true);
+  ExpectPassedOver();
+  account_->Suspend("i-001", false);
+  EXPECT_EQ(ledger_->Get(lease_id_)->state, LeaseState::kRented);
+  EXPECT_EQ(Script().connects, 0);
+  account_->SetState("i-001", Instance::State::kRunning, "RUNNING");
+  ExpectTaken();
 }
 
 TEST_F(ReuseNodeTest, OneThatIsBeingEndedOrWasNeverClaimedIsPassedOver) {

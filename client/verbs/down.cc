@@ -16,6 +16,7 @@
 #include "client/follow/run_outcome.h"
 #include "client/follow/stop_run.h"
 #include "client/home/not_home.h"
+#include "client/keys/unused_logins.h"
 #include "client/market/holdings.h"
 #include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
@@ -25,7 +26,6 @@
 #include "client/rent/findings.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/rent/node_terms.h"
-#include "client/rent/unused_logins.h"
 #include "client/runs/context.h"
 #include "client/runs/find_run.h"
 #include "client/runs/given_up.h"
@@ -41,6 +41,7 @@
 #include "client/warm/warm_socket.h"
 #include "client/wishes/held_wish.h"
 #include "common/base/status_macros.h"
+#include "provisioning/markets.h"
 #include "provisioning/rental/account.h"
 
 namespace gpuctl {
@@ -100,6 +101,7 @@ class Down {
   // Returns what of a run is on its machine and not here; of a live one only what it has saved.
   Missing MissingOf(NodeCalls& calls, const RunRow& row);
   bool MayAnswerLater(const Lease& lease) const;
+  bool SchedulerIsSilent(const Lease& lease) const;
   absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
   std::string NothingEnded(bool all, bool open) const;
   bool LeavesALeak() const;
@@ -357,7 +359,10 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
   for (const LeaseUse& use : lease.uses) {
     absl::StatusOr<RunRow> row = store_.Get(use.run_id);
     if (!row.ok()) continue;  // a launch that never came to a run
-    if (!row->end.has_value()) {
+    if (!row->end.has_value() && SchedulerIsSilent(lease)) {
+      context_.Warn(absl::StrCat(row->name, " is not told to stop first: Slurm does not answer, ",
+                                 "and its own signal ends it"));
+    } else if (!row->end.has_value()) {
       const absl::Status stopped = StopRun(context_, store_, *row, /*wait=*/true);
       if (absl::IsCancelled(stopped)) return stopped;
       if (stopped.ok() && row->end.has_value()) {
@@ -381,6 +386,14 @@ bool Down::MayAnswerLater(const Lease& lease) const {
                      });
 }
 
+// True for an allocation of a cluster whose controller did not answer: each step in it would hang.
+bool Down::SchedulerIsSilent(const Lease& lease) const {
+  return lease.provider == kClusterProvider && found_.has_value() &&
+         std::any_of(found_->unknown.begin(), found_->unknown.end(), [](const UnknownMarket& at) {
+           return at.name == kClusterProvider && absl::IsUnavailable(at.cause);
+         });
+}
+
 Missing Down::MissingOf(NodeCalls& calls, const RunRow& row) {
   if (row.end.has_value()) return JudgeRun(context_, store_, calls, row, /*force=*/true).missing;
   absl::StatusOr<Missing> missing = MissingSoFar(context_, calls, row);
@@ -395,7 +408,9 @@ NotHomeOn Down::FindNotHome(const Lease& lease) {
   for (const LeaseUse& use : lease.uses) {
     const absl::StatusOr<RunRow> row = store_.Get(use.run_id);
     if (!row.ok() || row->accepted_ms == 0) continue;
-    const absl::StatusOr<std::unique_ptr<LinkFactory>> links = MakeLinks(context_, row->target);
+    absl::StatusOr<std::unique_ptr<LinkFactory>> links =
+        absl::UnavailableError("Slurm does not answer");
+    if (!SchedulerIsSilent(lease)) links = MakeLinks(context_, row->target);
     absl::StatusOr<NodeCalls> calls =
         links.ok() ? NodeCalls::Connect(context_, **links, row->target) : links.status();
     if (!calls.ok()) {

@@ -122,7 +122,7 @@ TEST_F(RentedVerbs, InstancesNamesAMarketThatIsUnknown) {
   market_->list_answers = {absl::UnavailableError("503")};
   Instances();
   EXPECT_EQ(code_, kExitProvider);
-  EXPECT_THAT(errors_, HasSubstr("fake: UNKNOWN: 503"));
+  EXPECT_THAT(errors_, HasSubstr("it is not known what is rented at fake: 503"));
   EXPECT_THAT(errors_, HasSubstr(lease.instance_id));
   EXPECT_THAT(errors_, Not(HasSubstr("nothing bills")));
 }

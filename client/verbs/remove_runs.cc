@@ -71,6 +71,15 @@ absl::Status Judge(CommandContext& context, RunStore& store, NodeCalls& calls, R
                                  " ends a job; a process that works in its directory "
                                  "must end first"));
   }
+  // What is there cannot be read any more: a copy on a cluster's file system was damaged.
+  if (absl::IsDataLoss(found.status())) {
+    if (!force) {
+      return WithHint(found.status(),
+                      absl::StrCat("gpuctl rm --force ", row.name, " removes it all the same"));
+    }
+    removal.outcome = Outcome::kWouldRemove;
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(found.status());
   removal.freed_bytes = found->freed_bytes();
   removal.shared_bytes = found->shared_bytes();

@@ -59,6 +59,20 @@ absl::Status InsertUse(sqlite3* database, absl::string_view lease_id, const Leas
       .Run();
 }
 
+absl::Status SetLimits(sqlite3* database, absl::string_view lease_id, const LeaseLimits& limits) {
+  return SqliteStatement(database,
+                         "UPDATE leases SET time_s = ?, idle_s = ?, salvage_s = ?, "
+                         "contact_s = ?, cost_usd = ? WHERE lease_id = ?",
+                         "note limits")
+      .Bind(limits.time_s)
+      .Bind(limits.idle_s)
+      .Bind(limits.salvage_s)
+      .Bind(limits.contact_s)
+      .BindDouble(limits.cost_usd)
+      .Bind(lease_id)
+      .Run();
+}
+
 Lease LeaseOf(const LeaseTerms& terms) {
   Lease lease;
   lease.provider = terms.offer.provider;
@@ -368,23 +382,28 @@ absl::StatusOr<Lease> Ledger::Adopt(absl::string_view provider, const Instance& 
   return lease;
 }
 
+absl::Status Ledger::NotUsedBy(absl::string_view lease_id, absl::string_view run_id,
+                               const LeaseLimits& before) {
+  return Write("not_used", [&]() -> absl::Status {
+    for (const absl::string_view table : {"uses", "use_shares", "use_limits"}) {
+      const std::string sql =
+          absl::StrCat("DELETE FROM ", table, " WHERE lease_id = ? AND run_id = ?");
+      RETURN_IF_ERROR(SqliteStatement(database_, sql.c_str(), "forget what a run uses of a lease")
+                          .Bind(lease_id)
+                          .Bind(run_id)
+                          .Run());
+    }
+    return SetLimits(database_, lease_id, before);
+  });
+}
+
 absl::Status Ledger::UsedBy(absl::string_view lease_id, absl::string_view run_id,
                             absl::string_view run_name, const LeaseLimits& limits, int gpus,
                             bool beside) {
   RETURN_IF_ERROR(Get(lease_id).status());
   const int64_t now_ms = NowMs();
   return Write("used", [&]() -> absl::Status {
-    RETURN_IF_ERROR(SqliteStatement(database_,
-                                    "UPDATE leases SET time_s = ?, idle_s = ?, salvage_s = ?, "
-                                    "contact_s = ?, cost_usd = ? WHERE lease_id = ?",
-                                    "note limits")
-                        .Bind(limits.time_s)
-                        .Bind(limits.idle_s)
-                        .Bind(limits.salvage_s)
-                        .Bind(limits.contact_s)
-                        .BindDouble(limits.cost_usd)
-                        .Bind(lease_id)
-                        .Run());
+    RETURN_IF_ERROR(SetLimits(database_, lease_id, limits));
     if (!beside) {
       RETURN_IF_ERROR(SqliteStatement(database_,
                                       "UPDATE use_shares SET until_ms = ? WHERE lease_id = ? "

@@ -109,6 +109,9 @@ class Ledger {
   absl::Status UsedBy(absl::string_view lease_id, absl::string_view run_id,
                       absl::string_view run_name, const LeaseLimits& limits,
                       int gpus = LeaseUse::kWhole, bool beside = false);
+  // Takes back UsedBy: the run begins on another machine, and this one had the limits `before`.
+  absl::Status NotUsedBy(absl::string_view lease_id, absl::string_view run_id,
+                         const LeaseLimits& before);
   // Records the name that the list of runs gave to a run. A machine is rented before the run is in
   // that list, so what UsedBy and Intend noted may lack the run's number.
   absl::Status NameRun(absl::string_view run_id, absl::string_view run_name);

@@ -340,6 +340,23 @@ TEST_F(LedgerTest, EachUseKeepsTheLimitsThatWereAgreedForIt) {
   EXPECT_EQ(LimitsFor(lease, "r-9"), more) << "what is not known is as the machine has it";
 }
 
+TEST_F(LedgerTest, AUseThatDidNotBeginIsTakenBack) {
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, Terms()));
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1")));
+  LeaseLimits more = Terms().limits;
+  more.idle_s = 3600;
+  ASSERT_OK(ledger_->UsedBy(id, "r-2", "second", more));
+  ASSERT_OK(ledger_->NotUsedBy(id, "r-2", Terms().limits));
+  Reopen();
+  const Lease lease = Get(id);
+  ASSERT_EQ(lease.uses.size(), 1u);
+  EXPECT_EQ(lease.uses[0].run_id, "r-1");
+  EXPECT_EQ(lease.limits, Terms().limits);
+  EXPECT_FALSE(ledger_->OfRun("r-2")->has_value());
+  EXPECT_THAT(*ledger_->UsingRuns(), ::testing::IsEmpty());
+}
+
 TEST_F(LedgerTest, ARunIsNamedOnceItIsInTheListOfRuns) {
   const std::string id = Ledger::NewLeaseId();
   ASSERT_OK(ledger_->Intend(id, Terms()));

@@ -46,6 +46,8 @@ struct ProviderTraits {
   // The time for which Offer::place is left out after a bad machine; short where a place has many
   // machines.
   absl::Duration leave_out_for = absl::Hours(24);
+  // For how long somebody who ends an instance waits while nothing is answered.
+  absl::Duration silence = absl::InfiniteDuration();
 
   // Returns for how long an instance may wait for its start while the time until its expiry runs.
   absl::Duration waits() const { return expiry.from_start ? absl::ZeroDuration() : ready_within; }

@@ -147,6 +147,10 @@ struct Instance {
   std::string label;  // empty: none
   State state = State::kStarting;
   std::string status;  // the provider's own word, with its message
+  // True when it runs, and nothing on it does until its market lets it go on.
+  bool suspended = false;
+  // True when it does not start until a person lets it go.
+  bool held = false;
   // True when it waits for an image that cannot be had, which is no fault of the machine; `status`
   // has the market's words.
   bool image_fails = false;

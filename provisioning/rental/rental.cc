@@ -89,6 +89,8 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
                            absl::Duration patience, int64_t& alive_ms) {
   const absl::Duration end = clock.SinceBoot() + patience;
   const absl::Duration grown = clock.SinceBoot() + young_for;
+  const absl::Duration silence = provider.traits().silence;
+  absl::Duration heard = clock.SinceBoot();
   bool accepted = false, known = false, told = false;
   Backoff pauses(kFirstPause, kLongestPause);
   absl::Duration ask_at = clock.SinceBoot();
@@ -100,6 +102,8 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
   for (;;) {
     if (clock.SinceBoot() >= ask_at) {
       last = provider.Terminate(id);
+      // Accepted once more, it is no nearer to its end.
+      if (last.ok() && !accepted) heard = clock.SinceBoot();
       accepted = accepted || last.ok();
       if (last.ok()) ask_at = clock.SinceBoot() + kAskAgain;
       if (absl::IsNotFound(last)) last = absl::OkStatus();
@@ -108,6 +112,7 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
     const int64_t looked_ms = absl::ToUnixMillis(clock.Now());
     const absl::StatusOr<Instance> now = provider.Describe(id);
     const bool gone = absl::IsNotFound(now.status());
+    if (now.ok() || gone) heard = clock.SinceBoot();
     known = known || now.ok() || clock.SinceBoot() >= grown;
     // Without an accepted end one answer is not enough: 404 may also come from a proxy.
     if (gone && ((accepted && last.ok()) || (known && IsUnlisted(provider, id)))) {
@@ -130,6 +135,11 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
     if (clock.SinceBoot() >= end) {
       return fail(absl::StatusCode::kDeadlineExceeded,
                   last.ok() ? "the provider still shows it" : last.message());
+    }
+    if (clock.SinceBoot() - heard >= silence) {
+      return fail(absl::StatusCode::kDeadlineExceeded,
+                  absl::StrCat(accepted ? "it was told to end, and that cannot be confirmed: " : "",
+                               last.message()));
     }
     if (Pause(clock, pauses.Next(), hooks)) {
       return fail(absl::StatusCode::kCancelled, "interrupted before the provider called it gone");
@@ -373,12 +383,29 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
 }
 
 absl::Status NoteGone(Ledger& ledger, absl::string_view lease_id, Clock& clock, int64_t known_ms,
-                      LeaseEnding ending) {
-  const absl::StatusOr<LeaseLock> lock = LeaseLock::Take(ledger.state_dir(), lease_id, clock);
-  RETURN_IF_ERROR(lock.status());
+                      LeaseEnding ending, const LeaseLock* lock) {
+  absl::StatusOr<LeaseLock> own = LeaseLock();
+  if (lock == nullptr) own = LeaseLock::Take(ledger.state_dir(), lease_id, clock);
+  RETURN_IF_ERROR(own.status());
   ASSIGN_OR_RETURN(const Lease lease, ledger.Get(lease_id));
   if (lease.state != LeaseState::kRented) return absl::OkStatus();
   return ledger.Released(lease_id, std::max(known_ms, lease.seen_ms), HowEnded(ending));
+}
+
+absl::StatusOr<Instance> LookUp(Ledger& ledger, Provider& provider, const Lease& lease,
+                                Clock& clock, int64_t known_ms, const LeaseLock* lock) {
+  RETURN_IF_ERROR(CheckAccount(ledger, provider, lease));
+  absl::StatusOr<Instance> instance = provider.Describe(lease.instance_id);
+  if (!absl::IsNotFound(instance.status())) return instance;
+  if (!IsUnlisted(provider, lease.instance_id)) {
+    return absl::UnavailableError(absl::StrCat(provider.name(), " calls ", lease.instance_id,
+                                               " gone, and its list does not"));
+  }
+  const LeaseEnding ending =
+      IsOwnEnd(instance.status()) ? LeaseEnding::kGone : LeaseEnding::kPreempted;
+  // Another command may be doing the same.
+  (void)NoteGone(ledger, lease.lease_id, clock, known_ms, ending, lock);
+  return instance;
 }
 
 absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::Duration patience,
@@ -404,11 +431,12 @@ absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::
             absl::StrCat(doing, ": its image cannot be pulled: ", stage));
       }
       // Nothing is on it yet that would be worth waiting for.
-      if (now->state == Instance::State::kFailed || now->state == Instance::State::kSilent ||
-          now->state == Instance::State::kStopping) {
+      if (now->held || now->state == Instance::State::kFailed ||
+          now->state == Instance::State::kSilent || now->state == Instance::State::kStopping) {
         return absl::AbortedError(absl::StrCat(doing, ": it will not come up: ", stage));
       }
-      const bool running = now->state == Instance::State::kRunning && now->address.has_value();
+      const bool running =
+          now->state == Instance::State::kRunning && !now->suspended && now->address.has_value();
       if (running && now->relayed && relayed_from == absl::InfiniteDuration()) relayed_from = after;
       if (running && (!now->relayed || after - relayed_from >= kDirectPortLag)) {
         ready.instance = *now;

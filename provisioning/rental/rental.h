@@ -66,9 +66,16 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
 // Records the end of a lease whose machine the market calls gone, without asking for that end: the
 // market may be wrong, and then the machine comes back (Ledger::Reopen). It was last known to bill
 // at `known_ms`, in Unix milliseconds, and nobody saw its end, so its cost is a range from there
-// until now. UNAVAILABLE: another gpuctl works on it.
+// until now. UNAVAILABLE: another gpuctl works on it. `lock` is the lease's lock if the caller
+// holds it.
 absl::Status NoteGone(Ledger& ledger, absl::string_view lease_id, Clock& clock, int64_t known_ms,
-                      LeaseEnding ending);
+                      LeaseEnding ending, const LeaseLock* lock = nullptr);
+
+// Looks up the machine of a lease at its market. NOT_FOUND: the market calls it gone, and so does
+// its whole list; then that is noted as by NoteGone. PERMISSION_DENIED: CheckAccount. Any other
+// error: nothing is known of it now. `known_ms` and `lock` are those of NoteGone.
+absl::StatusOr<Instance> LookUp(Ledger& ledger, Provider& provider, const Lease& lease,
+                                Clock& clock, int64_t known_ms, const LeaseLock* lock = nullptr);
 
 // Ends the bill of an instance without a lease: a duplicate under one of our labels.
 absl::Status EndInstance(Provider& provider, const Instance& instance, Clock& clock,

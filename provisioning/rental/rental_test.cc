@@ -288,6 +288,52 @@ TEST_F(RentalTest, AnInterruptedReleaseSaysWhatBills) {
               StatusIs(absl::StatusCode::kCancelled, HasSubstr(lease.instance_id)));
 }
 
+TEST_F(RentalTest, AProviderThatIsSilentIsWaitedForAsLongAsItSays) {
+  const Lease lease = RentAndClaim();
+  market_.market_traits.silence = absl::Seconds(30);
+  market_.ignored_terminates = 1000;
+  // What is answered, and shown, is no silence.
+  const absl::Duration begin = clock_.SinceBoot();
+  EXPECT_THAT(Release(*ledger_, market_, lease.lease_id, clock_, Hooks()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("still shows it")));
+  EXPECT_GE(clock_.SinceBoot() - begin, absl::Minutes(5));
+  // Its end was accepted, and nobody confirms it.
+  market_.describe_answers.assign(1000, absl::UnavailableError("no answer"));
+  const absl::Duration accepted = clock_.SinceBoot();
+  EXPECT_THAT(
+      Release(*ledger_, market_, lease.lease_id, clock_, Hooks()),
+      StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("it was told to end, and that")));
+  EXPECT_LT(clock_.SinceBoot() - accepted, absl::Minutes(1));
+  // Nothing is answered at all.
+  market_.terminate_answers.assign(1000, absl::UnavailableError("no answer"));
+  const absl::Duration silent = clock_.SinceBoot();
+  EXPECT_THAT(Release(*ledger_, market_, lease.lease_id, clock_, Hooks()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("no answer; instance")));
+  EXPECT_LT(clock_.SinceBoot() - silent, absl::Minutes(1));
+  EXPECT_TRUE(ledger_->Get(lease.lease_id)->open());
+}
+
+TEST_F(RentalTest, ALookNotesWhatIsGoneByTwoAnswers) {
+  const Lease lease = RentAndClaim();
+  const auto look = [&](const LeaseLock* lock = nullptr) {
+    return LookUp(*ledger_, market_, lease, clock_, ledger_->NowMs(), lock).status();
+  };
+  EXPECT_OK(look());
+  market_.describe_answers = {absl::UnavailableError("503"), absl::NotFoundError("404")};
+  EXPECT_THAT(look(), StatusIs(absl::StatusCode::kUnavailable));
+  // The list has it.
+  EXPECT_THAT(look(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("its list does not")));
+  EXPECT_EQ(ledger_->Get(lease.lease_id)->state, LeaseState::kRented);
+  account_->End(lease.instance_id);
+  const auto lock = LeaseLock::Take(ledger_->state_dir(), lease.lease_id, clock_);
+  ASSERT_OK(lock);
+  // Somebody else is at work on it.
+  EXPECT_THAT(look(), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_EQ(ledger_->Get(lease.lease_id)->state, LeaseState::kRented);
+  EXPECT_THAT(look(&*lock), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_EQ(ledger_->Get(lease.lease_id)->state, LeaseState::kReleased);
+}
+
 TEST_F(RentalTest, ReleasingTwiceIsReleasing) {
   const Lease lease = RentAndClaim();
   ASSERT_OK(Release(*ledger_, market_, lease.lease_id, clock_, Hooks()));
@@ -317,6 +363,22 @@ TEST_F(RentalTest, AnOpenIntentCannotBeReleasedBlindly) {
   ASSERT_FALSE(RentOne().ok());
   EXPECT_THAT(Release(*ledger_, market_, Leases()[0].lease_id, clock_, Hooks()),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("reap")));
+}
+
+TEST_F(RentalTest, WaitsForWhatIsSuspendedAndNotForWhatIsHeld) {
+  const auto rental = RentOne();
+  ASSERT_OK(rental);
+  const InstanceId& id = rental->instance.id;
+  account_->Suspend(id, true);
+  int looks = 0;
+  market_.hook = [&](absl::string_view call, bool done) {
+    if (call == "describe" && done && ++looks == 3) account_->Suspend(id, false);
+  };
+  ASSERT_OK(WaitReady(market_, id, absl::Minutes(10), clock_, Hooks()));
+  EXPECT_EQ(looks, 4);
+  account_->Hold(id, true);
+  EXPECT_THAT(WaitReady(market_, id, absl::Minutes(10), clock_, Hooks()),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("will not come up")));
 }
 
 TEST_F(RentalTest, WaitsUntilThereIsAnAddress) {

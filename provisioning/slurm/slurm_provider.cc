@@ -29,6 +29,8 @@ constexpr char kTitle[] = "Slurm";
 // Every command has a limit of its own: without its daemon squeue tries for 20 s and longer.
 constexpr char kAsk[] = "LC_ALL=C SLURM_TIME_FORMAT=%s timeout -k 2 10 ";
 constexpr char kMake[] = "LC_ALL=C timeout -k 2 30 ";
+// A cancellation that was cut off was none.
+constexpr char kEnd[] = "LC_ALL=C timeout -k 2 30 ";
 constexpr absl::Duration kUsualTime = absl::Hours(24);
 constexpr absl::Duration kShortestTime = absl::Minutes(1);
 // Slurm's warning may come a minute early, and what was saved is brought to disk after it.
@@ -93,7 +95,8 @@ class SlurmProvider : public Provider {
     return {.ends_itself = ReleaseRouteOf(kName).way,
             .expiry = {.at_create = true, .can_move = false, .from_start = true},
             // A job waits for its turn as long as the user does.
-            .ready_within = absl::Hours(24 * 7)};
+            .ready_within = absl::Hours(24 * 7),
+            .silence = absl::Seconds(30)};
   }
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
@@ -182,13 +185,16 @@ class SlurmProvider : public Provider {
   absl::Status Terminate(const InstanceId& id) override {
     const std::string doing = absl::StrCat("cancel job ", id);
     if (!IsJobNumber(id)) return absl::NotFoundError(absl::StrCat(doing, ": it is no number"));
-    return Ask(doing, absl::StrCat("scancel ", id)).status();
+    return AskBy(doing, absl::StrCat(kEnd, "scancel ", id)).status();
   }
 
  private:
   // Runs a command that may be repeated. Returns what it printed.
   absl::StatusOr<std::string> Ask(absl::string_view doing, absl::string_view command) {
-    absl::StatusOr<CommandAnswer> answer = login_->Run(absl::StrCat(kAsk, command), "");
+    return AskBy(doing, absl::StrCat(kAsk, command));
+  }
+  absl::StatusOr<std::string> AskBy(absl::string_view doing, const std::string& command) {
+    absl::StatusOr<CommandAnswer> answer = login_->Run(command, "");
     if (!answer.ok()) {
       // Whether a question was answered does not matter.
       if (absl::IsUnknown(answer.status())) {
@@ -369,8 +375,10 @@ class SlurmProvider : public Provider {
     instance.label = row.name;
     instance.state = meaning.state;
     instance.status = meaning.message;
+    instance.suspended = meaning.suspended;
+    instance.held = meaning.held;
     instance.bills_nothing = true;
-    if (meaning.state == Instance::State::kStarting && row.starts_s > 0) {
+    if (meaning.state == Instance::State::kStarting && !meaning.held && row.starts_s > 0) {
       const int64_t wait_s = row.starts_s - absl::ToUnixSeconds(clock_.Now());
       if (wait_s > 60) {
         absl::StrAppend(&instance.status, ", expected to start in ",
@@ -387,7 +395,9 @@ class SlurmProvider : public Provider {
     }
     instance.region = row.partition;
     instance.created_ms = row.submitted_s * 1000;
-    instance.tells_end = meaning.state == Instance::State::kRunning && row.left.has_value();
+    // A suspended job's time stands still.
+    instance.tells_end =
+        meaning.state == Instance::State::kRunning && !meaning.suspended && row.left.has_value();
     if (instance.tells_end && *row.left != absl::InfiniteDuration()) {
       instance.ends_ms = absl::ToUnixMillis(clock_.Now() + *row.left);
     }

@@ -110,10 +110,26 @@ TEST(SlurmText, TellsReasonsThatNeverEnd) {
   EXPECT_EQ(MeaningOf("PENDING", "Priority").state, Instance::State::kStarting);
   EXPECT_EQ(MeaningOf("PENDING", "ReqNodeNotAvail, UnavailableNodes:n2").state,
             Instance::State::kStarting);
-  for (const char* never : {"PartitionTimeLimit", "BadConstraints", "JobHeldUser", "JobHeldAdmin",
-                            "DependencyNeverSatisfied", "PartitionNodeLimit", "InvalidQOS"}) {
+  for (const char* never : {"PartitionTimeLimit", "BadConstraints", "DependencyNeverSatisfied",
+                            "PartitionNodeLimit", "InvalidQOS"}) {
     EXPECT_EQ(MeaningOf("PENDING", never).state, Instance::State::kFailed) << never;
+    EXPECT_FALSE(MeaningOf("PENDING", never).held) << never;
   }
+  // A person can let it go, so it is not out of order.
+  for (const char* held : {"JobHeldUser", "JobHeldAdmin", "job requeued in held state",
+                           "launch failed requeued held", "JobHoldMaxRequeue"}) {
+    EXPECT_EQ(MeaningOf("PENDING", held).state, Instance::State::kStarting) << held;
+    EXPECT_TRUE(MeaningOf("PENDING", held).held) << held;
+    EXPECT_THAT(MeaningOf("PENDING", held).message, HasSubstr("it does not start by itself; "));
+  }
+  EXPECT_TRUE(MeaningOf("REQUEUE_HOLD", "None").held);
+  EXPECT_FALSE(MeaningOf("REQUEUED", "None").held);
+  EXPECT_EQ(MeaningOf("REQUEUED", "None").state, Instance::State::kStarting);
+  EXPECT_THAT(MeaningOf("PENDING", "JobHeldUser").message, HasSubstr("its user can release it"));
+  EXPECT_THAT(MeaningOf("PENDING", "JobHeldAdmin").message, HasSubstr("only an administrator"));
+  EXPECT_THAT(MeaningOf("PENDING", "job requeued in held state").message,
+              HasSubstr("it does not start by itself; its user, or an administrator"));
+  EXPECT_THAT(MeaningOf("REQUEUE_HOLD", "None").message, HasSubstr("scontrol release"));
   EXPECT_EQ(MeaningOf("RUNNING", "None").state, Instance::State::kRunning);
   EXPECT_TRUE(MeaningOf("CANCELLED by 20771", "").gone);
   EXPECT_TRUE(MeaningOf("PREEMPTED", "None").gone);
@@ -417,6 +433,19 @@ TEST_F(SlurmTest, DescribesAJobByItsState) {
   login_->answers.clear();
   Answer("squeue", Row("PENDING", "PartitionTimeLimit"));
   EXPECT_EQ(provider_->Describe("17")->state, Instance::State::kFailed);
+  // It has its node, and nothing there runs.
+  login_->answers.clear();
+  Answer("squeue", Row("SUSPENDED"));
+  const auto suspended = provider_->Describe("17");
+  ASSERT_OK(suspended);
+  EXPECT_EQ(suspended->state, Instance::State::kRunning);
+  EXPECT_TRUE(suspended->suspended);
+  EXPECT_FALSE(suspended->tells_end);
+  EXPECT_FALSE(running->suspended);
+  login_->answers.clear();
+  Answer("squeue", Row("PENDING", "job requeued in held state"));
+  EXPECT_TRUE(provider_->Describe("17")->held);
+  EXPECT_THAT(provider_->Describe("17")->status, Not(HasSubstr("expected to start")));
   login_->answers.clear();
   Answer("squeue", Row("TIMEOUT"));
   EXPECT_THAT(provider_->Describe("17"),

@@ -36,20 +36,29 @@ int64_t SecondsIn(absl::string_view text) {
   return absl::SimpleAtoi(text, &seconds) && seconds > 0 && seconds < 100'000'000'000 ? seconds : 0;
 }
 
-// Reasons of jobs that wait for ever, or for a person.
-constexpr absl::string_view kNever[] = {"JobHeld",
-                                        "launch failed requeued held",
-                                        "BadConstraints",
-                                        "PartitionTimeLimit",
-                                        "Invalid",
-                                        "PartitionConfig",
-                                        "NotAllowed",
-                                        "DependencyNeverSatisfied",
-                                        "InvalidQOS",
-                                        "InvalidAccount",
-                                        "PartitionNodeLimit",
-                                        "PartitionInactive",
-                                        "JobArrayTaskInvalid"};
+// Reasons of jobs that a person holds, and who can release them. The first that is in the text
+// counts.
+struct Hold {
+  absl::string_view reason;
+  absl::string_view remedy;
+};
+constexpr absl::string_view kAnyReleases =
+    "its user, or an administrator where one held it, can release it (scontrol release)";
+constexpr absl::string_view kAdminReleases = "only an administrator can release it";
+constexpr Hold kHolds[] = {{"JobHeldUser", "its user can release it (scontrol release)"},
+                           {"JobHeldAdmin", kAdminReleases},
+                           {"JobHeld", kAnyReleases},
+                           {"JobHoldMaxRequeue", kAdminReleases},
+                           {"requeued in held state", kAnyReleases},
+                           {"launch failed requeued held", kAnyReleases}};
+constexpr absl::string_view kNotByItself = ": it does not start by itself";
+
+// Reasons of jobs that wait for ever.
+constexpr absl::string_view kNever[] = {
+    "BadConstraints",    "PartitionTimeLimit", "Invalid",
+    "PartitionConfig",   "NotAllowed",         "DependencyNeverSatisfied",
+    "InvalidQOS",        "InvalidAccount",     "PartitionNodeLimit",
+    "PartitionInactive", "JobArrayTaskInvalid"};
 
 struct Words {
   absl::string_view word;
@@ -210,17 +219,28 @@ JobMeaning MeaningOf(absl::string_view state, absl::string_view reason) {
                                 : absl::StrCat(state, " (", PrintableText(reason, 80), ")");
   meaning.message = words;
   if (state == "PENDING") {
+    for (const Hold& hold : kHolds) {
+      if (!absl::StrContains(reason, hold.reason)) continue;
+      meaning.held = true;
+      meaning.message = absl::StrCat(words, kNotByItself, "; ", hold.remedy);
+      return meaning;
+    }
     for (const absl::string_view never : kNever) {
       if (!absl::StrContains(reason, never)) continue;
       meaning.state = Instance::State::kFailed;
-      meaning.message = absl::StrCat(words, ": it does not start by itself");
+      meaning.message = absl::StrCat(words, kNotByItself);
       return meaning;
     }
     return meaning;
   }
   if (state == "CONFIGURING") return meaning;
-  if (state == "RUNNING" || state == "SUSPENDED" || state == "STOPPED" || state == "RESIZING" ||
-      state == "SIGNALING" || state == "STAGE_OUT") {
+  if (state == "SUSPENDED" || state == "STOPPED") {
+    meaning.state = Instance::State::kRunning;
+    meaning.suspended = true;
+    meaning.message = absl::StrCat(words, ": nothing of it runs until it is resumed");
+    return meaning;
+  }
+  if (state == "RUNNING" || state == "RESIZING" || state == "SIGNALING" || state == "STAGE_OUT") {
     meaning.state = Instance::State::kRunning;
     return meaning;
   }
@@ -228,9 +248,10 @@ JobMeaning MeaningOf(absl::string_view state, absl::string_view reason) {
     meaning.state = Instance::State::kStopping;
     return meaning;
   }
-  // It waits for its turn again, as another one.
+  // It waits for its turn again.
   if (absl::StartsWith(state, "REQUEUE") || state == "SPECIAL_EXIT") {
-    meaning.state = Instance::State::kFailed;
+    meaning.held = state == "REQUEUE_HOLD" || state == "SPECIAL_EXIT";
+    if (meaning.held) meaning.message = absl::StrCat(words, kNotByItself, "; ", kAnyReleases);
     return meaning;
   }
   for (const absl::string_view over :

@@ -69,9 +69,11 @@ absl::StatusOr<std::vector<JobRow>> ParseSqueue(absl::string_view text);
 // What a state of a job means for a machine. `reason` is that of a job that waits.
 struct JobMeaning {
   Instance::State state = Instance::State::kStarting;
-  bool gone = false;    // it is over
-  bool taken = false;   // and the cluster took it away before its time
-  std::string message;  // for people: the words of Slurm, and what they mean where that helps
+  bool gone = false;       // it is over
+  bool taken = false;      // and the cluster took it away before its time
+  bool suspended = false;  // it has its node, and its processes are stopped
+  bool held = false;       // it waits until a person releases it
+  std::string message;     // for people: the words of Slurm, and what they mean where that helps
 };
 JobMeaning MeaningOf(absl::string_view state, absl::string_view reason);
 

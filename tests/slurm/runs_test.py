@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -118,6 +119,72 @@ def test_a_controller_that_is_silent_ends_nothing(l, c):
         c.continue_controller()
     wait_until(lambda: [i["instance_id"] for i in l.json("instances", code=None)["instances"]] == [job],
                "the controller answers again")
+
+
+def test_an_idle_allocation_that_was_cancelled_is_replaced(l, c):
+    _, job = launch(l, "idle-1", "true")
+    l.run("attach", "idle-1")
+    c.scancel(job)
+    wait_until(lambda: c.squeue(job) not in ("RUNNING", "COMPLETING"), "the allocation is over")
+    # What was kept of it answers, and starts nothing.
+    again = l.run("launch", "--yes", "-d", "--provider", "slurm", "--gpu", "H100", "--time", "2m", "--salvage", "2m",
+                  "--no-workdir", "--name", "idle-2", "--", "true")
+    assert b"left out: slurm/%s: it is over: CANCELLED by %s" % (job.encode(), c.user.encode()) in again.stderr, again
+    assert not run_of(l, "idle-2")["node"].endswith("/" + job)
+    leases = [one["instance_id"] for one in l.json("instances", code=None)["instances"]]
+    assert job not in leases and len(leases) == 1, leases
+
+
+def test_a_suspended_allocation_says_so_and_goes_on_later(l, c):
+    _, job = launch(l, "paused-1", "bash", "-c", TRAPS % (HOME, "paused"))
+    wait_until(lambda: b"begun" in l.run("logs", "paused-1").stdout, "the job has begun")
+    seen = l.run("logs", "paused-1").stdout
+    c.machines["login"].run(["scontrol", "suspend", job])
+    # Nothing hangs, and what is at home is shown.
+    said = l.run("logs", "paused-1", code=123)
+    assert said.stdout.startswith(seen) and b"is suspended by Slurm: SUSPENDED" in said.stderr, said
+    for verb in (["exec", "paused-1", "--", "true"], ["ssh", "paused-1", "--", "true"], ["pull", "paused-1"]):
+        refused = l.run(*verb, code=123)
+        assert b"is suspended by Slurm: SUSPENDED" in refused.stderr, refused
+    assert run_of(l, "paused-1")["status"] == "running"
+    c.machines["login"].run(["scontrol", "resume", job])
+    assert l.run("exec", "paused-1", "--", "echo", "there").stdout == b"there\n"
+    wait_until(lambda: len(l.run("logs", "paused-1").stdout) > len(said.stdout), "the job goes on")
+
+
+def test_a_damaged_copy_is_told_and_removed(l, c):
+    _, job = launch(l, "cut-1", "bash", "-c", TRAPS % (HOME, "cut"))
+    kept = os.path.join(c.home, ".gpuctl-results")
+    spec = lambda: glob.glob(os.path.join(kept, "*", job + "-0", "jobs", "*", "spec.json"))
+    wait_until(spec, "the holder keeps the job")
+    c.scancel(job)
+    c.wait_sacct(job, "CANCELLED")
+    wait_until(lambda: not left(c), "the allocation is over")
+    os.truncate(spec()[0], 40)
+    # It has an end, whatever can be read of it.
+    l.run("attach", "cut-1", code=None)
+    run = run_of(l, "cut-1")
+    assert run["status"] not in ("running", "starting") and run["reason"].startswith("Slurm: CANCELLED"), run
+    refused = l.run("rm", "--forget", "cut-1", code=None)
+    assert refused.returncode and b"damaged" in refused.stderr and b"rm --force cut-1" in refused.stderr, refused
+    l.run("rm", "--forget", "--force", "cut-1")
+    assert os.listdir(kept) == [] and not l.json("ps", "-a")["runs"], os.listdir(kept)
+
+
+def test_down_ends_soon_where_the_controller_is_silent(l, c):
+    _, job = launch(l, "mute-1", "bash", "-c", TRAPS % (HOME, "mute"))
+    c.stop_controller()
+    try:
+        began = time.monotonic()
+        said = l.run("down", "--yes", "--force", "mute-1", code=122)
+        took = time.monotonic() - began
+        assert b"Slurm does not answer yet" in said.stderr and b"UNKNOWN" not in said.stderr, said
+        # Each question has a limit of its own.
+        assert took < 100, (took, said)
+    finally:
+        c.continue_controller()
+    l.run("down", "--yes", "--force", "mute-1")
+    c.wait_sacct(job, "CANCELLED")
 
 
 def sha256(path):

@@ -190,7 +190,7 @@ class Sentences:
          " is not there: it was never created, or ended before gpuctl saw it", never_there),
         ("leak: " + ID + " at " + MARKET + ", " + RATE + ": .*", is_alive),
         ("UNKNOWN: " + ID + " at " + MARKET + ", " + RATE + ": .*; gpuctl down .* ends it", is_lost),
-        (MARKET + r": UNKNOWN: (?P<name>\S+) was rented with another key of \w+, .*",
+        ("it is not known what is rented at " + MARKET + r": (?P<name>\S+) was rented with another key of \w+, .*",
          of_another_account),
         (r"(?P<name>\S+) was rented with another key of \w+, .*", of_another_account),
         (r"(?P<name>\S+) may bill there, " + r"(?:\$[\d.]+|\?)/h", of_that_account),

@@ -49,6 +49,16 @@ void BillingAccount::SetState(const InstanceId& id, Instance::State state,
   machines_[id].instance.status = status;
 }
 
+void BillingAccount::Hold(const InstanceId& id, bool held) {
+  MutexLock lock(mutex_);
+  machines_[id].instance.held = held;
+}
+
+void BillingAccount::Suspend(const InstanceId& id, bool suspended) {
+  MutexLock lock(mutex_);
+  machines_[id].instance.suspended = suspended;
+}
+
 void BillingAccount::LackImage(const InstanceId& id, const std::string& status) {
   MutexLock lock(mutex_);
   machines_[id].instance.image_fails = true;

@@ -32,6 +32,9 @@ class BillingAccount {
   void SetPrice(const InstanceId& id, double usd_per_hour);
   void Rename(const InstanceId& id, const std::string& label);
   void SetState(const InstanceId& id, Instance::State state, const std::string& status);
+  // Makes its market hold an instance, or stop what runs on it.
+  void Hold(const InstanceId& id, bool held);
+  void Suspend(const InstanceId& id, bool suspended);
   // Makes an instance wait for an image that cannot be pulled, according to `status`.
   void LackImage(const InstanceId& id, const std::string& status);
   // Ends an instance as the node itself or the market does.

@@ -115,6 +115,7 @@ class Service : public gpuctl::v1::Agent::Service {
   }
   grpc::Status SetNodeLimits(grpc::ServerContext*, const gpuctl::v1::NodeLimits* request,
                              gpuctl::v1::NodeLimitsState* reply) override {
+    if (!script_.set_limits.ok()) return ToGrpc(script_.set_limits);
     script_.limits_set.push_back(*request);
     *reply = script_.limits_state;
     *reply->mutable_limits() = *request;

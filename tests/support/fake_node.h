@@ -40,6 +40,7 @@ struct NodeScript {
   gpuctl::v1::RemoveJobReply removal;        // the answer to RemoveJob
   gpuctl::v1::ListArtifactsReply artifacts;  // the answer to ListArtifacts, whatever it asks for
   gpuctl::v1::NodeLimitsState limits_state;  // its `limits` change when limits are set
+  absl::Status set_limits;                   // the answer to SetNodeLimits; OK: limits_state
   std::function<absl::StatusOr<std::unique_ptr<AgentStream>>(const std::string& arguments)>
       run_agent;
 

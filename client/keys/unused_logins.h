@@ -1,6 +1,6 @@
 // Removes registry logins that markets keep for us and that nothing uses any more.
-#ifndef GPUCTL_CLIENT_RENT_UNUSED_LOGINS_H_
-#define GPUCTL_CLIENT_RENT_UNUSED_LOGINS_H_
+#ifndef GPUCTL_CLIENT_KEYS_UNUSED_LOGINS_H_
+#define GPUCTL_CLIENT_KEYS_UNUSED_LOGINS_H_
 
 #include "client/runs/context.h"
 #include "provisioning/ledger/ledger.h"
@@ -14,4 +14,4 @@ void RemoveUnusedLogins(CommandContext& context, Ledger& ledger, Provider& provi
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_RENT_UNUSED_LOGINS_H_
+#endif  // GPUCTL_CLIENT_KEYS_UNUSED_LOGINS_H_

@@ -1,4 +1,4 @@
-#include "client/rent/unused_logins.h"
+#include "client/keys/unused_logins.h"
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
