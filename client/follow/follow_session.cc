@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -166,7 +167,10 @@ void FollowSession::OnLinkDown(const absl::Status& status, absl::Duration) {
     follower_.Stop();
   }
   worker_.Wake();
-  if (!give_up && MachineIsLost()) follower_.Stop();
+  // An allocation without its holder may be over a moment later. Then the next link reads what was
+  // kept of it, and that has the run's own end.
+  const bool waits = FaultOf(status) == LinkFault::kNotHeld;
+  if (!give_up && !waits && MachineIsLost()) follower_.Stop();
 }
 
 bool FollowSession::MachineIsLost() {

@@ -289,20 +289,24 @@ class AllocationLinks : public LinkFactory {
     MutexLock lock(mutex_);
     return how_ == Wait::kSuspended;
   }
+  // What tells it has just asked the scheduler: who follows the run need not ask again.
   absl::Status Waiting() {
     MutexLock lock(mutex_);
     if (how_ == Wait::kSuspended) {
       return WithHint(
-          absl::UnavailableError(absl::StrCat(target_.name, " is suspended by Slurm: ", waits_)),
+          WithFault(absl::UnavailableError(
+                        absl::StrCat(target_.name, " is suspended by Slurm: ", waits_)),
+                    LinkFault::kNotHeld),
           "it goes on when Slurm, or who suspended it, resumes it (scontrol resume); gpuctl down "
           "ends it for good");
     }
-    return WithHint(absl::UnavailableError(absl::StrCat(
-                        target_.name, " was taken from its node, requeued by Slurm: ", waits_)),
-                    how_ == Wait::kHeld
-                        ? "gpuctl down ends it for good"
-                        : "it goes on by itself when Slurm starts it again; gpuctl down ends "
-                          "it for good");
+    return WithHint(
+        WithFault(absl::UnavailableError(absl::StrCat(
+                      target_.name, " was taken from its node, requeued by Slurm: ", waits_)),
+                  LinkFault::kNotHeld),
+        how_ == Wait::kHeld ? "gpuctl down ends it for good"
+                            : "it goes on by itself when Slurm starts it again; gpuctl down ends "
+                              "it for good");
   }
 
   LinkFactory* Kept() {
