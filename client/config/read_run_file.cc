@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
@@ -54,13 +55,17 @@ absl::Status CheckNoScript(const std::string& path, const std::string& verb,
   const bool notebook = absl::EndsWith(path, ".ipynb");
   if (!python && !shell && !notebook && !absl::StartsWith(text, "#!")) return absl::OkStatus();
   const std::string name = TypedName(path, "FILE");
+  if (notebook) {
+    const absl::string_view stem = absl::StripSuffix(path, ".ipynb");
+    const std::string script = TypedName(absl::StrCat(stem, ".py"), "FILE.py");
+    return UsageError(absl::StrCat(path, " is a notebook, no run file"),
+                      absl::StrCat("jupyter nbconvert --to script ", name,
+                                   " makes a script of its cells; then write: gpuctl ", verb,
+                                   " -- python3 ", script));
+  }
   return UsageError(
-      absl::StrCat(path, notebook ? " is a notebook" : " is a script", ", no run file"),
-      absl::StrCat("to run it write: gpuctl ", verb, " -- ",
-                   python     ? "python3 "
-                   : notebook ? "jupyter execute "
-                              : "bash ",
-                   name));
+      absl::StrCat(path, " is a script, no run file"),
+      absl::StrCat("to run it write: gpuctl ", verb, " -- ", python ? "python3 " : "bash ", name));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/base/shell_quote.h"
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/safe_text.h"
 
@@ -25,6 +26,22 @@ std::string MissingModule(absl::string_view tail) {
                        std::all_of(name.begin(), name.end(), [](unsigned char c) {
                          return absl::ascii_isalnum(c) || c == '_' || c == '.';
                        });
+  return is_name ? std::string(name) : "";
+}
+
+// Returns the file in the last "FileNotFoundError: [Errno 2] No such file or directory: 'data/a'",
+// where it is one below the work directory; "" otherwise.
+std::string MissingFile(absl::string_view tail) {
+  constexpr absl::string_view kError = "FileNotFoundError: [Errno 2] No such file or directory: '";
+  const size_t at = tail.rfind(kError);
+  if (at == tail.npos) return "";
+  const absl::string_view rest = tail.substr(at + kError.size());
+  const absl::string_view name = rest.substr(0, rest.find_first_of("'\n"));
+  const bool is_name =
+      !name.empty() && name.size() <= 200 && name.front() != '/' && name.front() != '-' &&
+      !absl::StrContains(name, "..") && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+        return absl::ascii_isalnum(c) || absl::StrContains(" _.-/", static_cast<char>(c));
+      });
   return is_name ? std::string(name) : "";
 }
 
@@ -50,6 +67,11 @@ std::string HintOfOutput(absl::string_view tail) {
     return absl::StrCat("the Python there has no module ", module,
                         "; --setup 'pip install -r requirements.txt', or setup: in the run file, "
                         "installs what the job needs");
+  }
+  if (const std::string file = MissingFile(tail); !file.empty()) {
+    return absl::StrCat("if it is here, a rule may keep it at home: gpuctl sync --explain ",
+                        ShellQuote(file), " names the rule, and --include ", ShellQuote(file),
+                        " sends it all the same");
   }
   return "";
 }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace gpuctl {
 namespace {
 
@@ -30,6 +32,15 @@ TEST(OutputHint, SaysWhatToDoWithAnExportedNotebooksMagics) {
   EXPECT_THAT(HintOfOutput("Traceback (most recent call last):\n"
                            "NameError: name 'get_ipython' is not defined\n"),
               HasSubstr("what %pip installed goes to --setup"));
+}
+
+TEST(OutputHint, SaysWhatMayKeepAFileAtHome) {
+  constexpr char kError[] = "FileNotFoundError: [Errno 2] No such file or directory: '";
+  EXPECT_THAT(HintOfOutput(absl::StrCat("Traceback\n", kError, "data/big set.csv'\n")),
+              HasSubstr("gpuctl sync --explain 'data/big set.csv' names the rule"));
+  for (const char* other : {"/data/a", "../a", "-a", "a;b", ""}) {
+    EXPECT_EQ(HintOfOutput(absl::StrCat(kError, other, "'\n")), "") << other;
+  }
 }
 
 TEST(OutputHint, SaysNothingAboutOtherErrors) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/follow/live_now.h"
 #include "client/keys/market_access.h"
 #include "client/keys/unused_logins.h"
 #include "client/launch/member_results.h"
@@ -245,7 +246,8 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, Ru
   ASSIGN_OR_RETURN(const LeaseLock lock,
                    LeaseLock::Take(holdings.ledger().state_dir(), lease->lease_id, context.clock));
   ASSIGN_OR_RETURN(lease, holdings.ledger().Get(lease->lease_id));
-  ASSIGN_OR_RETURN(const std::vector<std::string> others, LiveRunsOn(store, *lease, {row.run_id}));
+  ASSIGN_OR_RETURN(const std::vector<std::string> others,
+                   LiveNowOn(context, store, *lease, {row.run_id}));
   if (!others.empty()) {
     context.Warn(absl::StrCat(lease->provider, "/", lease->instance_id,
                               " stays: ", FirstFew(others),

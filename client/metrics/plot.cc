@@ -157,7 +157,10 @@ std::vector<std::string> Plot(const std::vector<PlotSeries>& series, absl::strin
   if (x.empty()) return {};
   const bool legend = series.size() > 1;
   const int rows = height - 2 - (legend ? 1 : 0);
-  const int columns = width - kLabelWidth - 2;
+  const std::string high = FormatNumber(y.high), low = FormatNumber(y.low);
+  const int label_width =
+      static_cast<int>(std::max({size_t{kLabelWidth}, high.size(), low.size()}));
+  const int columns = width - label_width - 2;
   Canvas canvas(columns, rows, ascii);
   for (size_t i = 0; i < all.size(); ++i) {
     const char mark = legend ? static_cast<char>('1' + static_cast<int>(i % 9)) : '*';
@@ -165,22 +168,21 @@ std::vector<std::string> Plot(const std::vector<PlotSeries>& series, absl::strin
   }
   std::vector<std::string> lines;
   for (int row = 0; row < rows; ++row) {
-    const bool label = row == 0 || row == rows - 1;
-    const std::string text = label ? FormatNumber(row == 0 ? y.high : y.low) : "";
+    const std::string text = row == 0 ? high : row == rows - 1 ? low : "";
     lines.push_back(
-        absl::StrFormat("%*s %s%s", kLabelWidth, text, ascii ? "|" : "┤", canvas.Row(row)));
+        absl::StrFormat("%*s %s%s", label_width, text, ascii ? "|" : "┤", canvas.Row(row)));
   }
-  std::string axis(static_cast<size_t>(kLabelWidth) + 1, ' ');
+  std::string axis(static_cast<size_t>(label_width) + 1, ' ');
   axis += ascii ? "+" : "└";
   for (int i = 0; i < columns; ++i) axis += ascii ? "-" : "─";
   lines.push_back(axis);
   const std::string left = FormatNumber(x.low);
   const std::string right = absl::StrCat(FormatNumber(x.high), " ", x_label);
   const int gap = std::max(1, columns - static_cast<int>(left.size() + right.size()));
-  lines.push_back(absl::StrCat(std::string(static_cast<size_t>(kLabelWidth) + 2, ' '), left,
+  lines.push_back(absl::StrCat(std::string(static_cast<size_t>(label_width) + 2, ' '), left,
                                std::string(static_cast<size_t>(gap), ' '), right));
   if (legend) {
-    std::string names(static_cast<size_t>(kLabelWidth) + 2, ' ');
+    std::string names(static_cast<size_t>(label_width) + 2, ' ');
     for (size_t i = 0; i < series.size(); ++i) {
       absl::StrAppend(&names, i == 0 ? "" : "  ", ascii ? absl::StrCat(i % 9 + 1, " ") : "",
                       series[i].name);

@@ -43,6 +43,14 @@ TEST(PlotTest, FitsTheSizeItIsGiven) {
   EXPECT_THAT(lines.back(), HasSubstr("a"));
 }
 
+TEST(PlotTest, TheAxisIsStraightBesideLongNumbers) {
+  const auto lines = Plot({{"loss", {{0, 4}, {1, -0.0004959}}}}, "step", 40, 6, true);
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_EQ(lines[3].substr(0, 12), "-0.0004959 |");
+  for (size_t row = 0; row < 4; ++row) EXPECT_EQ(lines[row].find('|'), 11u) << lines[row];
+  EXPECT_EQ(lines[4].find('+'), 11u);
+}
+
 TEST(PlotTest, CopesWithNothingMuch) {
   EXPECT_TRUE(Plot({}, "step", 60, 12, false).empty());
   EXPECT_TRUE(Plot({{"a", {{0, NAN}}}}, "step", 60, 12, false).empty());

@@ -12,6 +12,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
+#include "client/follow/live_now.h"
 #include "client/follow/members.h"
 #include "client/follow/run_outcome.h"
 #include "client/follow/stop_run.h"
@@ -132,7 +133,8 @@ absl::Status Down::LeaveShared(Plan& plan) {
   std::set<std::string> left;  // lease ids
   for (auto& [row, lease] : on_leases_) {
     if (lease_ids_.count(lease.lease_id) > 0 || left.count(lease.lease_id) > 0) continue;
-    ASSIGN_OR_RETURN(const std::vector<std::string> others, LiveRunsOn(store_, lease, named_));
+    ASSIGN_OR_RETURN(const std::vector<std::string> others,
+                     LiveNowOn(context_, store_, lease, named_));
     if (others.empty()) {
       lease_ids_.insert(lease.lease_id);
       plan.leases.push_back(std::move(lease));

@@ -22,7 +22,7 @@ std::string JoinedTexts(const std::vector<std::string>& texts) {
   const std::string first =
       absl::StrJoin(texts.begin(), texts.begin() + static_cast<ptrdiff_t>(shown), "; ");
   if (shown == texts.size()) return first;
-  return absl::StrCat(first, "; and results of ", texts.size() - shown, " more");
+  return absl::StrCat(first, "; and ", texts.size() - shown, " more of the kind");
 }
 
 }  // namespace

@@ -326,7 +326,7 @@ TEST(DownText, TheQuestionIsShortAlsoWithManyRuns) {
   EXPECT_LT(question.size(), 80u);
   EXPECT_EQ(LossText(found, {}),
             "Not at home, and lost then: grid-1: 1 checkpoint (1 B): ckpt/step-1; grid-2: 1 "
-            "checkpoint (1 B): ckpt/step-1; and results of 38 more.");
+            "checkpoint (1 B): ckpt/step-1; and 38 more of the kind.");
   EXPECT_EQ(LossText({}, {}), "Its results are at home.");
 }
 

@@ -30,7 +30,7 @@ constexpr char kTitle[] = "Slurm";
 constexpr char kAsk[] = "LC_ALL=C SLURM_TIME_FORMAT=%s timeout -k 2 10 ";
 constexpr char kMake[] = "LC_ALL=C timeout -k 2 30 ";
 // A cancellation that was cut off was none.
-constexpr char kEnd[] = "LC_ALL=C timeout -k 2 30 ";
+constexpr char kCancel[] = "LC_ALL=C timeout -k 2 30 ";
 constexpr absl::Duration kUsualTime = absl::Hours(24);
 constexpr absl::Duration kShortestTime = absl::Minutes(1);
 // Slurm's warning may come a minute early, and what was saved is brought to disk after it.
@@ -185,7 +185,7 @@ class SlurmProvider : public Provider {
   absl::Status Terminate(const InstanceId& id) override {
     const std::string doing = absl::StrCat("cancel job ", id);
     if (!IsJobNumber(id)) return absl::NotFoundError(absl::StrCat(doing, ": it is no number"));
-    return AskBy(doing, absl::StrCat(kEnd, "scancel ", id)).status();
+    return AskBy(doing, absl::StrCat(kCancel, "scancel ", id)).status();
   }
 
  private:

@@ -3,11 +3,12 @@
 
   told_rented.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
 """
+import contextlib
 import os
 
 from batches_money import only_offers
 from rent_world import open_gate, run_tests
-from runs import Terminal
+from runs import Terminal, wait_until
 
 GPU = ["--gpu", "RTX-4090", "--provider", "vast", "--time", "1h"]
 
@@ -59,6 +60,36 @@ def test_a_machine_with_results_of_others_has_money_for_the_next_run(w):
     w.run("wait", "--batch", "some")
     assert len(w.creates()) == 1, w.creates()
     w.run("down", "--all", "-y", "--force")
+
+
+def runs_anything(w):
+    """Whether a machine has a job: each has a shim."""
+    for pid in w.processes():
+        with contextlib.suppress(OSError):
+            with open("/proc/%d/cmdline" % pid, "rb") as file:
+                if b"gpuctl-shim" in file.read().split(b"\0", 1)[0]:
+                    return True
+    return False
+
+
+def test_a_run_whose_end_nobody_saw_keeps_no_machine(w):
+    """It failed while no gpuctl followed it. --down and down end the machine all the same."""
+    gate = os.path.join(w.dir, "go")
+    os.mkfifo(gate)
+
+    def fail_unseen(name):
+        w.rent("-d", "--name", name, *GPU, "--", "bash", "-c", "read x < %s; exit 3" % gate)
+        open_gate(gate)
+        wait_until(lambda: not runs_anything(w), "the end of " + name)
+    fail_unseen("early")
+    done = w.rent("--name", "last", *GPU, "--down", "--", "true")
+    assert len(w.creates()) == 1 and b"rented and idle" in done.stderr, done
+    assert b"uses it now" not in done.stderr and w.alive() == [], done
+    fail_unseen("again")
+    w.rent("--name", "done", *GPU, "--", "true")
+    done = w.run("down", "-y", "done-1")
+    assert w.alive() == [] and len(w.creates()) == 2, done
+    assert [w.json("show", name)["status"] for name in ("early-1", "again-1")] == ["failed"] * 2
 
 
 def test_a_run_that_joins_says_whose_limits_it_raises(w):
