@@ -121,7 +121,9 @@ absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::Pa
   if (extra) {
     message = absl::StrCat("too many arguments: ", absl::StrJoin(app.remaining(), " "));
     const std::vector<std::string> left = app.remaining();
-    const bool are_files = std::all_of(left.begin(), left.end(),
+    // Not the words of a command: gpuctl launch python3 train.py.
+    const bool are_files = (absl::StartsWith(args.front(), "-") || PathExists(args.front())) &&
+                           std::all_of(left.begin(), left.end(),
                                        [](const std::string& name) { return PathExists(name); });
     if (verb == "launch" && are_files) {
       return UsageError(absl::StrCat(verb, ": ", message),

@@ -178,6 +178,7 @@ def cases(bench):
         "launch_nothing": ["launch"],
         "launch_missing_file": ["launch", "nosuch.yaml"],
         "launch_command_without_dashes": ["launch", "python"],
+        "launch_words_without_dashes": ["launch", "python3", "run.yaml"],
         "launch_typo": ["launch", "typo.yaml"],
         "launch_broken_yaml": ["launch", "broken.yaml"],
         "launch_rented_field": ["launch", "rented.yaml"],
