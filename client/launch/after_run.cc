@@ -45,6 +45,7 @@ absl::Status BringHome(CommandContext& context, const RunRow& row, const std::st
   request.to = to;
   request.own_directory = true;
   request.undeclared = true;
+  request.machine_ends_next = true;
   PullResults pulled;
   ASSIGN_OR_RETURN(
       const auto interrupt,

@@ -118,9 +118,11 @@ class Puller {
         node.can_release() && node.next() == gpuctl::v1::NodeLimitsState::NEXT_RELEASE;
     const absl::Duration left =
         std::max(absl::ZeroDuration(), absl::Milliseconds(node.next_ms() - context_.NowMs()));
+    const std::string bill =
+        absl::StrCat(ends ? absl::StrCat("; it ends itself in ", HumanDuration(left)) : "",
+                     "; gpuctl down ", row_.name, " ends its bill now");
     context_.Say(absl::StrCat("all results that are on ", row_.target.name, " are at home",
-                              ends ? absl::StrCat("; it ends itself in ", HumanDuration(left)) : "",
-                              "; gpuctl down ", row_.name, " ends its bill now"));
+                              request_.machine_ends_next ? "" : bill));
     const int64_t others = CheckpointsOnlyThere();
     if (others == 0) return;
     context_.Say(

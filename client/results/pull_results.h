@@ -27,6 +27,7 @@ struct PullRequest {
   bool overwrite = false;  // replaces files that pull did not bring
   // When there are no such results: brings all that the ended job made, up to 1 GiB.
   bool undeclared = false;
+  bool machine_ends_next = false;  // so nobody has to be told how long it bills
 };
 
 // The results, with objects as in docs/json.md.
