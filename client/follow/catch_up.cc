@@ -193,8 +193,13 @@ absl::Duration CatchUpWork::look_every() const {
 }
 
 absl::StatusOr<Caught> CatchUpWork::AfterEnd(const FollowNews& news) {
-  error_ = news.result;
-  if (news.by_other && news.result.ok()) {
+  // No Ctrl-C comes here: this end has closed the link to a node that was silent.
+  const absl::Status result =
+      absl::IsCancelled(news.result)
+          ? absl::UnavailableError(absl::StrCat(row_.target.name, " does not answer"))
+          : news.result;
+  error_ = result;
+  if (news.by_other && result.ok()) {
     // The node says that the job is over, and the other process does not store its end.
     RETURN_IF_ERROR(RecordNodesEnd(context_, store_, row_));
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
@@ -204,12 +209,11 @@ absl::StatusOr<Caught> CatchUpWork::AfterEnd(const FollowNews& news) {
     error_ = StuckError(row_);
     return Caught::kNot;
   }
-  RETURN_IF_ERROR(news.result.ok() && news.no_room
-                      ? RecordNodesEnd(context_, store_, row_)
-                      : RecordOutcome(context_, store_, row_, news.result));
-  if (absl::IsUnavailable(news.result)) return Caught::kNot;
-  if (news.result.ok() || row_.end.has_value()) return Caught::kOver;
-  return news.result;
+  RETURN_IF_ERROR(result.ok() && news.no_room ? RecordNodesEnd(context_, store_, row_)
+                                              : RecordOutcome(context_, store_, row_, result));
+  if (absl::IsUnavailable(result)) return Caught::kNot;
+  if (result.ok() || row_.end.has_value()) return Caught::kOver;
+  return result;
 }
 
 absl::StatusOr<std::optional<Caught>> CatchUpWork::Step() {

@@ -1,6 +1,7 @@
 #include "client/follow/live_now.h"
 
 #include "client/follow/catch_up.h"
+#include "client/follow/run_outcome.h"
 #include "client/market/machine_users.h"
 #include "common/base/status_macros.h"
 
@@ -26,6 +27,8 @@ absl::StatusOr<std::vector<std::string>> LiveNowOn(CommandContext& context, RunS
     if (absl::IsCancelled(caught.status())) return caught.status();
     // A machine that does not answer is asked once.
     if (!caught.ok() || (*caught == Caught::kNot && !row->end.has_value())) break;
+    // All that the node had may have come before its word that the job is over.
+    if (*caught == Caught::kUp) RETURN_IF_ERROR(RecordNodesEnd(context, store, *row));
   }
   return LiveRunsOn(store, lease, except);
 }

@@ -15,34 +15,32 @@
 namespace gpuctl {
 namespace {
 
-// Returns the module in the last "ModuleNotFoundError: No module named 'torch'"; "" without one.
-std::string MissingModule(absl::string_view tail) {
-  constexpr absl::string_view kError = "ModuleNotFoundError: No module named '";
-  const size_t at = tail.rfind(kError);
+// Returns what is between the last `error` and the quote behind it, where it is no longer than
+// `most` and has only letters, digits and characters of `others`; "" otherwise.
+std::string QuotedBehind(absl::string_view error, absl::string_view tail, size_t most,
+                         absl::string_view others) {
+  const size_t at = tail.rfind(error);
   if (at == tail.npos) return "";
-  const absl::string_view rest = tail.substr(at + kError.size());
+  const absl::string_view rest = tail.substr(at + error.size());
   const absl::string_view name = rest.substr(0, rest.find_first_of("'\n"));
-  const bool is_name = !name.empty() && name.size() <= 64 &&
-                       std::all_of(name.begin(), name.end(), [](unsigned char c) {
-                         return absl::ascii_isalnum(c) || c == '_' || c == '.';
-                       });
+  const bool is_name =
+      name.size() <= most && std::all_of(name.begin(), name.end(), [others](char c) {
+        return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains(others, c);
+      });
   return is_name ? std::string(name) : "";
 }
 
-// Returns the file in the last "FileNotFoundError: [Errno 2] No such file or directory: 'data/a'",
-// where it is one below the work directory; "" otherwise.
+std::string MissingModule(absl::string_view tail) {
+  return QuotedBehind("ModuleNotFoundError: No module named '", tail, 64, "_.");
+}
+
+// Only a file below the work directory.
 std::string MissingFile(absl::string_view tail) {
-  constexpr absl::string_view kError = "FileNotFoundError: [Errno 2] No such file or directory: '";
-  const size_t at = tail.rfind(kError);
-  if (at == tail.npos) return "";
-  const absl::string_view rest = tail.substr(at + kError.size());
-  const absl::string_view name = rest.substr(0, rest.find_first_of("'\n"));
-  const bool is_name =
-      !name.empty() && name.size() <= 200 && name.front() != '/' && name.front() != '-' &&
-      !absl::StrContains(name, "..") && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-        return absl::ascii_isalnum(c) || absl::StrContains(" _.-/", static_cast<char>(c));
-      });
-  return is_name ? std::string(name) : "";
+  const std::string name =
+      QuotedBehind("FileNotFoundError: [Errno 2] No such file or directory: '", tail, 200, " _.-/");
+  const bool is_below = !absl::StartsWith(name, "/") && !absl::StartsWith(name, "-") &&
+                        !absl::StrContains(name, "..");
+  return is_below ? name : "";
 }
 
 }  // namespace

@@ -181,14 +181,19 @@ class RentWorld(Laptop):
                         told.append(json.load(file))
         return told
 
-    def agents(self):
-        """Returns the agents' processes on the machines."""
+    def running(self, program):
+        """Returns the processes on the machines whose program has `program`, bytes, in its name."""
+        found = []
         for pid in self.processes():
             with contextlib.suppress(OSError):
                 with open("/proc/%d/cmdline" % pid, "rb") as file:
-                    if b"gpuctl-agent" in file.read().split(b"\0", 1)[0]:
-                        return [pid]
-        return []
+                    if program in file.read().split(b"\0", 1)[0]:
+                        found.append(pid)
+        return found
+
+    def agents(self):
+        """Returns one of the agents' processes on the machines, or none."""
+        return self.running(b"gpuctl-agent")[:1]
 
     def leases(self):
         """Returns the ledger's rows, oldest first."""

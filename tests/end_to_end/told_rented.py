@@ -3,8 +3,8 @@
 
   told_rented.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
 """
-import contextlib
 import os
+import signal
 
 from batches_money import only_offers
 from rent_world import open_gate, run_tests
@@ -62,16 +62,6 @@ def test_a_machine_with_results_of_others_has_money_for_the_next_run(w):
     w.run("down", "--all", "-y", "--force")
 
 
-def runs_anything(w):
-    """Whether a machine has a job: each has a shim."""
-    for pid in w.processes():
-        with contextlib.suppress(OSError):
-            with open("/proc/%d/cmdline" % pid, "rb") as file:
-                if b"gpuctl-shim" in file.read().split(b"\0", 1)[0]:
-                    return True
-    return False
-
-
 def test_a_run_whose_end_nobody_saw_keeps_no_machine(w):
     """It failed while no gpuctl followed it. --down and down end the machine all the same."""
     gate = os.path.join(w.dir, "go")
@@ -80,7 +70,8 @@ def test_a_run_whose_end_nobody_saw_keeps_no_machine(w):
     def fail_unseen(name):
         w.rent("-d", "--name", name, *GPU, "--", "bash", "-c", "read x < %s; exit 3" % gate)
         open_gate(gate)
-        wait_until(lambda: not runs_anything(w), "the end of " + name)
+        # Each job has a shim.
+        wait_until(lambda: not w.running(b"gpuctl-shim"), "the end of " + name)
     fail_unseen("early")
     done = w.rent("--name", "last", *GPU, "--down", "--", "true")
     assert len(w.creates()) == 1 and b"rented and idle" in done.stderr, done
@@ -90,6 +81,28 @@ def test_a_run_whose_end_nobody_saw_keeps_no_machine(w):
     done = w.run("down", "-y", "done-1")
     assert w.alive() == [] and len(w.creates()) == 2, done
     assert [w.json("show", name)["status"] for name in ("early-1", "again-1")] == ["failed"] * 2
+
+
+def test_a_silent_machine_keeps_the_runs_that_may_be_live(w):
+    """Nobody saw the end of an earlier run, and its node does not answer: down names it and stays."""
+    gate = os.path.join(w.dir, "go")
+    os.mkfifo(gate)
+    w.rent("-d", "--name", "early", *GPU, "--", "bash", "-c", "read x < %s; exit 3" % gate)
+    open_gate(gate)
+    wait_until(lambda: not w.running(b"gpuctl-shim"), "its end")
+    w.rent("--name", "last", *GPU, "--", "true")
+    frozen = w.running(b"gpuctl-agent")
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    done = w.run("down", "-y", "last-1", code=1)
+    assert b"stays: early-1 uses it now" in done.stderr and b"ends the machine for both" in done.stderr, done
+    (machine,) = w.alive()
+    done = w.run("logs", "early-1", code=None)
+    assert b"link closed" not in done.stderr and b"does not answer" in done.stderr, done
+    for pid in frozen:
+        os.kill(pid, signal.SIGCONT)
+    w.run("down", "-y", "last-1")
+    assert w.alive() == [], machine
 
 
 def test_a_run_that_joins_says_whose_limits_it_raises(w):
