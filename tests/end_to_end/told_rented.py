@@ -72,6 +72,8 @@ def test_a_run_whose_end_nobody_saw_keeps_no_machine(w):
         open_gate(gate)
         # Each job has a shim.
         wait_until(lambda: not w.running(b"gpuctl-shim"), "the end of " + name)
+        # The node has answered somebody since then, and knows the end.
+        w.run("exec", name + "-1", "--", "true", code=None)
     fail_unseen("early")
     done = w.rent("--name", "last", *GPU, "--down", "--", "true")
     assert len(w.creates()) == 1 and b"rented and idle" in done.stderr, done
