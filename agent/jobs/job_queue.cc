@@ -148,7 +148,9 @@ QueuePlan JobTable::Plan(Survey& survey) {
   for (WaitingJob& job : survey.waiting) {
     if (job.ticket == 0) job.ticket = ++last;
   }
-  QueuePlan plan = PlanQueue(list_gpus_().names, survey.held, survey.waiting);
+  const NodeGpus gpus = list_gpus_();
+  const bool listing = !gpus.complete && clock_.SinceBoot() < started_ + kListPatience;
+  QueuePlan plan = PlanQueue(gpus.names, survey.held, survey.waiting, listing);
   places_ = plan.waits;
   return plan;
 }

@@ -117,6 +117,42 @@ class JobQueueTest : public ::testing::Test {
   std::unique_ptr<JobTable> table_;
 };
 
+TEST_F(JobQueueTest, NobodyPassesWhileANewServerListsItsGpus) {
+  for (const char* id : {"j-1", "j-2"}) {
+    Start(id, 1);
+    Begin(id);
+  }
+  Start("j-3", 2);
+  Start("j-4", 1);
+  End("j-1");
+  End("j-2");
+  gpus_ = {{"a"}, false};
+  Restart();
+  table_->Tend();
+  EXPECT_THAT(GpusOf("j-4"), IsEmpty());
+  gpus_ = {{"a", "b"}, true};
+  table_->Tend();
+  EXPECT_THAT(GpusOf("j-3"), ElementsAre("a", "b"));
+  EXPECT_THAT(GpusOf("j-4"), IsEmpty());
+}
+
+TEST_F(JobQueueTest, ADriverThatNeverListsAllKeepsNobodyWaitingForLong) {
+  for (const char* id : {"j-1", "j-2"}) {
+    Start(id, 1);
+    Begin(id);
+  }
+  Start("j-3", 2);
+  Start("j-4", 1);
+  End("j-1");
+  gpus_.complete = false;
+  Restart();
+  table_->Tend();
+  EXPECT_THAT(GpusOf("j-4"), IsEmpty());
+  clock_.Advance(absl::Seconds(20));
+  table_->Tend();
+  EXPECT_THAT(GpusOf("j-4"), ElementsAre("a"));
+}
+
 TEST_F(JobQueueTest, AJobThatFitsStartsAtOnce) {
   Start("j-1", 1);
   EXPECT_THAT(shims_.launched, ElementsAre(Pair("j-1", 1)));

@@ -74,9 +74,8 @@ JobTable::JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher,
       node_id_(std::move(node_id)),
       launcher_(launcher),
       clock_(clock),
-      list_gpus_(gpus ? std::move(gpus) : [] {
-        return NodeGpus{{}, true};
-      }) {}
+      list_gpus_(gpus ? std::move(gpus) : [] { return NodeGpus{{}, true}; }),
+      started_(clock_.SinceBoot()) {}
 
 absl::StatusOr<Job> JobTable::Start(const StartJobRequest& request) {
   const std::string& job_id = request.spec().job_id();

@@ -168,6 +168,7 @@ class JobTable {
   // The time since boot at which a gang's member was first seen without its keeper.
   std::map<std::string, absl::Duration> unkept_since_ ABSL_GUARDED_BY(mutex_);
   const ListGpus list_gpus_;
+  const absl::Duration started_;  // when this server began, in boot time
   // What the specs of jobs say about GPUs. Only a cache: specs never change.
   std::map<std::string, GpuWish> wishes_ ABSL_GUARDED_BY(mutex_);
   // The time since boot at which a job was first seen to wait for GPUs.

@@ -27,7 +27,7 @@ std::vector<std::string> FreeGpus(const std::vector<std::string>& gpus, const He
 }  // namespace
 
 QueuePlan PlanQueue(const std::vector<std::string>& gpus, const HeldGpus& held,
-                    std::vector<WaitingJob> waiting) {
+                    std::vector<WaitingJob> waiting, bool listing) {
   std::sort(waiting.begin(), waiting.end(), IsEarlier);
   QueuePlan plan;
   std::vector<std::string> free = FreeGpus(gpus, held);
@@ -42,7 +42,7 @@ QueuePlan PlanQueue(const std::vector<std::string>& gpus, const HeldGpus& held,
       free.erase(free.begin(), end);
       continue;
     }
-    kept = kept || (could_start && job.waited >= kQueuePatience);
+    kept = kept || (listing ? !job.needs_secrets : could_start && job.waited >= kQueuePatience);
     gpuctl::v1::JobQueue& wait = plan.waits[job.job_id];
     wait.set_gpus(job.gpus);
     wait.set_place(++place);

@@ -43,9 +43,9 @@ struct QueuePlan {
 };
 
 // Plans for the GPUs `gpus`, of which `held` are taken. A job that wants more than there are keeps
-// nobody waiting.
+// nobody waiting. `listing`: the driver may list more GPUs in a moment; until then nobody passes.
 QueuePlan PlanQueue(const std::vector<std::string>& gpus, const HeldGpus& held,
-                    std::vector<WaitingJob> waiting);
+                    std::vector<WaitingJob> waiting, bool listing = false);
 
 }  // namespace gpuctl
 

@@ -47,6 +47,18 @@ TEST(QueuePlan, LetsSmallerOnesPassForTenMinutes) {
   EXPECT_EQ(kept.waits.at("small").free_gpus(), 3);
 }
 
+TEST(QueuePlan, NobodyPassesWhileTheDriverListsItsGpus) {
+  WaitingJob secret = Job("secret", 1, 1);
+  secret.needs_secrets = true;
+  const std::vector<WaitingJob> waiting = {secret, Job("one", 1, 2), Job("two", 2, 3),
+                                           Job("small", 1, 4)};
+  const QueuePlan plan = PlanQueue({"a", "b"}, Held({}), waiting, /*listing=*/true);
+  EXPECT_THAT(plan.starts, ElementsAre(Pair("one", ElementsAre("a"))));
+  EXPECT_EQ(plan.waits.at("small").place(), 3);
+  EXPECT_THAT(PlanQueue({"a", "b"}, Held({}), waiting).starts,
+              ElementsAre(Pair("one", ElementsAre("a")), Pair("small", ElementsAre("b"))));
+}
+
 TEST(QueuePlan, KeepsWhatIsFreeForALaterOneThatHasWaitedLong) {
   const QueuePlan plan =
       PlanQueue(kFour, Held({"a"}), {Job("first", 1, 1, 20), Job("big", 3, 2, 15), Job("s", 1, 3)});

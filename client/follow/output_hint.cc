@@ -43,9 +43,20 @@ std::string MissingFile(absl::string_view tail) {
   return is_below ? name : "";
 }
 
+// True when bash or sh found no `python`.
+bool LacksPython(absl::string_view tail) {
+  for (const absl::string_view line : absl::StrSplit(tail, '\n')) {
+    for (const char* says : {": python: command not found", ": python: not found"}) {
+      if (absl::EndsWith(absl::StripTrailingAsciiWhitespace(line), says)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string HintOfOutput(absl::string_view tail) {
+  if (LacksPython(tail)) return kNoPythonHint;
   // What Debian's python3 -m venv says without the package python3-venv.
   if (absl::StrContains(tail, "ensurepip is not available")) {
     return "python3 -m venv needs the package python3-venv there; or take uv: uv venv "

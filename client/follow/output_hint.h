@@ -13,6 +13,11 @@ namespace gpuctl {
 // An error that ends a job is within so many bytes of the end of its output.
 inline constexpr size_t kHintBytes = 16 << 10;
 
+// The hint for a machine that has no `python`.
+inline constexpr char kNoPythonHint[] =
+    "many machines have python3 but no python: write python3, or --setup 'python3 -m venv "
+    "$GPUCTL_ENV_DIR', which has both";
+
 // Returns a hint for people on what a command that failed printed last; "" when there is none.
 std::string HintOfOutput(absl::string_view tail);
 

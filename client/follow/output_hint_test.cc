@@ -28,6 +28,12 @@ TEST(OutputHint, NamesTheModuleThatPythonLacks) {
               HasSubstr("no module torch.nn; --setup"));
 }
 
+TEST(OutputHint, NamesPython3WhereAShellFoundNoPython) {
+  EXPECT_EQ(HintOfOutput("bash: line 1: python: command not found\n"), kNoPythonHint);
+  EXPECT_EQ(HintOfOutput("/bin/sh: 1: exec: python: not found\n"), kNoPythonHint);
+  EXPECT_EQ(HintOfOutput("bash: line 1: ipython: command not found\n"), "");
+}
+
 TEST(OutputHint, SaysWhatToDoWithAnExportedNotebooksMagics) {
   EXPECT_THAT(HintOfOutput("Traceback (most recent call last):\n"
                            "NameError: name 'get_ipython' is not defined\n"),

@@ -162,7 +162,8 @@ int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms) {
   return stops_ms;
 }
 
-std::string DescribeIdleEnd(const Lease& lease, int64_t since_ms, int64_t now_ms, bool brief) {
+std::string DescribeIdleEnd(const Lease& lease, int64_t since_ms, int64_t now_ms,
+                            ResultsTime told) {
   const LeaseLimits& limits = lease.limits;
   if (limits.idle_s <= 0) return "";
   const int64_t first_ms = since_ms + limits.idle_s * 1000 - now_ms;
@@ -171,8 +172,9 @@ std::string DescribeIdleEnd(const Lease& lease, int64_t since_ms, int64_t now_ms
   const std::string last = HumanDuration(absl::Milliseconds(last_ms));
   if (first_ms <= 0) return absl::StrCat("within ", last);
   const std::string first = absl::StrCat("in ", HumanDuration(absl::Milliseconds(first_ms)));
-  if (first_ms == last_ms) return first;
-  return absl::StrCat(first, brief ? " to " : " once its results are home, else in ", last);
+  if (first_ms == last_ms || told == ResultsTime::kNone) return first;
+  return absl::StrCat(
+      first, told == ResultsTime::kBrief ? " to " : " once its results are home, else in ", last);
 }
 
 std::string CostLine(const Lease& lease, const std::string& run_id, int64_t started_ms,

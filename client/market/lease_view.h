@@ -52,10 +52,15 @@ int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms);
 std::string CostLine(const Lease& lease, const std::string& run_id, int64_t started_ms,
                      int64_t now_ms, const std::string& done = "");
 
-// Returns when a machine that is idle since `since_ms` ends itself: "in 9m 00s once its results are
-// home, else in 59m 00s"; with `brief`, "in 9m 00s to 59m 00s". "" when its limits are over, or it
-// has none.
-std::string DescribeIdleEnd(const Lease& lease, int64_t since_ms, int64_t now_ms, bool brief);
+// What is said of the time that a machine leaves for its results.
+enum class ResultsTime {
+  kWords,  // "in 9m 00s once its results are home, else in 59m 00s"
+  kBrief,  // "in 9m 00s to 59m 00s"
+  kNone,   // "in 9m 00s": they are known to be at home
+};
+// Returns when a machine that is idle since `since_ms` ends itself. "" when its limits are over, or
+// it has none.
+std::string DescribeIdleEnd(const Lease& lease, int64_t since_ms, int64_t now_ms, ResultsTime told);
 
 // Adds to a run's JSON what it cost on this lease, when a limit stops it, and the lease.
 // `started_ms` is as above.

@@ -69,17 +69,19 @@ TEST(LeaseView, TheEarliestLimitStopsTheJob) {
 TEST(LeaseView, AnIdleMachineEndsByItsLimits) {
   Lease lease = Rented();
   const int64_t since_ms = lease.rented_ms, now_ms = since_ms + 60'000;
-  const auto end = [&](int64_t at_ms, bool brief) {
-    return DescribeIdleEnd(lease, since_ms, at_ms, brief);
+  const auto end = [&](int64_t at_ms, ResultsTime told) {
+    return DescribeIdleEnd(lease, since_ms, at_ms, told);
   };
-  EXPECT_EQ(end(now_ms, false), "") << "it has no limit";
+  EXPECT_EQ(end(now_ms, ResultsTime::kWords), "") << "it has no limit";
   lease.limits.idle_s = 600;
-  EXPECT_EQ(end(now_ms, false), "in 9m 00s");
+  EXPECT_EQ(end(now_ms, ResultsTime::kWords), "in 9m 00s");
   lease.limits.salvage_s = 3600;
-  EXPECT_EQ(end(now_ms, false), "in 9m 00s once its results are home, else in 59m 00s");
-  EXPECT_EQ(end(now_ms, true), "in 9m 00s to 59m 00s");
-  EXPECT_EQ(end(since_ms + 1'800'000, true), "within 30m 00s");
-  EXPECT_EQ(end(since_ms + kHour, true), "");
+  EXPECT_EQ(end(now_ms, ResultsTime::kWords),
+            "in 9m 00s once its results are home, else in 59m 00s");
+  EXPECT_EQ(end(now_ms, ResultsTime::kBrief), "in 9m 00s to 59m 00s");
+  EXPECT_EQ(end(now_ms, ResultsTime::kNone), "in 9m 00s");
+  EXPECT_EQ(end(since_ms + 1'800'000, ResultsTime::kBrief), "within 30m 00s");
+  EXPECT_EQ(end(since_ms + kHour, ResultsTime::kBrief), "");
 }
 
 TEST(LeaseView, AHostThatTakesItsMachineBackStopsTheJob) {

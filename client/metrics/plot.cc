@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -65,9 +67,21 @@ class Canvas {
     }
   }
 
+  // Writes `mark` over the first dot that has none over it yet, from the last of `dots` on.
+  void Name(const std::vector<std::pair<int, int>>& dots, char mark) {
+    for (auto dot = dots.rbegin(); dot != dots.rend(); ++dot) {
+      const int x = dot->first, y = height_ - 1 - dot->second;
+      if (names_.emplace(ascii_ ? std::pair(x, y) : std::pair(x / 2, y / 4), mark).second) return;
+    }
+  }
+
   std::string Row(int row) {
     std::string text;
     for (int column = 0; column < (ascii_ ? width_ : width_ / 2); ++column) {
+      if (const auto name = names_.find({column, row}); name != names_.end()) {
+        text += name->second;
+        continue;
+      }
       if (ascii_) {
         const char mark = At(column, row);
         text += mark == '\0' ? ' ' : mark;
@@ -91,7 +105,35 @@ class Canvas {
   bool ascii_;
   int width_, height_;
   std::vector<char> marks_;
+  std::map<std::pair<int, int>, char> names_;  // by column and row
 };
+
+// Returns the sign of a curve among several.
+char MarkOf(size_t index) {
+  constexpr absl::string_view kMarks = "123456789abcdefghijklmnopqrstuvwxyz";
+  return kMarks[index % kMarks.size()];
+}
+
+// Returns the lines "1 NAME  2 NAME", at most `most` of them, within `width` where a name has room.
+std::vector<std::string> Legend(const std::vector<PlotSeries>& series, size_t width, size_t most) {
+  std::vector<std::string> lines(1);
+  for (size_t i = 0; i < series.size(); ++i) {
+    const std::string entry = absl::StrCat(std::string(1, MarkOf(i)), " ", series[i].name);
+    const std::string more = absl::StrCat("and ", series.size() - i, " more");
+    const bool is_last = i + 1 == series.size();
+    // The last line keeps room for the word that some are not named.
+    const size_t room = lines.size() < most || is_last ? width : width - more.size() - 2;
+    if (!lines.back().empty() && lines.back().size() + 2 + entry.size() > room) {
+      if (lines.size() == most) {
+        absl::StrAppend(&lines.back(), "  ", more);
+        return lines;
+      }
+      lines.emplace_back();
+    }
+    absl::StrAppend(&lines.back(), lines.back().empty() ? "" : "  ", entry);
+  }
+  return lines;
+}
 
 std::vector<PlotPoint> FinitePoints(const PlotSeries& series) {
   std::vector<PlotPoint> points;
@@ -103,18 +145,18 @@ std::vector<PlotPoint> FinitePoints(const PlotSeries& series) {
   return points;
 }
 
-void DrawSeries(const std::vector<PlotPoint>& points, const Range& x, const Range& y, char mark,
-                Canvas& canvas) {
-  for (size_t i = 0; i < points.size(); ++i) {
-    const int column = x.Cell(points[i].x, canvas.width());
-    const int row = y.Cell(points[i].y, canvas.height());
-    if (i == 0) {
-      canvas.Set(column, row, mark);
-      continue;
-    }
-    canvas.Line(x.Cell(points[i - 1].x, canvas.width()), y.Cell(points[i - 1].y, canvas.height()),
-                column, row, mark);
+// Returns the dots of the points.
+std::vector<std::pair<int, int>> DrawSeries(const std::vector<PlotPoint>& points, const Range& x,
+                                            const Range& y, char mark, Canvas& canvas) {
+  std::vector<std::pair<int, int>> dots;
+  for (const PlotPoint& point : points) {
+    const std::pair<int, int> dot(x.Cell(point.x, canvas.width()),
+                                  y.Cell(point.y, canvas.height()));
+    const std::pair<int, int> before = dots.empty() ? dot : dots.back();
+    canvas.Line(before.first, before.second, dot.first, dot.second, mark);
+    dots.push_back(dot);
   }
+  return dots;
 }
 
 }  // namespace
@@ -155,16 +197,19 @@ std::vector<std::string> Plot(const std::vector<PlotSeries>& series, absl::strin
     }
   }
   if (x.empty()) return {};
-  const bool legend = series.size() > 1;
-  const int rows = height - 2 - (legend ? 1 : 0);
+  const bool several = series.size() > 1;
   const std::string high = FormatNumber(y.high), low = FormatNumber(y.low);
   const int label_width =
       static_cast<int>(std::max({size_t{kLabelWidth}, high.size(), low.size()}));
   const int columns = width - label_width - 2;
+  const std::vector<std::string> legend =
+      several ? Legend(series, static_cast<size_t>(columns), static_cast<size_t>(height / 4))
+              : std::vector<std::string>();
+  const int rows = height - 2 - static_cast<int>(legend.size());
   Canvas canvas(columns, rows, ascii);
   for (size_t i = 0; i < all.size(); ++i) {
-    const char mark = legend ? static_cast<char>('1' + static_cast<int>(i % 9)) : '*';
-    DrawSeries(all[i], x, y, mark, canvas);
+    const auto dots = DrawSeries(all[i], x, y, several ? MarkOf(i) : '*', canvas);
+    if (several) canvas.Name(dots, MarkOf(i));
   }
   std::vector<std::string> lines;
   for (int row = 0; row < rows; ++row) {
@@ -181,13 +226,8 @@ std::vector<std::string> Plot(const std::vector<PlotSeries>& series, absl::strin
   const int gap = std::max(1, columns - static_cast<int>(left.size() + right.size()));
   lines.push_back(absl::StrCat(std::string(static_cast<size_t>(label_width) + 2, ' '), left,
                                std::string(static_cast<size_t>(gap), ' '), right));
-  if (legend) {
-    std::string names(static_cast<size_t>(label_width) + 2, ' ');
-    for (size_t i = 0; i < series.size(); ++i) {
-      absl::StrAppend(&names, i == 0 ? "" : "  ", ascii ? absl::StrCat(i % 9 + 1, " ") : "",
-                      series[i].name);
-    }
-    lines.push_back(names);
+  for (const std::string& names : legend) {
+    lines.push_back(absl::StrCat(std::string(static_cast<size_t>(label_width) + 2, ' '), names));
   }
   return lines;
 }

@@ -15,7 +15,7 @@ struct PlotPoint {
 };
 
 struct PlotSeries {
-  std::string name;
+  std::string name;               // safe for a terminal
   std::vector<PlotPoint> points;  // in any order; points that are not finite are ignored
 };
 
@@ -23,9 +23,11 @@ struct PlotSeries {
 // Returns "" when no value is finite. `ascii` uses ASCII characters only.
 std::string Sparkline(const std::vector<double>& values, int width, bool ascii);
 
-// Returns a curve of at most `width` x `height` characters, with axes and legend. A character shows
-// 2 x 4 dots (Braille), or '*' with `ascii`. Several series share the axes; ASCII marks them 1, 2,
-// …. Returns nothing when no point is finite or the room is smaller than 20 x 4.
+// Returns a curve of at most `width` x `height` characters, with axes. A character shows 2 x 4 dots
+// (Braille), or '*' with `ascii`. Several series share the axes: the sign of each, 1, 2, …, stands
+// at its end and before its name in the legend below, which takes at most a quarter of the height
+// and counts those that have no room in it. Returns nothing when no point is finite or the room is
+// smaller than 20 x 4.
 std::vector<std::string> Plot(const std::vector<PlotSeries>& series, absl::string_view x_label,
                               int width, int height, bool ascii);
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/terminal/line_assembler.h"
 
@@ -41,6 +42,38 @@ TEST(PlotTest, FitsTheSizeItIsGiven) {
   ASSERT_EQ(lines.size(), 12u);
   for (const std::string& line : lines) EXPECT_LE(DisplayWidth(line), 60) << line;
   EXPECT_THAT(lines.back(), HasSubstr("a"));
+}
+
+TEST(PlotTest, EachOfSeveralHasItsSignAtItsEnd) {
+  const std::vector<PlotSeries> series = {{"sweep-1 lr=0.1", {{0, 4}, {3, 1}}},
+                                          {"sweep-2 lr=1", {{0, 4}, {3, 4}}}};
+  const std::vector<std::string> lines = Plot(series, "step", 50, 9, false);
+  ASSERT_EQ(lines.size(), 9u);
+  EXPECT_EQ(lines[0].back(), '2');
+  EXPECT_EQ(lines[5].back(), '1');
+  EXPECT_EQ(lines[8], "          1 sweep-1 lr=0.1  2 sweep-2 lr=1");
+}
+
+TEST(PlotTest, SignsAtOnePlaceStandSideBySide) {
+  const std::vector<PlotPoint> same = {{0, 4}, {1, 3}, {2, 2}, {3, 1}};
+  EXPECT_EQ(absl::StrJoin(Plot({{"a", same}, {"b", same}}, "step", 20, 7, true), "\n"),
+            "       4 |222       \n"
+            "         |   222    \n"
+            "         |      222 \n"
+            "       1 |         1\n"
+            "         +----------\n"
+            "          0   3 step\n"
+            "          1 a  2 b");
+}
+
+TEST(PlotTest, ALongLegendLeavesRoomForTheCurves) {
+  std::vector<PlotSeries> series;
+  for (int i = 1; i <= 40; ++i) series.push_back({absl::StrCat("sweep-", i), {{0, 1}, {1, 2}}});
+  const std::vector<std::string> lines = Plot(series, "step", 60, 12, false);
+  ASSERT_EQ(lines.size(), 12u);
+  EXPECT_THAT(lines[9], HasSubstr("1 sweep-1  2 sweep-2"));
+  EXPECT_THAT(lines[11], HasSubstr(" more"));
+  for (const std::string& line : lines) EXPECT_LE(DisplayWidth(line), 60) << line;
 }
 
 TEST(PlotTest, TheAxisIsStraightBesideLongNumbers) {

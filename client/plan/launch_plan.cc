@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
@@ -343,6 +344,13 @@ std::vector<std::string> LeftOut(const LaunchFlags& flags, const LaunchPlan& pla
 absl::Status CheckProgram(const RunSpec& spec, const std::string& root) {
   if (spec.command.empty()) return absl::OkStatus();
   const std::string& name = spec.command.front();
+  if (absl::EndsWith(name, ".ipynb")) {
+    return UsageError(
+        absl::StrCat(name, " is a notebook, and no program"),
+        absl::StrCat("make a script of it, jupyter nbconvert --to script ", ShellQuote(name),
+                     ", and launch that: -- python3 ",
+                     ShellQuote(absl::StrCat(absl::StripSuffix(name, ".ipynb"), ".py"))));
+  }
   const bool python = absl::EndsWith(name, ".py"), shell = absl::EndsWith(name, ".sh");
   if ((!python && !shell) || absl::StrContains(name, '/')) return absl::OkStatus();
   if (!PathExists(JoinPath(root, name))) return absl::OkStatus();

@@ -68,6 +68,7 @@ std::string CannotRunHint(int exit_code, absl::string_view reason) {
   if (named && absl::EndsWith(name, ".py") && IsPlainWord(name)) {
     return absl::StrCat("a script needs its interpreter: -- python3 ", name);
   }
+  if (exit_code == kExitNotFound && named && name == "python") return kNoPythonHint;
   if (exit_code == kExitNotFound) {
     return "is it installed there and in PATH? A file of the work directory begins with ./, a "
            "shell line goes to --run";
@@ -98,6 +99,7 @@ class Show {
 
  private:
   absl::Status Begin();
+  bool NamesNoResults() const;
   absl::StatusOr<bool> OnSignals();
   absl::Status OfferStop();
   void OnNews();
@@ -563,8 +565,10 @@ void Show::PrintEnd() {
     context_.PrintJson(RunToJson(row_, status));
     return;
   }
+  const bool failed = row_.end->exit_code != 0;
   const std::vector<PlotPoint>& losses = mirror_->progress().losses();
-  if (context_.terminal.animation && !context_.quiet && losses.size() > 2) {
+  // After a failure the last lines of the output are what matters, and the screen may be low.
+  if (!failed && context_.terminal.animation && !context_.quiet && losses.size() > 2) {
     const TerminalSize size = GetTerminalSize(STDERR_FILENO);
     const std::vector<std::string> plot =
         Plot({{"loss", losses}}, "steps", std::min(size.columns - 1, 79),
@@ -578,7 +582,6 @@ void Show::PrintEnd() {
     absl::StrAppend(&line, " after ",
                     HumanDuration(absl::Milliseconds(row_.end->ended_ms - status.started_ms)));
   }
-  const bool failed = row_.end->exit_code != 0;
   context_.Say(line, failed ? Tone::kWarning : Tone::kPlain);
   if (const std::string hint = CannotRunHint(row_.end->exit_code, row_.end->reason);
       !ran && !in_setup && !hint.empty()) {
@@ -589,7 +592,17 @@ void Show::PrintEnd() {
   }
   if (mirror_->progress().checkpoint_step() >= 0 && !options_.pull.has_value()) {
     context_.Hint(absl::StrCat("gpuctl pull ", row_.name, " brings its newest checkpoint home"));
+  } else if (!failed && !row_.workdir.empty() && !options_.pull.has_value() && NamesNoResults() &&
+             context_.terminal.animation) {
+    context_.Hint(absl::StrCat("files that it made stay on ", row_.target.name, ": gpuctl pull ",
+                               row_.name,
+                               " lists them; artifacts: in the run file names what "
+                               "comes home"));
   }
+}
+
+bool Show::NamesNoResults() const {
+  return row_.checkpoint_patterns.empty() && row_.artifact_patterns.empty();
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ nlohmann::ordered_json TellWhatBatchBills(CommandContext& context, Holdings& hol
       const std::string of_market = DescribeMarketEnd(lease, now_ms);
       end = absl::StrCat(", and cannot end its own bill", of_market.empty() ? "" : "; ", of_market);
     } else if (idle_ms > 0) {
-      const std::string when = DescribeIdleEnd(lease, idle_ms, now_ms, /*brief=*/false);
+      const std::string when = DescribeIdleEnd(lease, idle_ms, now_ms, ResultsTime::kWords);
       if (!when.empty()) end = absl::StrCat(", and ends itself ", when);
     }
     context.Say(absl::StrCat(machine, " bills on, ", FormatUsdPerHour(lease), "/h", end));

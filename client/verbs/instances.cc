@@ -1,6 +1,8 @@
 // gpuctl instances: list everything that bills now, from the providers, compared with the ledger.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -42,17 +44,28 @@ int64_t IdleSince(RunStore* store, const SeenInstance& seen) {
   return IdleSinceMs(*store, *seen.lease).value_or(0);
 }
 
-// Returns whether all results of the runs that were on the machine were brought here, as far as
-// this laptop knows.
-bool ResultsAreHome(CommandContext& context, RunStore* store, const Lease& lease) {
+// Returns the runs on the machine whose results are not all here, as far as this laptop knows;
+// absent when it knows nothing.
+std::optional<std::vector<std::string>> NotPulled(CommandContext& context, RunStore* store,
+                                                  const Lease& lease) {
   const absl::StatusOr<ClientPaths> paths = context.Paths();
-  if (!paths.ok() || store == nullptr) return false;
+  if (!paths.ok() || store == nullptr) return std::nullopt;
+  std::vector<std::string> names;
   for (const LeaseUse& use : lease.uses) {
     const absl::StatusOr<RunRow> row = store->Get(use.run_id);
     if (!row.ok() || row->accepted_ms == 0) continue;  // it is not in the list, or never began
-    if (PulledRecord(paths->MirrorDir(use.run_id)).AllHomeMs() == 0) return false;
+    if (PulledRecord(paths->MirrorDir(use.run_id)).AllHomeMs() == 0) names.push_back(row->name);
   }
-  return true;
+  return names;
+}
+
+// Returns "results at home", or "results of sweep-2 and 1 more not pulled".
+std::string DescribeResults(const std::optional<std::vector<std::string>>& not_pulled) {
+  if (!not_pulled.has_value()) return "results not pulled";
+  if (not_pulled->empty()) return "results at home";
+  const size_t more = not_pulled->size() - 1;
+  return absl::StrCat("results of ", not_pulled->front(),
+                      more == 0 ? "" : absl::StrCat(" and ", more, " more"), " not pulled");
 }
 
 bool EndsItself(Holdings& holdings, const SeenInstance& seen) {
@@ -61,18 +74,18 @@ bool EndsItself(Holdings& holdings, const SeenInstance& seen) {
          seen.lease->limits.idle_s > 0;
 }
 
-// Returns "idle, ends in 9m 00s to 59m 00s, results not pulled"; "" for a machine that is in use.
+// Returns "idle, ends in 9m 00s to 59m 00s, results of amber-fox-3 not pulled"; "" for a machine
+// that is in use.
 std::string IdleText(CommandContext& context, Holdings& holdings, RunStore* store,
                      const SeenInstance& seen, int64_t now_ms) {
   const int64_t since_ms = IdleSince(store, seen);
   if (since_ms == 0) return "";
   const bool itself = EndsItself(holdings, seen);
-  std::string end = itself ? DescribeIdleEnd(*seen.lease, since_ms, now_ms, /*brief=*/true)
+  std::string end = itself ? DescribeIdleEnd(*seen.lease, since_ms, now_ms, ResultsTime::kBrief)
                            : DescribeMarketEnd(*seen.lease, now_ms);
   if (itself && !end.empty()) end = absl::StrCat("ends ", end);
-  return absl::StrCat(
-      "idle, ", end, end.empty() ? "" : ", ",
-      ResultsAreHome(context, store, *seen.lease) ? "results at home" : "results not pulled");
+  return absl::StrCat("idle, ", end, end.empty() ? "" : ", ",
+                      DescribeResults(NotPulled(context, store, *seen.lease)));
 }
 
 // Returns the same as JSON; null for a machine that is in use.
@@ -80,10 +93,11 @@ Json IdleToJson(CommandContext& context, Holdings& holdings, RunStore* store,
                 const SeenInstance& seen) {
   const int64_t since_ms = IdleSince(store, seen);
   if (since_ms == 0) return Json();
+  const std::optional<std::vector<std::string>> not_pulled = NotPulled(context, store, *seen.lease);
   Json json = {{"since", FormatRfc3339(since_ms)},
                {"ends", nullptr},
                {"ends_at_latest", nullptr},
-               {"results_home", ResultsAreHome(context, store, *seen.lease)}};
+               {"results_home", not_pulled.has_value() && not_pulled->empty()}};
   if (!EndsItself(holdings, seen)) return json;
   const LeaseLimits& limits = seen.lease->limits;
   json["ends"] = FormatRfc3339(since_ms + limits.idle_s * 1000);

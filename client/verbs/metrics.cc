@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/base/suggest.h"
 #include "client/batch/batch_results.h"
 #include "client/follow/catch_up.h"
 #include "client/metrics/plot.h"
@@ -17,7 +19,9 @@
 #include "client/streams/mirror_reader.h"
 #include "client/streams/read_history.h"
 #include "client/terminal/console.h"
+#include "client/terminal/line_assembler.h"
 #include "client/terminal/panel_terminal.h"
+#include "client/terminal/safe_text.h"
 #include "client/terminal/shown_name.h"
 #include "client/terminal/table.h"
 #include "client/verbs/batch_text.h"
@@ -192,7 +196,7 @@ void PrintText(const CommandContext& context, const RunNumbersList& runs,
       table.back().insert(table.back().begin() + 2,
                           Number(has ? std::make_optional(run->chosen.back().y) : std::nullopt));
     }
-    series.push_back({absl::StrCat(run->row.name), metric.empty() ? p.losses() : run->chosen});
+    series.push_back({run->label, metric.empty() ? p.losses() : run->chosen});
   }
   // Scripts that save by themselves do not tell the step.
   const bool told = std::any_of(table.begin() + 1, table.end(),
@@ -302,6 +306,45 @@ absl::Status ReadNumbers(CommandContext& context, RunStore& store, bool offline,
   return ReadGpuHistory(mirror, *run.gpus);
 }
 
+// Gives each run its label.
+void LabelRuns(CommandContext& context, const RunNumbersList& runs) {
+  constexpr int kMostColumns = 60;
+  const bool several = runs.size() > 1;
+  // Without the batches the names alone must do.
+  const absl::StatusOr<std::unique_ptr<BatchStore>> batches =
+      several ? OpenBatches(context) : absl::NotFoundError("one run needs no legend");
+  for (const auto& run : runs) {
+    std::string label = run->row.name;
+    if (batches.ok()) {
+      const absl::StatusOr<Parameters> parameters = (*batches)->ParametersOf(run->row.run_id);
+      if (parameters.ok() && !parameters->empty()) {
+        absl::StrAppend(&label, " ", DescribeParameters(*parameters));
+      }
+    }
+    run->label = TruncateToWidth(MakeSafe(label), kMostColumns);
+  }
+}
+
+// Names the runs that have no value of `metric` ("": any), and the numbers that they have.
+void TellWhoHasNot(CommandContext& context, const ClientPaths& paths, const RunNumbersList& runs,
+                   const std::string& metric) {
+  if (metric.empty()) return;
+  std::vector<RunRow> without;
+  for (const auto& run : runs) {
+    if (run->chosen.empty()) without.push_back(run->row);
+  }
+  if (without.empty()) return;
+  const std::vector<std::string> numbers = NumbersOfRuns(paths, without);
+  const std::string who = without.size() == 1 ? absl::StrCat(without[0].name, " has")
+                                              : absl::StrCat(without.size(), " of these runs have");
+  context.Say(
+      absl::StrCat(who, " no value of ", metric, " with a step", DidYouMean(metric, numbers)));
+  if (numbers.empty()) return;
+  context.Hint(absl::StrCat("--metric names one of the numbers that ",
+                            without.size() == 1 ? "it has" : "they have", ": ",
+                            absl::StrJoin(numbers, ", ")));
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args) {
@@ -353,6 +396,7 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
     if (!metric.empty()) run->chosen = PointsOfMetric(paths, run->row, metric);
     runs.push_back(std::move(run));
   }
+  LabelRuns(context, runs);
   if (files) {
     const absl::StatusOr<int> written = WriteFiles(context, runs, tensorboard, plot, metric);
     if (!written.ok()) return WithExitCode(written.status(), kExitFailed);
@@ -363,11 +407,7 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   } else if (csv) {
     PrintCsv(context, runs);
   } else {
-    for (const auto& run : runs) {
-      if (!metric.empty() && run->chosen.empty()) {
-        context.Say(absl::StrCat(run->row.name, " has no value of ", metric));
-      }
-    }
+    TellWhoHasNot(context, paths, runs, metric);
     PrintText(context, runs, metric);
   }
   return kExitOk;

@@ -151,7 +151,7 @@ absl::StatusOr<WrittenFile> WritePlot(const RunNumbersList& runs, const std::str
   SvgChart gpu{"GPU utilization, %", 90, true, 0.0, 100.0, {}, {}};
   for (const auto& run : runs) {
     const MetricHistory& history = run->history;
-    names.push_back(MakeSafe(run->row.name));
+    names.push_back(run->label);
     if (metric.empty()) {
       loss.curves.push_back(CurveOf(history, [](const HistoryPoint& point) { return point.loss; }));
       loss.circles.push_back(

@@ -23,6 +23,7 @@ struct RunNumbers {
   TrainingProgress progress;
   MetricHistory history;
   OwnMetrics own;
+  std::string label;                 // in legends: its name, and its parameters in a batch
   std::vector<PlotPoint> chosen;     // of the metric that the user named
   std::unique_ptr<GpuHistory> gpus;  // refers to the history
 };

@@ -47,8 +47,6 @@ bool AllIsHome(const ClientPaths& paths, const Lease& lease) {
   });
 }
 
-// Tells of a machine whose last job is over. It bills until a limit or somebody ends it, and the
-// list of live runs does not show it.
 // A machine that bills on after its run.
 struct BillsOn {
   std::string run, machine, price;
@@ -56,6 +54,9 @@ struct BillsOn {
   std::string own_end;  // "it ends itself in 9m 00s"; "" when that is not known
 };
 
+// Adds a machine whose last job is over to `bill_on`, or tells of it at once where its release or
+// its own end is overdue. It bills until a limit or somebody ends it, and the list of live runs
+// does not show it.
 absl::Status TellIfBillsOn(CommandContext& context, Holdings& holdings, const ClientPaths& paths,
                            const Money& money, const Lease& lease, const RunRow& row,
                            int64_t idle_since_ms, std::vector<BillsOn>& bill_on) {
@@ -72,10 +73,12 @@ absl::Status TellIfBillsOn(CommandContext& context, Holdings& holdings, const Cl
   const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
   // After its idle limit the machine should be gone, but one that cannot end itself bills on.
   const bool overdue = context.NowMs() >= quiet_ms + lease.limits.idle_s * 1000;
-  std::string own_end = DescribeIdleEnd(lease, idle_since_ms, context.NowMs(), /*brief=*/false);
+  const bool home = AllIsHome(paths, lease);
+  std::string own_end = DescribeIdleEnd(lease, idle_since_ms, context.NowMs(),
+                                        home ? ResultsTime::kNone : ResultsTime::kWords);
   if (!own_end.empty() && !overdue && EndsItself(holdings, lease)) {
-    const bool home = absl::StrContains(own_end, "results") && AllIsHome(paths, lease);
-    own_end = absl::StrCat("it ends itself ", own_end, home ? "; they are at home" : "");
+    own_end = absl::StrCat(
+        home ? "its results are at home, and it ends itself " : "it ends itself ", own_end);
   } else {
     own_end = DescribeMarketEnd(lease, context.NowMs());
   }

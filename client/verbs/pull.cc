@@ -252,7 +252,7 @@ bool BroughtSome(const nlohmann::ordered_json& members) {
 absl::StatusOr<int> PullSeveral(CommandContext& context, RunStore& store, std::vector<RunRow> rows,
                                 const PullFlags& flags) {
   int code = kExitOk;
-  size_t failed = 0;
+  size_t failed = 0, nothing_to_bring = 0;
   std::vector<nlohmann::ordered_json> objects;
   for (RunRow& row : rows) {
     PullRequest request = flags.request;
@@ -275,9 +275,18 @@ absl::StatusOr<int> PullSeveral(CommandContext& context, RunStore& store, std::v
     }
     ++failed;
     if (code == kExitOk) code = ExitCodeOf(status);
-    if (!context.json()) context.PrintError(status);
+    if (context.json()) continue;
+    // Its hint is the same for each of them, and follows once.
+    const bool nothing = CauseOf(status) == kNothingToBring;
+    nothing_to_bring += nothing ? 1 : 0;
+    context.PrintError(nothing ? absl::Status(status.code(), status.message()) : status);
   }
   if (context.json()) context.PrintJsonList("runs", objects);
+  if (nothing_to_bring > 0) {
+    context.Hint(
+        "the same command with a pattern behind it, such as 'outputs/**', brings some "
+        "files of each; '**' brings all, those that were sent, too");
+  }
   if (failed > 0) {
     context.Say(absl::StrCat(rows.size() - failed, " of ", rows.size(), " runs came"));
   }

@@ -283,31 +283,14 @@ void TellOfCost(CommandContext& context, const std::vector<Row>& rows) {
                            "time in which machines were idle"));
 }
 
-// Returns the names of the numbers that the runs have: those that gpuctl knows, then the jobs' own.
 absl::StatusOr<std::vector<std::string>> NumbersOf(CommandContext& context,
                                                    const std::vector<Row>& rows) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  OwnMetrics own;
-  std::set<absl::string_view> known;
+  std::vector<RunRow> runs;
   for (const Row& row : rows) {
-    if (!row.view->run.has_value()) continue;
-    const RunRow& run = *row.view->run;
-    MirrorReader mirror(paths.MirrorDir(run.run_id), run.output_segment_bytes);
-    (void)mirror.ForEachMetricsLine([&own](absl::string_view line) { own.Add(line); });
-    MetricHistory history;
-    if (!ReadHistory(mirror, run.heard_ms, history).ok()) continue;
-    for (const HistoryPoint& point : history.points()) {
-      for (const char* name : kKnownNumbers) {
-        if (ValueOf(point, name).has_value()) known.insert(name);
-      }
-    }
+    if (row.view->run.has_value()) runs.push_back(*row.view->run);
   }
-  std::vector<std::string> names;
-  for (const char* name : kKnownNumbers) {
-    if (known.count(name) > 0) names.emplace_back(name);
-  }
-  names.insert(names.end(), own.names().begin(), own.names().end());
-  return names;
+  return NumbersOfRuns(paths, runs);
 }
 
 void PrintAsTable(CommandContext& context, const std::string& metric, MetricGoal goal,
@@ -345,6 +328,28 @@ void PrintAsTable(CommandContext& context, const std::string& metric, MetricGoal
 }
 
 }  // namespace
+
+std::vector<std::string> NumbersOfRuns(const ClientPaths& paths, const std::vector<RunRow>& runs) {
+  OwnMetrics own;
+  std::set<absl::string_view> known;
+  for (const RunRow& run : runs) {
+    MirrorReader mirror(paths.MirrorDir(run.run_id), run.output_segment_bytes);
+    (void)mirror.ForEachMetricsLine([&own](absl::string_view line) { own.Add(line); });
+    MetricHistory history;
+    if (!ReadHistory(mirror, run.heard_ms, history).ok()) continue;
+    for (const HistoryPoint& point : history.points()) {
+      for (const char* name : kKnownNumbers) {
+        if (ValueOf(point, name).has_value()) known.insert(name);
+      }
+    }
+  }
+  std::vector<std::string> names;
+  for (const char* name : kKnownNumbers) {
+    if (known.count(name) > 0) names.emplace_back(name);
+  }
+  names.insert(names.end(), own.names().begin(), own.names().end());
+  return names;
+}
 
 absl::StatusOr<RunRow> FindBestRun(CommandContext& context, const ResultFlags& flags,
                                    const std::vector<BatchView>& views) {

@@ -27,6 +27,10 @@ struct ResultFlags {
 absl::StatusOr<RunRow> FindBestRun(CommandContext& context, const ResultFlags& flags,
                                    const std::vector<BatchView>& views);
 
+// Returns the names of the numbers that the runs' copies here have: those that gpuctl knows, then
+// the jobs' own.
+std::vector<std::string> NumbersOfRuns(const ClientPaths& paths, const std::vector<RunRow>& runs);
+
 // Returns a metric of a run by step, as its copy here has it: one of those that gpuctl knows, or
 // any other by the name that the job gave it. Values without a step are left out.
 std::vector<PlotPoint> PointsOfMetric(const ClientPaths& paths, const RunRow& run,

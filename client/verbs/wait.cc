@@ -1,4 +1,7 @@
 // gpuctl wait: wait for runs, for scripts.
+#include <poll.h>
+
+#include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -28,6 +31,7 @@
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
+#include "common/process/signal_pipe.h"
 
 namespace gpuctl {
 namespace {
@@ -86,6 +90,28 @@ absl::StatusOr<int> WaitForRun(CommandContext& context, RunStore& store, RunRow&
 // How often the machines of a batch are asked.
 constexpr absl::Duration kBatchPassEvery = absl::Seconds(1);
 
+// Makes a pass over the batches, and then waits until the next one is due. Returns whether the user
+// interrupts that: what was begun goes on by itself.
+bool PassInterrupted(CommandContext& context, SignalPipe& signals) {
+  const absl::Status passed = MakePass(kBatchPassEvery, signals.fd()).status();
+  if (!signals.Take().empty()) return true;
+  if (!passed.ok()) context.Warn(passed.message());
+  pollfd polled{signals.fd(), POLLIN, 0};
+  (void)poll(&polled, 1, static_cast<int>(absl::ToInt64Milliseconds(kBatchPassEvery)));
+  return !signals.Take().empty();
+}
+
+// Says how a batch goes on whose waiter was interrupted, with `counts` of its runs.
+int TellOfInterrupt(CommandContext& context, const std::string& name, const std::string& counts) {
+  context.Warn(absl::StrCat("interrupted, and ", name, " goes on: ", counts,
+                            "; what a machine has in its queue starts by itself"));
+  context.Hint(absl::StrCat("gpuctl wait --batch ", name,
+                            " goes on with the rest, gpuctl keep --install does so by itself, "
+                            "gpuctl cancel ",
+                            name, " calls it off"));
+  return kExitInterrupted;
+}
+
 // Waits until a batch is over, and meanwhile starts what may start.
 absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const std::string& name,
                                  absl::Duration timeout) {
@@ -95,6 +121,7 @@ absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const 
   ASSIGN_OR_RETURN(const Batch batch, batches->Get(name));
   Holdings holdings(context);
   RentalNews rentals(context, holdings, *batches, batch);
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
   while (true) {
     rentals.Tell();
     ASSIGN_OR_RETURN(std::vector<BatchView> views,
@@ -125,9 +152,7 @@ absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const 
       return WithHint(absl::DeadlineExceededError(absl::StrCat("wait for ", name, ": timed out")),
                       absl::StrCat("it goes on; gpuctl queue ", name, " shows it"));
     }
-    const absl::Status passed = MakePass(kBatchPassEvery).status();
-    if (!passed.ok()) context.Warn(passed.message());
-    context.clock.SleepFor(kBatchPassEvery);
+    if (PassInterrupted(context, signals)) return TellOfInterrupt(context, name, told);
   }
 }
 
@@ -138,6 +163,7 @@ absl::StatusOr<std::optional<RunRow>> WaitForStart(CommandContext& context, RunS
   const absl::Duration begin = context.clock.SinceBoot();
   std::string told;
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
   while (entry.state != EntryState::kStarted) {
     if (const std::string state = DescribeUnstarted(entry); state != told) {
       context.Say(state);
@@ -151,9 +177,14 @@ absl::StatusOr<std::optional<RunRow>> WaitForStart(CommandContext& context, RunS
           absl::DeadlineExceededError(absl::StrCat("wait for ", entry.name, ": timed out")),
           "it starts when its turn comes; gpuctl queue shows it");
     }
-    const absl::Status passed = MakePass(kBatchPassEvery).status();
-    if (!passed.ok()) context.Warn(passed.message());
-    context.clock.SleepFor(kBatchPassEvery);
+    if (PassInterrupted(context, signals)) {
+      return WithExitCode(
+          WithHint(absl::CancelledError(absl::StrCat("interrupted, and ", entry.name, " waits")),
+                   absl::StrCat("gpuctl queue starts it when its turn comes, gpuctl keep --install "
+                                "does so by itself, gpuctl cancel ",
+                                entry.name, " calls it off")),
+          kExitInterrupted);
+    }
     ASSIGN_OR_RETURN(std::optional<Entry> now, batches->FindEntry(entry.entry_id));
     if (!now.has_value()) return absl::NotFoundError(absl::StrCat(entry.name, " is gone"));
     entry = *std::move(now);

@@ -8,6 +8,7 @@ and ends, so that what ran twice, or too much at once, is seen whatever gpuctl s
 """
 import contextlib
 import csv
+import glob
 import io
 import json
 import os
@@ -394,9 +395,9 @@ def test_two_passes_at_once_start_each_entry_once(l):
     values = [str(i) for i in range(8)]
     # What killed starters of an earlier test left.
     wait_until(lambda: starters(l) == [], "no starters")
-    left = l.env["GPUCTL_STATE_DIR"] + "/batches"
-    for name in os.listdir(left) if os.path.isdir(left) else []:
-        os.unlink(os.path.join(left, name))
+    state = l.env["GPUCTL_STATE_DIR"]
+    for left in glob.glob(state + "/batches/*") + glob.glob(state + "/locks/entry-*"):
+        os.unlink(left)
     l.run("submit", "--name", "twice", "--host", "local", "--sweep", "v=" + ",".join(values),
           *job(l, "twice.ran", "0.01"))
     for _ in range(30):
@@ -409,7 +410,6 @@ def test_two_passes_at_once_start_each_entry_once(l):
     check_ran_once(l, "twice.ran", values)
     assert most_at_once(l, "twice.ran") == 1
     # What is over leaves no locks and no logs. Starters may outlive their pass.
-    state = l.env["GPUCTL_STATE_DIR"]
     locks = lambda: [n for n in os.listdir(state + "/locks") if n.startswith("entry-")]
     wait_until(lambda: locks() == [], lambda: "no locks: %s" % locks())
     logs = state + "/batches"
@@ -453,6 +453,38 @@ def test_an_interrupted_queue_says_that_it_started_nothing(l):
     open(os.path.join(l.dir, "halted.go"), "w", encoding="utf-8").close()
     l.run("wait", "--batch", "halted")
     check_ran_once(l, "halted.ran", ["1", "2"])
+
+
+def test_an_interrupted_wait_says_how_its_batch_goes_on(l):
+    l.run("submit", "--name", "waited", "--host", "local", "--max-parallel", "1", "--sweep", "v=1,2",
+          *gated_job(l, "waited.ran", "waited.go"))
+    t = Terminal(l, "wait", "--batch", "waited", columns=120)
+    t.until(b"waited: 1 waiting, 1 running")
+    t.type(b"\x03")
+    assert t.finish() == 130, t.text
+    assert b"gpuctl: interrupted, and waited goes on: 1 waiting, 1 running" in t.text, t.text
+    assert b"HINT: gpuctl wait --batch waited goes on with the rest" in t.text, t.text
+    t = Terminal(l, "wait", "waited-2", columns=120)
+    t.until(b"waited-2 ")
+    t.type(b"\x03")
+    assert t.finish() == 130 and b"gpuctl: interrupted, and waited-2 waits" in t.text, t.text
+    open(os.path.join(l.dir, "waited.go"), "w", encoding="utf-8").close()
+    l.run("wait", "--batch", "waited")
+    check_ran_once(l, "waited.ran", ["1", "2"])
+
+
+def test_legends_name_the_parameters(l):
+    script = 'echo "{\\"step\\": 1, \\"loss\\": {v}}" > $GPUCTL_METRICS'
+    l.run("submit", "--name", "legend", "--host", "local", "--sweep", "v=1,2", "--no-workdir", "--",
+          "bash", "-c", script)
+    l.run("wait", "--batch", "legend")
+    assert b"1 legend-1 v=1  2 legend-2 v=2" in l.run("metrics", "legend").stdout
+    l.run("metrics", "legend", "--plot", "legend.svg")
+    with open(os.path.join(l.work, "legend.svg"), encoding="utf-8") as file:
+        assert ">legend-2 v=2<" in file.read()
+    # What is the same for all of them is told once.
+    said = l.run("pull", "--batch", "legend", code=None).stderr
+    assert said.count(b"it has no checkpoint") == 2 and said.count(b"HINT:") == 1, said
 
 
 def test_the_same_batch_is_submitted_once(l):

@@ -232,7 +232,9 @@ def test_own_numbers_are_in_csv_and_json(l):
     table = l.run("metrics", "own", "--metric", "accuracy").stdout.decode().splitlines()
     assert table[0].split()[:4] == ["RUN", "STEP", "accuracy", "LOSS"], table
     assert table[1].split()[2] == "0.75" and "accuracy" in table[2:], table
-    assert b"own-1 has no value of f2" in l.run("metrics", "own", "--metric", "f2").stderr
+    said = l.run("metrics", "own", "--metric", "acuracy").stderr
+    assert b'own-1 has no value of acuracy with a step (did you mean "accuracy"?)' in said, said
+    assert b"HINT: --metric names one of the numbers that it has: loss, eval_loss, accuracy, eval/f1" in said, said
     points = l.json("metrics", "own")["runs"][0]["points"]
     assert [(p["step"], p.get("own")) for p in points] == [
         (1, {"accuracy": 0.25}), (2, {"eval/f1": 0.5}), (3, {"accuracy": 0.75})], points

@@ -345,7 +345,7 @@ def test_an_idle_machine_says_when_it_ends_itself(w):
     w.run("stop", "busy-1")
     idle = w.json("instances")["instances"][0]["idle"]
     assert idle["since"] < idle["ends"] < idle["ends_at_latest"] and not idle["results_home"], idle
-    assert re.search(rb"ours: idle, ends in (19m|20m).* to (39m|40m).*, results not pulled",
+    assert re.search(rb"ours: idle, ends in (19m|20m).* to (39m|40m).*, results of busy-1 not pulled",
                      w.run("instances").stdout)
     assert w.json("show", "busy-1")["results_home"] is None
     assert re.search(rb"at home +not all, as far as known; gpuctl pull busy-1", w.run("show", "busy-1").stdout)
@@ -359,7 +359,7 @@ def test_an_idle_machine_says_when_it_ends_itself(w):
                      pulled.stderr), pulled
     assert w.json("instances")["instances"][0]["idle"]["results_home"] is True
     assert b", results at home" in w.run("instances").stdout
-    assert re.search(rb"once its results are home, else in .*; they are at home; gpuctl down busy-1",
+    assert re.search(rb"its results are at home, and it ends itself in .*; gpuctl down busy-1",
                      w.run("ps").stderr)
     home = next(run["results_home"] for run in w.json("ps", "-a")["runs"] if run["name"] == "busy-1")
     assert home and home == w.json("show", "busy-1")["results_home"], home

@@ -262,6 +262,11 @@ def test_signal_limit_and_missing_command(l):
         done = l.run(*verb, "--", "only a script.py", code=2)
         assert b"HINT: a script needs its interpreter: -- python3 'only a script.py'" in done.stderr, done.stderr
     assert l.run("launch", "--", "python3", "only a script.py").stdout == b"hello\n"
+    done = l.run("launch", "--", "my book.ipynb", code=2)
+    assert b"HINT: make a script of it, jupyter nbconvert --to script 'my book.ipynb', and launch that: -- python3 'my book.py'" in done.stderr, done.stderr
+    done = l.run("launch", "--no-workdir", "-e", "PATH=/usr/bin:/bin", "--", "bash", "-c", "python -V || exit 1",
+                 code=None)
+    assert done.returncode == 0 or b"many machines have python3 but no python" in done.stderr, done
 
 
 def test_work_directory_is_sent_without_git(l):
