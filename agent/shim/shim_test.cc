@@ -230,6 +230,24 @@ TEST(ShimTest, AfterTheGraceTheyAreEnded) {
   ExpectWellRecorded(job);
 }
 
+TEST(ShimTest, ACommandThatLeavesOthersRunningIsToldOnce) {
+  TestJob job(TestJob::Bash("(while [ ! -e go ]; do sleep 0.05; done) & exit 3"));
+  job.spec.set_grace_ms(600'000);
+  const pid_t shim = job.Start();
+  ASSERT_TRUE(job.WaitForEvent(Type::kLingering));
+  const Lifecycle lifecycle = job.ReadLifecycle();
+  const LifecycleEvent* lingering = LingeringEvent(lifecycle);
+  ASSERT_NE(lingering, nullptr);
+  EXPECT_EQ(lingering->exit_code, 3);
+  EXPECT_NEAR(static_cast<double>(lingering->not_before_ms - lingering->time_ms), 600'000, 60'000);
+  ASSERT_OK(WriteFileAtomic(JoinPath(job.paths().work, "go"), ""));
+  EXPECT_EQ(job.Wait(shim), kShimDone);
+  EXPECT_EQ(LingeringEvent(job.ReadLifecycle()), nullptr);
+  EXPECT_THAT(job.Events(Type::kLingering), SizeIs(1));
+  EXPECT_EQ(job.Exited().exit_code, 3);
+  ExpectWellRecorded(job);
+}
+
 TEST(ShimTest, ADaemonThatIgnoresSigtermIsKilled) {
   TestJob job(TestJob::Bash("setsid bash -c \"trap '' TERM; env -i sleep 1000\" & exit 0"));
   job.spec.set_grace_ms(50);

@@ -36,6 +36,8 @@ constexpr absl::Duration kLauncherTime = absl::Seconds(2);
 constexpr absl::Duration kWriteRetry = absl::Milliseconds(500);
 // The time after which a job's Python has loaded what it needs.
 constexpr absl::Duration kListPackagesAfter = absl::Seconds(60);
+// What ends within that time after the command is not worth a line.
+constexpr absl::Duration kTellLingeringAfter = absl::Seconds(1);
 // The longest poll. poll's time stops while the machine is suspended.
 constexpr absl::Duration kLongestWait = absl::Seconds(10);
 // The largest number of sync tries. A stream whose fdatasync keeps failing has lost bytes already,
@@ -148,6 +150,7 @@ void Supervisor::Run(const std::function<std::optional<ControlCommand>()>& tend_
     RetryWrites();
     if (clock_.SinceBoot() >= look_again_) Reap();
     if (clock_.SinceBoot() >= list_packages_at_) ListPackages();
+    if (clock_.SinceBoot() >= tell_lingering_at_) TellLingering();
     if (clock_.SinceBoot() >= next_guard_) {
       next_guard_ = clock_.SinceBoot() + kGuardInterval;
       if (auto command = tend_guard ? tend_guard() : std::nullopt) Obey(*std::move(command));
@@ -174,7 +177,8 @@ std::array<pollfd, Supervisor::kDescriptors> Supervisor::Wait() {
 }
 
 int Supervisor::TimeoutMs() const {
-  const absl::Duration next = std::min({deadline_, retry_at_, next_guard_, look_again_});
+  const absl::Duration next =
+      std::min({deadline_, retry_at_, next_guard_, look_again_, tell_lingering_at_});
   const absl::Duration wait =
       std::clamp(next - clock_.SinceBoot(), absl::ZeroDuration(), kLongestWait);
   return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
@@ -307,6 +311,7 @@ void Supervisor::Do(Action action) {
     case Action::kPassOn:
       return SignalTree(pending_signal_);
     case Action::kLinger:
+      tell_lingering_at_ = clock_.SinceBoot() + kTellLingeringAfter;
       return SetDeadline(Grace());
     case Action::kTerminate:
       SignalTree(SIGTERM);
@@ -352,6 +357,16 @@ void Supervisor::SignalTree(int signal) {
 
 void Supervisor::SetDeadline(absl::Duration from_now) { deadline_ = clock_.SinceBoot() + from_now; }
 
+void Supervisor::TellLingering() {
+  tell_lingering_at_ = absl::InfiniteDuration();
+  if (state_ != State::kLingering || setting_up_) return;
+  LifecycleEvent lingering = NewEvent(LifecycleEvent::Type::kLingering);
+  NoteHowItEnded(lingering);
+  const absl::Duration left = deadline_ - clock_.SinceBoot();
+  lingering.not_before_ms = lingering.time_ms + absl::ToInt64Milliseconds(left);
+  Append(lingering);
+}
+
 absl::Duration Supervisor::Grace() const { return GraceOf(spec_); }
 
 LifecycleEvent Supervisor::NewEvent(LifecycleEvent::Type type) const {
@@ -362,6 +377,14 @@ LifecycleEvent Supervisor::NewEvent(LifecycleEvent::Type type) const {
   event.metrics_size = metrics_.size();
   event.time_ms = absl::ToUnixMillis(clock_.Now());
   return event;
+}
+
+void Supervisor::NoteHowItEnded(LifecycleEvent& event) const {
+  if (WIFSIGNALED(wait_status_)) {
+    event.signal = WTERMSIG(wait_status_);
+  } else {
+    event.exit_code = WEXITSTATUS(wait_status_);
+  }
 }
 
 void Supervisor::Append(const LifecycleEvent& event) { KeepForLater(journal_.Append(event)); }
@@ -449,11 +472,7 @@ void Supervisor::RecordEnd() {
     ReadControl();
     if (stop_reason_.empty()) stop_reason_ = StopReason(stop_file_);
     LifecycleEvent exited = NewEvent(LifecycleEvent::Type::kExited);
-    if (WIFSIGNALED(wait_status_)) {
-      exited.signal = WTERMSIG(wait_status_);
-    } else {
-      exited.exit_code = WEXITSTATUS(wait_status_);
-    }
+    NoteHowItEnded(exited);
     const ChildWord word = child_.TakeLastWord();
     exited.error = start_error_.empty() ? word.exec_error : start_error_;
     exited.detail = word.detail;

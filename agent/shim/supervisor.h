@@ -12,11 +12,11 @@
 
 #include "absl/status/status.h"
 #include "agent/base/processes.h"
+#include "agent/capture/metrics.h"
+#include "agent/capture/output.h"
 #include "agent/shim/child.h"
 #include "agent/shim/control.h"
 #include "agent/shim/journal.h"
-#include "agent/shim/metrics.h"
-#include "agent/shim/output.h"
 #include "agent/shim/table.h"
 #include "common/base/clock.h"
 #include "gpuctl/v1/run.pb.h"
@@ -83,6 +83,8 @@ class Supervisor {
   ProcessSearch Tree() const;
   void SignalTree(int signal);
   void SetDeadline(absl::Duration from_now);
+  // Records how the command has ended, and until when what it left running may finish.
+  void TellLingering();
 
   // Recording.
   void Drain();
@@ -91,6 +93,8 @@ class Supervisor {
   bool SyncStreams();
   void RecordEnd();
   LifecycleEvent NewEvent(LifecycleEvent::Type type) const;
+  // Puts the exit code or the signal of the direct child into `event`.
+  void NoteHowItEnded(LifecycleEvent& event) const;
   void Append(const LifecycleEvent& event);
   void KeepForLater(const absl::Status& status);
   void RetryWrites();
@@ -119,6 +123,7 @@ class Supervisor {
   absl::Duration next_guard_ = absl::ZeroDuration();    // next call of tend_guard
   absl::Duration next_cut_ = absl::ZeroDuration();      // earliest next cut, after a failed one
   absl::Duration list_packages_at_ = absl::InfiniteDuration();
+  absl::Duration tell_lingering_at_ = absl::InfiniteDuration();
   absl::Duration look_again_ = absl::InfiniteDuration();  // for processes that nobody adopted
   // The launcher of several processes is not killed before that time; zero: nothing was killed yet.
   absl::Duration launcher_until_ = absl::ZeroDuration();

@@ -268,6 +268,15 @@ std::string DescribeEnd(const RunEnd& end) {
   return end.reason.empty() ? how : absl::StrCat(how, " (", end.reason, ")");
 }
 
+std::string DescribeLingering(const LifecycleEvent& lingering, int64_t now_ms) {
+  const int64_t left_ms = std::max<int64_t>(0, lingering.not_before_ms - now_ms);
+  const std::string how = lingering.signal != 0 ? absl::StrCat("signal ", lingering.signal)
+                                                : absl::StrCat("code ", lingering.exit_code);
+  return absl::StrCat("its command has ended with ", how,
+                      "; what it left running is told to end in ",
+                      HumanDuration(absl::Milliseconds(left_ms)));
+}
+
 std::string DescribeSetup(const SetupState& setup, int64_t now_ms) {
   const std::string time = HumanDuration(absl::Milliseconds(
       std::max<int64_t>(0, (setup.running ? now_ms : setup.ended_ms) - setup.started_ms)));

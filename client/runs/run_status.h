@@ -66,6 +66,9 @@ int RestartsOf(const std::string& run_dir);
 // …".
 std::string DescribeEnd(const RunEnd& end);
 
+// Returns "its command has ended with code 0; what it left running is told to end in 25s".
+std::string DescribeLingering(const LifecycleEvent& lingering, int64_t now_ms);
+
 // Returns "for 1m 5s" while it runs; "environment 3f2a…, made in 40s", "…, there already".
 std::string DescribeSetup(const SetupState& setup, int64_t now_ms);
 

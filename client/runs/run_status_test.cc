@@ -167,6 +167,22 @@ TEST(RunToJsonTest, HasBothCodes) {
   EXPECT_EQ(json["reason"], "limit:time");
 }
 
+TEST(RunStatusTest, WhatACommandLeftRunningIsToldUntilItIsGone) {
+  LifecycleEvent started, lingering, exited;
+  started.attempt = lingering.attempt = exited.attempt = 1;
+  lingering.type = LifecycleEvent::Type::kLingering;
+  lingering.exit_code = 2;
+  lingering.not_before_ms = 30'000;
+  exited.type = LifecycleEvent::Type::kExited;
+  exited.exit_code = 2;
+  const Lifecycle left = Of({started, lingering});
+  ASSERT_NE(LingeringEvent(left), nullptr);
+  EXPECT_EQ(DescribeLingering(*LingeringEvent(left), 5'000),
+            "its command has ended with code 2; what it left running is told to end in 25s");
+  EXPECT_EQ(LingeringEvent(Of({started, lingering, exited})), nullptr);
+  EXPECT_EQ(DeriveStatus(RunRow(), left).phase, RunPhase::kRunning);
+}
+
 TEST(RunStatusTest, ARunThatWaitsForGpusIsQueued) {
   const TempDir dir;
   RunRow row;

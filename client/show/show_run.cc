@@ -104,6 +104,7 @@ class Show {
   absl::Status OfferStop();
   void OnNews();
   void TellQueue();
+  void TellLingering();
   // Gives the node the values of the secrets that it has lost.
   void GiveSecretsOnce();
   bool Finished();
@@ -139,7 +140,7 @@ class Show {
   Holdings holdings_;
   std::optional<Lease> lease_;
   int64_t lease_read_ms_ = 0;
-  bool gave_secrets_ = false;
+  bool gave_secrets_ = false, told_lingering_ = false;
   std::string queue_text_;  // as last told; "" while the run does not wait
   bool has_panel_ = false;
   absl::Duration begun_, interrupted_at_ = absl::InfiniteDuration();
@@ -232,6 +233,9 @@ PanelState Show::LinkState() {
       setup.has_value() && setup->running) {
     state.queue = absl::StrCat("setting up ", DescribeSetup(*setup, context_.NowMs()));
   }
+  if (const LifecycleEvent* lingering = LingeringEvent(mirror_->lifecycle())) {
+    state.queue = DescribeLingering(*lingering, context_.NowMs());
+  }
   state.linked = news_.linked;
   state.ever_linked = news_.ever_linked || news_.accepted;
   state.by_other = news_.by_other;
@@ -260,6 +264,7 @@ void Show::OnNews() {
     }
   }
   TellQueue();
+  TellLingering();
   for (const auto& [offset, bytes] : news_.tail) view_->AddTail(offset, bytes);
   for (const std::string& notice : news_.notices) view_->AddNotice(notice);
   const bool patience_over = context_.clock.SinceBoot() - begun_ > kTailPatience;
@@ -284,6 +289,15 @@ void Show::TellQueue() {
     view_->AddNotice(absl::StrCat(row_.name, " ", text, " on ", row_.target.name));
   }
   if (news_.queue->needs_secrets) GiveSecretsOnce();
+}
+
+// Without a panel a run whose command has ended would seem to hang.
+void Show::TellLingering() {
+  if (has_panel_ || options_.plain || told_lingering_) return;
+  const LifecycleEvent* lingering = LingeringEvent(mirror_->lifecycle());
+  if (lingering == nullptr) return;
+  told_lingering_ = true;
+  view_->AddNotice(absl::StrCat(row_.name, ": ", DescribeLingering(*lingering, context_.NowMs())));
 }
 
 void Show::GiveSecretsOnce() {

@@ -30,6 +30,7 @@ constexpr int kMaxSignal = 127;
 constexpr std::pair<Type, const char*> kNames[] = {
     {Type::kStarted, "started"},
     {Type::kStopping, "stopping"},
+    {Type::kLingering, "lingering"},
     {Type::kExited, "exited"},
     {Type::kLost, "lost"},
     {Type::kRetry, "retry"},
@@ -59,6 +60,8 @@ bool HasField(Type type, absl::string_view field) {
       return field == "ticket" || field == "reason";
     case Type::kStopping:
       return field == "reason";
+    case Type::kLingering:
+      return field == "exit_code" || field == "signal" || field == "not_before_ms";
     case Type::kExited:
       return field == "exit_code" || field == "signal" || field == "reason" || field == "error" ||
              field == "phase" || field == "detail";
@@ -235,6 +238,17 @@ const LifecycleEvent* QueuedEvent(const Lifecycle& lifecycle) {
     if (it->type == Type::kQueued && it->attempt == attempt) return &*it;
   }
   return nullptr;
+}
+
+const LifecycleEvent* LingeringEvent(const Lifecycle& lifecycle) {
+  const LifecycleEvent* lingering = nullptr;
+  for (const LifecycleEvent& event : lifecycle.events) {
+    const bool ends = event.type == Type::kStopping || event.type == Type::kExited ||
+                      event.type == Type::kLost || event.type == Type::kStarted;
+    if (ends) lingering = nullptr;
+    if (event.type == Type::kLingering) lingering = &event;
+  }
+  return lingering;
 }
 
 int64_t QueuedSinceMs(const Lifecycle& lifecycle) {

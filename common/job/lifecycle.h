@@ -50,14 +50,16 @@ absl::string_view LimitOf(absl::string_view reason);
 // written.
 struct LifecycleEvent {
   enum class Type {
-    kQueued,    // attempt, ticket, reason: the node's queue has it; no state event
-    kStarted,   // attempt, pid, start_time_ticks, boot_id, gpus, processes
-    kStopping,  // attempt, reason: SIGTERM was sent
-    kExited,    // attempt, exit_code | signal, reason, error, detail; the attempt's last line but
-                // `retry`
-    kLost,      // attempt, boot_id, reason: the shim is gone and nobody saw the end
-    kRetry,     // attempt (the next one), not_before_ms
-    kCut,       // first_offset: output before it was removed or soon will be
+    kQueued,     // attempt, ticket, reason: the node's queue has it; no state event
+    kStarted,    // attempt, pid, start_time_ticks, boot_id, gpus, processes
+    kStopping,   // attempt, reason: SIGTERM was sent
+    kLingering,  // attempt, exit_code | signal, not_before_ms: its command has ended so, and what
+                 // it left running gets SIGTERM then; no state event
+    kExited,     // attempt, exit_code | signal, reason, error, detail; the attempt's last line but
+                 // `retry`
+    kLost,       // attempt, boot_id, reason: the shim is gone and nobody saw the end
+    kRetry,      // attempt (the next one), not_before_ms
+    kCut,        // first_offset: output before it was removed or soon will be
     kSetupStarted,  // attempt: `setup` of the spec looks for its environment, or makes it
     kSetupEnded,    // attempt, environment, reason, exit_code | signal, error; with exit_code 0 the
                     // job itself begins
@@ -125,6 +127,9 @@ const LifecycleEvent* QueuedEvent(const Lifecycle& lifecycle);
 
 // Returns the time of the first `queued` line of that attempt; 0 when there is none.
 int64_t QueuedSinceMs(const Lifecycle& lifecycle);
+
+// Returns the `lingering` line of an attempt that nothing has ended yet, or null.
+const LifecycleEvent* LingeringEvent(const Lifecycle& lifecycle);
 
 // What is known of the setup of the newest attempt that has one.
 struct SetupState {

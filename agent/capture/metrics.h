@@ -1,6 +1,6 @@
 // Copying the job's metric lines from the FIFO to the `metrics` stream.
-#ifndef GPUCTL_AGENT_SHIM_METRICS_H_
-#define GPUCTL_AGENT_SHIM_METRICS_H_
+#ifndef GPUCTL_AGENT_CAPTURE_METRICS_H_
+#define GPUCTL_AGENT_CAPTURE_METRICS_H_
 
 #include <cstdint>
 #include <string>
@@ -63,4 +63,4 @@ class MetricsDrain {
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_SHIM_METRICS_H_
+#endif  // GPUCTL_AGENT_CAPTURE_METRICS_H_

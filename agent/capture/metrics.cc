@@ -1,4 +1,4 @@
-#include "agent/shim/metrics.h"
+#include "agent/capture/metrics.h"
 
 #include <unistd.h>
 

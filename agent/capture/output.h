@@ -1,6 +1,6 @@
 // Copying the job's stdout and stderr from the pipe to the `output` stream.
-#ifndef GPUCTL_AGENT_SHIM_OUTPUT_H_
-#define GPUCTL_AGENT_SHIM_OUTPUT_H_
+#ifndef GPUCTL_AGENT_CAPTURE_OUTPUT_H_
+#define GPUCTL_AGENT_CAPTURE_OUTPUT_H_
 
 #include <cstdint>
 #include <optional>
@@ -63,4 +63,4 @@ class OutputDrain {
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_SHIM_OUTPUT_H_
+#endif  // GPUCTL_AGENT_CAPTURE_OUTPUT_H_

@@ -1,4 +1,4 @@
-#include "agent/shim/output.h"
+#include "agent/capture/output.h"
 
 #include <unistd.h>
 
