@@ -151,6 +151,8 @@ def follow(w, line, machine):
     elif words[0] == "launch" and "--gpu" in words and "-y" not in words and "--dry-run" not in words \
             and "--host" not in words:
         answer_yes(w, words, b"Rent it?")
+    elif words[0] == "submit" and "--gpu" in words:
+        answer_yes(w, words, b"Submit it?")
     else:
         if "--host" in words:
             # No machine here has a GPU.
