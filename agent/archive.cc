@@ -19,6 +19,7 @@
 #include "agent/bridge.h"
 #include "agent/bundle/bundle.h"
 #include "agent/hold/kept_layout.h"
+#include "agent/hold/whole_copy.h"
 #include "agent/jobs/artifacts.h"
 #include "agent/jobs/job_state.h"
 #include "agent/jobs/job_table.h"
@@ -122,8 +123,11 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     absl::StatusOr<gpuctl::v1::ListArtifactsReply> listed =
         gpuctl::ListArtifacts(paths_.Job(request->job_id()), *request, clock_);
     if (listed.ok()) *reply = *std::move(listed);
-    const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(paths_.Job(request->job_id()));
-    if (in_queue_ && !reply->missing().empty() && lifecycle.ok() && !IsOver(*lifecycle)) {
+    const JobPaths job = paths_.Job(request->job_id());
+    if (listed.ok() && request->after().empty()) reply->set_missing(MissingInCopy(job, clock_));
+    const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(job);
+    if (in_queue_ && !reply->missing().empty() && !IsWholeCopy(job) && lifecycle.ok() &&
+        !IsOver(*lifecycle)) {
       reply->set_missing(
           "not all results were on the shared file system when the allocation was put back into "
           "the queue; what is there is whole, and the run goes on with it");
