@@ -9,12 +9,10 @@
 
 #include <cerrno>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "agent/base/job_end.h"
 #include "agent/base/time_stamp.h"
 #include "agent/bridge.h"
 #include "agent/bundle/bundle.h"
@@ -37,7 +35,6 @@
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
-#include "common/release/release_route.h"
 #include "common/transfer/error_detail.h"
 
 namespace gpuctl {
@@ -251,29 +248,11 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
   JobTable jobs_;
 };
 
-// Ends the jobs that wait: Slurm does not start the allocation again.
-void EndWaitingJobs(const RootPaths& paths) {
-  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths.jobs);
-  for (const std::string& name : names.value_or(std::vector<std::string>())) {
-    const JobPaths job = paths.Job(name);
-    const absl::StatusOr<gpuctl::v1::Job> state = DeriveJob(job);
-    const bool waits = state.ok() && (state->state() == gpuctl::v1::JOB_STATE_PENDING ||
-                                      state->state() == gpuctl::v1::JOB_STATE_RETRY_WAIT ||
-                                      state->state() == gpuctl::v1::JOB_STATE_QUEUED);
-    const std::optional<std::string> stopped = StoppedReason(DirName(paths.root), name);
-    if (stopped.has_value()) {
-      (void)EndKept(job, paths.root, *stopped, Clock::Real());
-    } else if (waits) {
-      (void)EndUnstarted(job, kAllocationEndsReason, Clock::Real());
-    }
-  }
-}
-
 absl::Status Serve(const RootPaths& paths, const std::string& bundle_dir, bool in_queue) {
   ASSIGN_OR_RETURN(const std::string stored, ReadFileToString(paths.node_id, 4096));
   const std::string node_id(absl::StripAsciiWhitespace(stored));
   const std::string version = absl::StrCat(BundleVersion(bundle_dir));
-  if (!in_queue) EndWaitingJobs(paths);
+  if (!in_queue) EndAllKept(paths, Clock::Real());
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return ErrnoStatus(errno, "socketpair");
   const UniqueFd ours(pair[0]);
