@@ -9,16 +9,15 @@
 
 #include <cerrno>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "agent/base/job_end.h"
 #include "agent/base/time_stamp.h"
 #include "agent/bridge.h"
 #include "agent/bundle/bundle.h"
 #include "agent/hold/kept_layout.h"
+#include "agent/hold/whole_copy.h"
 #include "agent/jobs/artifacts.h"
 #include "agent/jobs/job_state.h"
 #include "agent/jobs/job_table.h"
@@ -36,7 +35,6 @@
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
-#include "common/release/release_route.h"
 #include "common/transfer/error_detail.h"
 
 namespace gpuctl {
@@ -122,8 +120,11 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     absl::StatusOr<gpuctl::v1::ListArtifactsReply> listed =
         gpuctl::ListArtifacts(paths_.Job(request->job_id()), *request, clock_);
     if (listed.ok()) *reply = *std::move(listed);
-    const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(paths_.Job(request->job_id()));
-    if (in_queue_ && !reply->missing().empty() && lifecycle.ok() && !IsOver(*lifecycle)) {
+    const JobPaths job = paths_.Job(request->job_id());
+    if (listed.ok() && request->after().empty()) reply->set_missing(MissingInCopy(job, clock_));
+    const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(job);
+    if (in_queue_ && !reply->missing().empty() && !IsWholeCopy(job) && lifecycle.ok() &&
+        !IsOver(*lifecycle)) {
       reply->set_missing(
           "not all results were on the shared file system when the allocation was put back into "
           "the queue; what is there is whole, and the run goes on with it");
@@ -247,29 +248,11 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
   JobTable jobs_;
 };
 
-// Ends the jobs that wait: Slurm does not start the allocation again.
-void EndWaitingJobs(const RootPaths& paths) {
-  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths.jobs);
-  for (const std::string& name : names.value_or(std::vector<std::string>())) {
-    const JobPaths job = paths.Job(name);
-    const absl::StatusOr<gpuctl::v1::Job> state = DeriveJob(job);
-    const bool waits = state.ok() && (state->state() == gpuctl::v1::JOB_STATE_PENDING ||
-                                      state->state() == gpuctl::v1::JOB_STATE_RETRY_WAIT ||
-                                      state->state() == gpuctl::v1::JOB_STATE_QUEUED);
-    const std::optional<std::string> stopped = StoppedReason(DirName(paths.root), name);
-    if (stopped.has_value()) {
-      (void)EndKept(job, paths.root, *stopped, Clock::Real());
-    } else if (waits) {
-      (void)EndUnstarted(job, kAllocationEndsReason, Clock::Real());
-    }
-  }
-}
-
 absl::Status Serve(const RootPaths& paths, const std::string& bundle_dir, bool in_queue) {
   ASSIGN_OR_RETURN(const std::string stored, ReadFileToString(paths.node_id, 4096));
   const std::string node_id(absl::StripAsciiWhitespace(stored));
   const std::string version = absl::StrCat(BundleVersion(bundle_dir));
-  if (!in_queue) EndWaitingJobs(paths);
+  if (!in_queue) EndAllKept(paths, Clock::Real());
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return ErrnoStatus(errno, "socketpair");
   const UniqueFd ours(pair[0]);

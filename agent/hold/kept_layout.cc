@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -19,10 +20,29 @@ namespace gpuctl {
 namespace {
 
 constexpr char kStopped[] = "stopped";
+constexpr char kFailed[] = "failed";
+constexpr char kRefused[] = "refused";
+constexpr char kStays[] = "stays";
 constexpr int64_t kMaxReason = 4096;
 
 std::string StoppedFolder(const std::string& directory) {
   return JoinPath(JoinPath(directory, kKeptAgain), kStopped);
+}
+
+std::string FailedFolder(const std::string& directory) {
+  return JoinPath(JoinPath(directory, kKeptAgain), kFailed);
+}
+
+// Reads one line.
+std::optional<std::string> ReadReason(const std::string& path) {
+  const absl::StatusOr<std::string> reason = ReadFileToString(path, kMaxReason);
+  if (!reason.ok()) return std::nullopt;
+  return std::string(absl::StripAsciiWhitespace(*reason));
+}
+
+absl::Status WriteReason(const std::string& path, absl::string_view reason) {
+  const std::string line = absl::StrReplaceAll(reason, {{"\n", " "}});
+  return WriteFileAtomic(path, absl::StrCat(line.substr(0, kMaxReason - 1), "\n"));
 }
 
 }  // namespace
@@ -44,14 +64,52 @@ absl::Status NoteStopped(const std::string& directory, const std::string& job_id
                          absl::string_view reason) {
   const std::string folder = StoppedFolder(directory);
   RETURN_IF_ERROR(MakeDirectories(folder));
-  return WriteFileAtomic(JoinPath(folder, job_id), absl::StrCat(reason, "\n"));
+  return WriteReason(JoinPath(folder, job_id), reason);
 }
 
 std::optional<std::string> StoppedReason(const std::string& directory, const std::string& job_id) {
-  const absl::StatusOr<std::string> reason =
-      ReadFileToString(JoinPath(StoppedFolder(directory), job_id), kMaxReason);
-  if (!reason.ok()) return std::nullopt;
-  return std::string(absl::StripAsciiWhitespace(*reason));
+  return ReadReason(JoinPath(StoppedFolder(directory), job_id));
+}
+
+absl::Status NoteRefused(const JobPaths& copied, absl::string_view why) {
+  return WriteReason(JoinPath(copied.dir, kRefused), why);
+}
+
+void ForgetRefused(const JobPaths& copied) { unlink(JoinPath(copied.dir, kRefused).c_str()); }
+
+std::optional<std::string> RefusedReason(const JobPaths& copied) {
+  return ReadReason(JoinPath(copied.dir, kRefused));
+}
+
+absl::Status NoteStays(const JobPaths& copied, absl::string_view why) {
+  return WriteReason(JoinPath(copied.dir, kStays), why);
+}
+
+bool Stays(const JobPaths& copied) {
+  return PathExists(JoinPath(copied.dir, kStays)) || PathExists(JoinPath(copied.dir, kRefused));
+}
+
+absl::Status NoteFailedStart(const std::string& directory, const AllocationStart& start,
+                             absl::string_view why) {
+  const std::string folder = FailedFolder(directory);
+  RETURN_IF_ERROR(MakeDirectories(folder));
+  return WriteReason(JoinPath(folder, absl::StrCat(start.job, "-", start.restart)), why);
+}
+
+std::optional<std::string> FailedStartAfter(const RootPaths& copy) {
+  const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(copy.root));
+  const std::string folder = FailedFolder(std::string(DirName(copy.root)));
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(folder);
+  if (!own.has_value()) return std::nullopt;
+  int64_t newest = own->restart;
+  std::optional<std::string> found;
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    const std::optional<AllocationStart> start = ParseAllocationStart(name);
+    if (!start.has_value() || start->job != own->job || start->restart <= newest) continue;
+    newest = start->restart;
+    found = ReadReason(JoinPath(folder, name));
+  }
+  return found;
 }
 
 std::optional<AllocationStart> ParseAllocationStart(absl::string_view name) {

@@ -4,14 +4,20 @@
 //   token                        what the batch script's environment has, too
 //   JOB-RESTART/                 made by the node: one for each start of the allocation
 //     node_id  jobs/  node/telemetry/   as in a node's root (ARCHITECTURE.md), without locks and
-//     FIFOs jobs/ID/kept.json          {"whole":…,"files":…,"bytes":…,"error":…}; whole: all was
-//     copied end.json                   {"whole":…}: the holder has ended, and all was copied that
-//     there was tmp/                       what is being copied
+//     FIFOs
+//     jobs/ID/kept.json            {"whole":…,"files":…,"bytes":…,"checkpoint_files":…,
+//                                  "checkpoint_bytes":…}; whole: all was copied, and is so much
+//     end.json                     {"whole":…}: the holder has ended, and all was copied that there
+//                                  was
+//     tmp/                         what is being copied
 //     limits.json  jobs/ID/time_limit   as in the node's root, where they are
+//     jobs/ID/refused              why the next start did not go on with this job; it may have
+//     files that no later copy has
 //   again/                       what the next start needs besides (agent/restart):
 //     bin/<digest>/  bin/current   the agent's programs
 //     blobs/trees/                 the content of jobs that want to go on
 //     stopped/JOB_ID               the reason for which this job must not go on, by the archive
+//     failed/JOB-RESTART           why this start of the allocation made no root
 #ifndef GPUCTL_AGENT_HOLD_KEPT_LAYOUT_H_
 #define GPUCTL_AGENT_HOLD_KEPT_LAYOUT_H_
 
@@ -49,6 +55,24 @@ struct AllocationStart {
 };
 // Returns nothing for another name.
 std::optional<AllocationStart> ParseAllocationStart(absl::string_view name);
+
+// Notes in the copy of a job why the allocation's next start does not go on with it.
+absl::Status NoteRefused(const JobPaths& copied, absl::string_view why);
+// Takes that back.
+void ForgetRefused(const JobPaths& copied);
+// Returns the reason; nothing where none was noted.
+std::optional<std::string> RefusedReason(const JobPaths& copied);
+
+// Notes in the copy of a job that no later copy may have all of it.
+absl::Status NoteStays(const JobPaths& copied, absl::string_view why);
+// True when that, or RefusedReason, was noted: then nothing removes the copy for a later one.
+bool Stays(const JobPaths& copied);
+
+// Notes in a lease's directory why a start of the allocation makes no root.
+absl::Status NoteFailedStart(const std::string& directory, const AllocationStart& start,
+                             absl::string_view why);
+// Returns the reason of the newest start that failed after that of `copy`; nothing when none did.
+std::optional<std::string> FailedStartAfter(const RootPaths& copy);
 
 // Returns the copy of the newest start of the allocation in a lease's directory. NOT_FOUND when
 // none of its nodes has kept anything there.

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "agent/hold/kept_layout.h"
+#include "agent/hold/whole_copy.h"
 #include "agent/jobs/artifacts.h"
 #include "agent/jobs/job_state.h"
 #include "common/base/ids.h"
@@ -36,7 +37,6 @@ using gpuctl::v1::ListArtifactsRequest;
 constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
 constexpr size_t kCopyBytes = 1 << 20;
 constexpr int64_t kPageBytes = 1 << 20;
-constexpr absl::string_view kNotWhole = "{\"whole\":false}\n";
 
 std::vector<std::string> JobsIn(const RootPaths& paths) {
   std::vector<std::string> jobs = ListDirectory(paths.jobs).value_or(std::vector<std::string>());
@@ -113,24 +113,33 @@ absl::Status CopyDirectory(const std::string& from, const std::string& to) {
   return absl::OkStatus();
 }
 
+namespace {
+
+// Gives a directory of the copy of a later start what `from` has.
+absl::Status TakeDirectory(const std::string& from, const std::string& to) {
+  if (!IsDirectory(from)) return absl::OkStatus();
+  std::error_code linked;
+  std::filesystem::copy(from, to,
+                        std::filesystem::copy_options::recursive |
+                            std::filesystem::copy_options::copy_symlinks |
+                            std::filesystem::copy_options::create_hard_links,
+                        linked);
+  if (!linked) return absl::OkStatus();
+  RETURN_IF_ERROR(RemoveTree(to));
+  return CopyDirectory(from, to);
+}
+
+}  // namespace
+
 absl::Status TakeFilesOf(const RootPaths& earlier, const RootPaths& to) {
   for (const std::string& job_id : JobsIn(earlier)) {
     const JobPaths from = earlier.Job(job_id);
     const JobPaths job = to.Job(job_id);
     RETURN_IF_ERROR(MakeDirectories(job.dir));
-    for (const auto& [kept, here] :
-         {std::make_pair(from.work, job.work), std::make_pair(from.checkpoints, job.checkpoints)}) {
-      if (!IsDirectory(kept)) continue;
-      std::error_code linked;
-      std::filesystem::copy(kept, here,
-                            std::filesystem::copy_options::recursive |
-                                std::filesystem::copy_options::copy_symlinks |
-                                std::filesystem::copy_options::create_hard_links,
-                            linked);
-      if (!linked) continue;
-      RETURN_IF_ERROR(RemoveTree(here));
-      RETURN_IF_ERROR(CopyDirectory(kept, here));
-    }
+    absl::Status taken = TakeDirectory(from.work, job.work);
+    taken.Update(TakeDirectory(from.checkpoints, job.checkpoints));
+    // What is damaged there keeps no other job from being kept. It stays where it is.
+    if (!taken.ok()) RETURN_IF_ERROR(NoteStays(from, taken.message()));
   }
   return absl::OkStatus();
 }
@@ -151,7 +160,7 @@ absl::Status StreamsCopy::CopyJob(const std::string& job_id, bool sync) {
   ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(from));
   if (!PathExists(to.spec)) {
     RETURN_IF_ERROR(MakeDirectories(to.dir));
-    RETURN_IF_ERROR(WriteFileAtomic(to.kept, kNotWhole));
+    RETURN_IF_ERROR(NotePartOfCopy(to));
     ASSIGN_OR_RETURN(const std::string spec, ReadFileToString(from.spec));
     RETURN_IF_ERROR(WriteFileAtomic(to.spec, spec));
   }
@@ -203,12 +212,6 @@ absl::Status StreamsCopy::CopyStream(const std::string& from, const std::string&
   return sync ? writer.Sync() : absl::OkStatus();
 }
 
-struct FilesCopy::Tally {
-  int64_t files = 0;
-  int64_t bytes = 0;
-  absl::Status first_error;
-};
-
 bool FilesCopy::IsDue() {
   for (const std::string& job_id : JobsIn(from_)) {
     if (done_.count(job_id) == 0 && IsJobOver(from_, job_id)) return true;
@@ -233,11 +236,8 @@ absl::Status FilesCopy::CopyJob(const std::string& job_id, bool last) {
   const bool over = last || IsJobOver(from_, job_id);
   RETURN_IF_ERROR(CopyCheckpoints(job_id, stored.spec.kept()));
   if (!over) return absl::OkStatus();
-  Tally tally;
-  RETURN_IF_ERROR(CopyFiles(job_id, stored.spec.kept(), tally));
-  RETURN_IF_ERROR(tally.first_error);
-  RETURN_IF_ERROR(WriteFileAtomic(to.kept, absl::StrCat("{\"whole\":true,\"files\":", tally.files,
-                                                        ",\"bytes\":", tally.bytes, "}\n")));
+  RETURN_IF_ERROR(CopyFiles(job_id, stored.spec.kept()));
+  RETURN_IF_ERROR(NoteWholeCopy(to, stored.spec.kept(), clock_));
   done_.insert(job_id);
   return absl::OkStatus();
 }
@@ -306,18 +306,19 @@ absl::Status FilesCopy::CopyCheckpoints(const std::string& job_id,
   return absl::OkStatus();
 }
 
-absl::Status FilesCopy::CopyFiles(const std::string& job_id, const gpuctl::v1::KeptResults& wanted,
-                                  Tally& tally) {
+absl::Status FilesCopy::CopyFiles(const std::string& job_id,
+                                  const gpuctl::v1::KeptResults& wanted) {
+  absl::Status copied;
   // Without a pattern: what lies beside checkpoints.
-  RETURN_IF_ERROR(CopyMatches(job_id, "", tally));
+  RETURN_IF_ERROR(CopyMatches(job_id, "", copied));
   for (const std::string& pattern : wanted.artifacts()) {
-    RETURN_IF_ERROR(CopyMatches(job_id, pattern, tally));
+    RETURN_IF_ERROR(CopyMatches(job_id, pattern, copied));
   }
-  return absl::OkStatus();
+  return copied;
 }
 
 absl::Status FilesCopy::CopyMatches(const std::string& job_id, const std::string& pattern,
-                                    Tally& tally) {
+                                    absl::Status& first_error) {
   const JobPaths from = from_.Job(job_id);
   const JobPaths to = to_.Job(job_id);
   ListArtifactsRequest request;
@@ -333,13 +334,8 @@ absl::Status FilesCopy::CopyMatches(const std::string& job_id, const std::string
       struct stat info {};
       const bool kept = stat(target.c_str(), &info) == 0 && info.st_size == file.size() &&
                         ModifiedMs(info) == file.modified_ms();
-      const absl::Status copied =
-          kept ? absl::OkStatus() : CopyFile(JoinPath(from.dir, file.path()), target);
       // The others are worth having.
-      tally.first_error.Update(copied);
-      if (!copied.ok()) continue;
-      ++tally.files;
-      tally.bytes += file.size();
+      if (!kept) first_error.Update(CopyFile(JoinPath(from.dir, file.path()), target));
     }
     if (!page.more() || page.files_size() == 0) return absl::OkStatus();
     request.set_after(page.files(page.files_size() - 1).path());

@@ -25,7 +25,8 @@ absl::Status CopyDirectory(const std::string& from, const std::string& to);
 
 // Gives the copy `to` of a later start of an allocation the checkpoints and files that `earlier`
 // has, for they are copied again only when the job is over. They share their content where the file
-// system has hard links: what is copied later takes the place of a file, and changes none.
+// system has hard links: what is copied later takes the place of a file, and changes none. A job
+// of which not all can be read leaves the others; then its copy in `earlier` stays (Stays).
 absl::Status TakeFilesOf(const RootPaths& earlier, const RootPaths& to);
 
 // Appends what is new in the streams of a root to their copies. One process at a time does that.
@@ -65,12 +66,12 @@ class FilesCopy {
   bool whole() const { return whole_; }
 
  private:
-  struct Tally;
   absl::Status CopyJob(const std::string& job_id, bool last);
   absl::Status CopyCheckpoints(const std::string& job_id, const gpuctl::v1::KeptResults& wanted);
-  absl::Status CopyFiles(const std::string& job_id, const gpuctl::v1::KeptResults& wanted,
-                         Tally& tally);
-  absl::Status CopyMatches(const std::string& job_id, const std::string& pattern, Tally& tally);
+  absl::Status CopyFiles(const std::string& job_id, const gpuctl::v1::KeptResults& wanted);
+  // Returns the error of a list; `first_error` gets that of a file, if there is none yet.
+  absl::Status CopyMatches(const std::string& job_id, const std::string& pattern,
+                           absl::Status& first_error);
   // Copies a file under another name, and then gives it its own.
   absl::Status CopyFile(const std::string& from, const std::string& to) const;
 

@@ -10,6 +10,7 @@
 #include "agent/base/node_root.h"
 #include "agent/hold/keep_results.h"
 #include "agent/hold/kept_layout.h"
+#include "agent/hold/whole_copy.h"
 #include "agent/jobs/artifacts.h"
 #include "agent/jobs/watch.h"
 #include "common/base/fake_clock.h"
@@ -150,7 +151,9 @@ TEST_F(ResultsCopyTest, CheckpointsComeWhenTheyAreWholeAndFilesAtTheEnd) {
   EXPECT_EQ(Read(dir_.Sub("shared/17-0/jobs/j-1/work/out.bin")), "result");
   EXPECT_EQ(Read(dir_.Sub("shared/17-0/jobs/j-1/ckpt/plain.txt")), "beside");
   EXPECT_FALSE(PathExists(dir_.Sub("shared/17-0/jobs/j-1/work/other")));
-  EXPECT_EQ(Read(to_.Job("j-1").kept), "{\"whole\":true,\"files\":2,\"bytes\":12}\n");
+  EXPECT_EQ(
+      Read(to_.Job("j-1").kept),
+      "{\"whole\":true,\"files\":2,\"bytes\":12,\"checkpoint_files\":1,\"checkpoint_bytes\":7}\n");
   EXPECT_TRUE(ListDirectory(JoinPath(to_.root, kKeptTmp)).value().empty());
   // The copy lists as the node did, at once: nobody asks whether its writers ended well.
   gpuctl::v1::ListArtifactsRequest request;
@@ -161,7 +164,7 @@ TEST_F(ResultsCopyTest, CheckpointsComeWhenTheyAreWholeAndFilesAtTheEnd) {
   ASSERT_OK(listed.status());
   ASSERT_EQ(listed->checkpoints_size(), 1);
   EXPECT_EQ(listed->checkpoints(0).path(), "work/out/a.pt");
-  EXPECT_EQ(listed->missing(), "");
+  EXPECT_EQ(MissingInCopy(to_.Job("j-1"), now), "");
 }
 
 TEST_F(ResultsCopyTest, ACheckpointThatTheJobHasRemovedGoesOnlyWhenANewerOneIsThere) {
@@ -180,15 +183,36 @@ TEST_F(ResultsCopyTest, ACheckpointThatTheJobHasRemovedGoesOnlyWhenANewerOneIsTh
 TEST_F(ResultsCopyTest, AJobWhoseFilesDidNotAllComeSaysSo) {
   dir_.Write("node/jobs/j-1/work/out.bin", "result");
   ASSERT_OK(streams_.Pass(true));
-  gpuctl::v1::ListArtifactsRequest request;
-  request.set_job_id("j-1");
-  EXPECT_NE(ListArtifacts(to_.Job("j-1"), request, clock_)->missing(), "");
-  EXPECT_EQ(ListArtifacts(from_.Job("j-1"), request, clock_)->missing(), "");
+  EXPECT_NE(MissingInCopy(to_.Job("j-1"), clock_), "");
+  EXPECT_EQ(MissingInCopy(from_.Job("j-1"), clock_), "");
   // Something else has the place of the file.
   ASSERT_OK(MakeDirectories(dir_.Sub("shared/17-0/jobs/j-1/work/out.bin/x")));
   EXPECT_FALSE(files_.Pass(true).ok());
-  EXPECT_NE(ListArtifacts(to_.Job("j-1"), request, clock_)->missing(), "");
+  EXPECT_NE(MissingInCopy(to_.Job("j-1"), clock_), "");
   EXPECT_TRUE(ListDirectory(JoinPath(to_.root, kKeptTmp)).value().empty());
+}
+
+TEST_F(ResultsCopyTest, ACopyThatLostFilesLaterSaysSo) {
+  dir_.Write("node/jobs/j-1/work/out/a.pt", "weights");
+  dir_.Write("node/jobs/j-1/work/out.bin", "result");
+  dir_.Write("node/jobs/j-1/ckpt/plain.txt", "beside");
+  ASSERT_OK(streams_.Pass(true));
+  ASSERT_OK(files_.Pass(true));
+  const auto missing = [this] { return MissingInCopy(to_.Job("j-1"), clock_); };
+  EXPECT_EQ(missing(), "");
+  for (const char* file : {"work/out/a.pt", "work/out.bin", "ckpt/plain.txt"}) {
+    const std::string path = JoinPath(to_.Job("j-1").dir, file);
+    const std::string content = Read(path);
+    ASSERT_OK(WriteFileAtomic(path, content.substr(1)));
+    EXPECT_NE(missing(), "") << file;
+    ASSERT_OK(RemoveTree(path));
+    EXPECT_EQ(missing(), "only 2 of the 3 files that were kept on the shared file system are there")
+        << file;
+    ASSERT_OK(WriteFileAtomic(path, content));
+    EXPECT_EQ(missing(), "") << file;
+  }
+  dir_.Write("shared/17-0/jobs/j-1/kept.json", "");
+  EXPECT_NE(missing(), "");
 }
 
 TEST_F(ResultsCopyTest, TheNewestStartOfAnAllocationCounts) {

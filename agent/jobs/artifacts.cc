@@ -190,15 +190,6 @@ absl::StatusOr<std::optional<WritersEnd>> FindWritersEnd(const JobPaths& paths) 
   return std::make_optional(WritersEndOf(lifecycle, GraceOf(stored.spec)));
 }
 
-// Returns what a copy lacks, for people; "" when it has all, and where the job is no copy.
-std::string MissingIn(const JobPaths& paths) {
-  const absl::StatusOr<std::string> kept = ReadFileToString(paths.kept, 4096);
-  if (absl::IsNotFound(kept.status())) return "";
-  if (kept.ok() && absl::StrContains(*kept, "\"whole\":true")) return "";
-  return "the allocation was over before all results were on the shared file system; what is "
-         "there is whole, and the rest is lost";
-}
-
 }  // namespace
 
 absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
@@ -209,7 +200,6 @@ absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
         absl::StrCat("list artifacts of job ", request.job_id(), ": the node has no such job"));
   }
   gpuctl::v1::ListArtifactsReply reply;
-  reply.set_missing(MissingIn(job));
   const bool first_page = request.after().empty();
   std::vector<CheckpointInfo> trainer;
   if (first_page) {

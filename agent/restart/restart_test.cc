@@ -1,12 +1,15 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/base/held_root.h"
 #include "agent/base/node_root.h"
@@ -28,6 +31,9 @@
 namespace gpuctl {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Type = LifecycleEvent::Type;
 
 // An allocation's first root, and the directory of its results.
@@ -53,32 +59,60 @@ class RestartTest : public ::testing::Test {
     spec_.mutable_retry()->add_on("preempted");
     Accept();
   }
-  void Accept() {
+  void Accept(const std::string& job = "j-1") {
     StoredSpec stored;
     stored.spec = spec_;
-    stored.spec_digest = SpecDigest(spec_);
-    dir_.Write("17-0/jobs/j-1/spec.json", FormatStoredSpec(stored));
+    stored.spec.set_job_id(job);
+    stored.spec_digest = SpecDigest(stored.spec);
+    dir_.Write(absl::StrCat("17-0/jobs/", job, "/spec.json"), FormatStoredSpec(stored));
   }
-  void Append(Type type, int attempt = 1) {
+  // Makes another job that runs, and has printed and saved something.
+  void AddRunning(const std::string& job) {
+    Accept(job);
+    Append(Type::kStarted, 1, job);
+    Print(job);
+    dir_.Write(absl::StrCat("17-0/jobs/", job, "/ckpt/notes.txt"), "saved");
+  }
+  void Print(const std::string& job) {
+    StreamWriter output = StreamWriter::Open(from_.Job(job).output, OutputShape(spec_)).value();
+    ASSERT_OK(output.Append("line 1\n"));
+  }
+  void Append(Type type, int attempt = 1, const std::string& job = "j-1") {
     LifecycleEvent event;
     event.type = type;
     event.attempt = attempt;
     event.time_ms = absl::ToUnixMillis(clock_.Now());
+    event.output_size =
+        StreamReader(from_.Job(job).output, OutputShape(spec_)).GetExtent().value().size;
     if (type == Type::kExited) event.exit_code = 0;
-    StreamWriter writer = StreamWriter::Open(from_.Job("j-1").lifecycle, PlainShape()).value();
+    StreamWriter writer = StreamWriter::Open(from_.Job(job).lifecycle, PlainShape()).value();
     ASSERT_OK(writer.Append(FormatLifecycleEvent(event)));
   }
   absl::Status Keep() { return kit_.Keep(from_, dir_.Sub("shared")); }
-  // Copies what the keeper copies, and makes the next root of it.
-  absl::Status StartNext(int restart = 1) {
+  // Copies what the keeper copies.
+  absl::Status Copy() {
     StreamsCopy streams(from_, copy_);
     FilesCopy files(from_, copy_, clock_);
     RETURN_IF_ERROR(streams.Pass(true));
-    RETURN_IF_ERROR(files.Pass(true));
+    return files.Pass(true);
+  }
+  // The same, and makes the next root of it.
+  absl::Status StartNext(int restart = 1) {
+    RETURN_IF_ERROR(Copy());
+    return Start(restart);
+  }
+  absl::Status Start(int restart = 1) {
     return StartAgain(Next(restart), dir_.Sub("shared"), clock_);
   }
   RootPaths Next(int restart = 1) { return RootPaths(dir_.Sub(absl::StrCat("17-", restart))); }
-  Lifecycle LifecycleThere() { return ReadLifecycle(Next().Job("j-1")).value(); }
+  Lifecycle LifecycleThere(const std::string& job = "j-1") {
+    return ReadLifecycle(Next().Job(job)).value();
+  }
+  // The words of a job's end in the next root; "" when it goes on there.
+  std::string WordsThere(const std::string& job) {
+    const Lifecycle there = LifecycleThere(job);
+    return IsOver(there) ? LastStateEvent(there)->reason : "";
+  }
 
   TempDir dir_;
   FakeClock clock_;
@@ -311,6 +345,228 @@ TEST_F(RestartTest, WithoutAJobThatGoesOnNothingIsStarted) {
   Append(Type::kRetry, 2);
   Append(Type::kStarted, 2);
   EXPECT_TRUE(absl::IsNotFound(StartNext()));
+}
+
+// What is damaged is one job's, and the others go on.
+TEST_F(RestartTest, ADamagedJobKeepsNoOtherFromGoingOn) {
+  Append(Type::kStarted);
+  AddRunning("j-2");
+  ASSERT_OK(Keep());
+  ASSERT_OK(Copy());
+  dir_.Write("shared/17-0/jobs/j-2/spec.json", "{\"spec_dig");
+  ASSERT_OK(Start());
+  EXPECT_EQ(LastStateEvent(LifecycleThere())->type, Type::kRetry);
+  EXPECT_THAT(WordsThere("j-2"), AllOf(StartsWith("not started again: "), HasSubstr("spec.json")));
+  EXPECT_EQ(LastStateEvent(LifecycleThere("j-2"))->type, Type::kLost);
+  // All that it has can be read there.
+  const JobPaths job = Next().Job("j-2");
+  ASSERT_OK(ReadStoredSpec(job));
+  EXPECT_EQ(ReadStoredSpec(job)->spec.job_id(), "j-2");
+  EXPECT_EQ(StreamReader(job.output, OutputShape(spec_)).GetExtent()->size, 7);
+  EXPECT_EQ(ReadFileToString(JoinPath(job.checkpoints, "notes.txt")).value_or(""), "saved");
+  // Nothing of it is removed later, either.
+  dir_.Write("shared/17-1/node_id", "n-1\n");
+  const RootPaths later(dir_.Sub("shared/17-1"));
+  ASSERT_OK(StreamsCopy(Next(), later).Pass(true));
+  ASSERT_OK(Start(2));
+  EXPECT_EQ(ReadFileToString(copy_.Job("j-2").spec).value_or(""), "{\"spec_dig");
+}
+
+TEST_F(RestartTest, NoFileOfOneJobKeepsAnotherFromGoingOn) {
+  Append(Type::kStarted);
+  AddRunning("j-2");
+  ASSERT_OK(Keep());
+  ASSERT_OK(Copy());
+  const JobPaths kept = copy_.Job("j-2");
+  const std::string spec = ReadFileToString(kept.spec).value();
+  int restart = 0;
+  for (const std::string& path : {kept.spec, kept.lifecycle, kept.metrics, kept.time_limit}) {
+    SCOPED_TRACE(path);
+    const std::string before = ReadFileToString(path).value_or("");
+    ASSERT_OK(RemoveTree(path));
+    ASSERT_OK(MakeDirectories(path));  // no file can be read there
+    ASSERT_OK(Start(++restart));
+    const RootPaths next = Next(restart);
+    EXPECT_FALSE(IsOver(ReadLifecycle(next.Job("j-1")).value()));
+    const Lifecycle other = ReadLifecycle(next.Job("j-2")).value();
+    ASSERT_TRUE(IsOver(other));
+    EXPECT_THAT(LastStateEvent(other)->reason, StartsWith("not started again: "));
+    ASSERT_OK(RemoveTree(path));
+    if (!before.empty()) {
+      ASSERT_OK(WriteFileAtomic(path, before));
+    }
+  }
+  // One whose spec.json is gone has results, too.
+  ASSERT_OK(RemoveTree(kept.spec));
+  ASSERT_OK(Start(++restart));
+  EXPECT_TRUE(IsOver(ReadLifecycle(Next(restart).Job("j-2")).value()));
+  ASSERT_OK(WriteFileAtomic(kept.spec, spec));
+  ASSERT_OK(Start(++restart));
+  EXPECT_FALSE(IsOver(ReadLifecycle(Next(restart).Job("j-2")).value()));
+}
+
+TEST_F(RestartTest, AJobWhoseContentIsGoneSaysSoAndTheOthersGoOn) {
+  Append(Type::kStarted);
+  spec_.set_manifest_digest(std::string(64, 'a'));
+  AddRunning("j-2");
+  EXPECT_FALSE(Keep().ok());
+  ASSERT_OK(StartNext());
+  EXPECT_FALSE(IsOver(LifecycleThere()));
+  EXPECT_THAT(WordsThere("j-2"),
+              AllOf(StartsWith("not started again: "), HasSubstr(std::string(64, 'a'))));
+  EXPECT_EQ(LastStateEvent(LifecycleThere("j-2"))->attempt, 1);
+  EXPECT_EQ(ReadFileToString(JoinPath(Next().Job("j-2").checkpoints, "notes.txt")).value_or(""),
+            "saved");
+  EXPECT_FALSE(PathExists(Next().Job("j-2.gpuctl-new").dir));
+}
+
+TEST_F(RestartTest, AJobForWhichThereIsNoRoomSaysSo) {
+  Append(Type::kStarted);
+  AddRunning("j-2");
+  ASSERT_OK(Keep());
+  ASSERT_OK(Copy());
+  std::string full = "j-2.gpuctl-new/ckpt/";
+  file_ops::SetFaultHook([&full](file_ops::Op op, const std::string& path) {
+    return op == file_ops::Op::kOpen && absl::StrContains(path, full) ? ENOSPC : 0;
+  });
+  const absl::Status one = Start();
+  full = ".gpuctl-new/";
+  const absl::Status none = Start(2);
+  file_ops::SetFaultHook(nullptr);
+  ASSERT_OK(one);
+  EXPECT_FALSE(IsOver(LifecycleThere()));
+  EXPECT_THAT(WordsThere("j-2"),
+              AllOf(StartsWith("not started again: "), HasSubstr("No space left on device")));
+  EXPECT_FALSE(PathExists(Next().Job("j-2.gpuctl-new").dir));
+  EXPECT_FALSE(absl::IsNotFound(none));
+  EXPECT_THAT(std::string(none.message()),
+              AllOf(HasSubstr("j-1: "), HasSubstr("j-2: "), HasSubstr("No space left on device")));
+}
+
+// Without its files' copy, the next start would keep nothing of any job.
+TEST_F(RestartTest, ADamagedFileOfOneJobKeepsNoOtherFromBeingKept) {
+  dir_.Write("17-0/jobs/j-1/ckpt/notes.txt", "saved");
+  Append(Type::kStarted);
+  AddRunning("j-2");
+  ASSERT_OK(Keep());
+  ASSERT_OK(Copy());
+  const RootPaths later(dir_.Sub("shared/17-1"));
+  for (const char* job : {"j-1", "j-2"}) {
+    // So that files are copied, as where there are no hard links.
+    dir_.Write(absl::StrCat("shared/17-1/jobs/", job, "/ckpt"), "");
+  }
+  file_ops::SetFaultHook([](file_ops::Op, const std::string& path) {
+    return absl::StrContains(path, "17-0/jobs/j-2/ckpt/notes.txt") ? EIO : 0;
+  });
+  const absl::Status taken = TakeFilesOf(copy_, later);
+  file_ops::SetFaultHook(nullptr);
+  ASSERT_OK(taken);
+  EXPECT_EQ(ReadFileToString(later.Job("j-1").checkpoints + "/notes.txt").value_or(""), "saved");
+  EXPECT_TRUE(Stays(copy_.Job("j-2")));
+  EXPECT_FALSE(Stays(copy_.Job("j-1")));
+}
+
+TEST_F(RestartTest, AnEmptiedLifecycleIsNoFirstAttempt) {
+  Append(Type::kStarted);
+  AddRunning("j-2");
+  ASSERT_OK(Keep());
+  ASSERT_OK(Copy());
+  for (const std::string& left :
+       {std::string(), std::string("{\"event\":\"sta"), absl::StrCat(std::string(8, '\0'), "\n")}) {
+    dir_.Write("shared/17-0/jobs/j-2/lifecycle.jsonl", left);
+    ASSERT_OK(RemoveTree(Next().root));
+    ASSERT_OK(Start());
+    EXPECT_THAT(WordsThere("j-2"), HasSubstr("lifecycle.jsonl is damaged")) << left;
+  }
+  // Without the file what it printed tells.
+  ASSERT_OK(RemoveTree(copy_.Job("j-2").lifecycle));
+  ASSERT_OK(RemoveTree(Next().root));
+  ASSERT_OK(Start());
+  EXPECT_THAT(WordsThere("j-2"), HasSubstr("lifecycle.jsonl is damaged"));
+  // One that has not begun has none, and begins.
+  ASSERT_OK(RemoveTree(copy_.Job("j-2").output));
+  ASSERT_OK(RemoveTree(copy_.Job("j-2").checkpoints));
+  ASSERT_OK(RemoveTree(Next().root));
+  ASSERT_OK(Start());
+  EXPECT_EQ(LastStateEvent(LifecycleThere("j-2")), nullptr);
+}
+
+TEST_F(RestartTest, AnAttemptWhoseLineIsTornCounts) {
+  spec_.mutable_retry()->set_max_retries(2);
+  Accept();
+  Append(Type::kStarted);
+  Append(Type::kExited);
+  Append(Type::kRetry, 2);
+  ASSERT_OK(Keep());
+  ASSERT_OK(Copy());
+  const std::string whole = ReadFileToString(copy_.Job("j-1").lifecycle).value();
+  const auto attempt_after = [&](const std::string& left) {
+    dir_.Write("shared/17-0/jobs/j-1/lifecycle.jsonl", left);
+    EXPECT_OK(RemoveTree(Next().root));
+    EXPECT_OK(Start());
+    const Lifecycle there = LifecycleThere();
+    return IsOver(there) ? 0 : LastStateEvent(there)->attempt;
+  };
+  EXPECT_EQ(attempt_after(whole), 2);
+  EXPECT_EQ(attempt_after(absl::StrCat(whole, "{\"event\":\"queued\",\"att")), 2);
+  EXPECT_EQ(attempt_after(absl::StrCat(whole, "{\"event\":\"of a newer version\"}\n")), 2);
+  EXPECT_EQ(attempt_after(absl::StrCat(whole, "{\"event\":\"started\",\"att")), 3);
+  EXPECT_EQ(attempt_after(absl::StrCat(whole, std::string(8, '\0'), "\n")), 3);
+  // What came with the attempt shows it, too, when no byte of its line was kept.
+  dir_.Write("shared/17-0/jobs/j-1/metrics.jsonl",
+             "{\"gpuctl\":{\"attempt\":1,\"output_offset\":0},\"loss\":1}\n");
+  EXPECT_EQ(attempt_after(whole), 2);
+  dir_.Write("shared/17-0/jobs/j-1/metrics.jsonl",
+             "{\"gpuctl\":{\"attempt\":2,\"output_offset\":0},\"loss\":1}\n{\"gp");
+  EXPECT_EQ(attempt_after(whole), 3);
+  ASSERT_OK(RemoveTree(copy_.Job("j-1").metrics));
+  dir_.Write("shared/17-0/jobs/j-1/output/00000000000000000000", "line 1\n");
+  EXPECT_EQ(attempt_after(whole), 3);
+}
+
+TEST_F(RestartTest, WhereNoJobCanGoOnTheStartSaysWhy) {
+  AddRunning("j-1");
+  ASSERT_OK(Keep());
+  ASSERT_OK(Copy());
+  dir_.Write("shared/17-0/jobs/j-1/lifecycle.jsonl", "");
+  const absl::Status failed = Start();
+  EXPECT_FALSE(absl::IsNotFound(failed));
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("j-1: lifecycle.jsonl is damaged"));
+}
+
+TEST_F(RestartTest, AStartThatFailsIsTheReasonOfTheRunsEnd) {
+  AddRunning("j-1");
+  ASSERT_OK(Keep());
+  AddRunning("j-2");
+  Append(Type::kExited, 1, "j-2");
+  ASSERT_OK(Copy());
+  ASSERT_OK(RemoveTree(dir_.Sub("shared/again/bin")));
+  ASSERT_EQ(setenv(kResultsTokenVariable, "t0ken", 1), 0);
+  dir_.Write("shared/token", "t0ken\n");
+  EXPECT_EQ(FailedStartAfter(copy_), std::nullopt);
+  EXPECT_EQ(RunStartAgain(Next().root, dir_.Sub("shared")), 1);
+  EXPECT_THAT(FailedStartAfter(copy_).value_or(""), HasSubstr("no programs are in"));
+  EXPECT_EQ(FailedStartAfter(RootPaths(dir_.Sub("shared/17-1"))), std::nullopt) << "a later one";
+  EndAllKept(copy_, clock_);
+  EndAllKept(copy_, clock_);
+  const Lifecycle over = ReadLifecycle(copy_.Job("j-1")).value();
+  EXPECT_EQ(over.events.size(), 2u);
+  EXPECT_EQ(LastStateEvent(over)->type, Type::kLost);
+  EXPECT_THAT(LastStateEvent(over)->reason,
+              AllOf(StartsWith("not started again: "), HasSubstr("no programs are in")));
+  // What ended before has its own end.
+  EXPECT_EQ(ReadLifecycle(copy_.Job("j-2")).value().events.size(), 2u);
+}
+
+TEST_F(RestartTest, AStartForNothingIsNoFailure) {
+  AddRunning("j-1");
+  ASSERT_OK(Keep());
+  Append(Type::kExited);
+  ASSERT_OK(Copy());
+  ASSERT_EQ(setenv(kResultsTokenVariable, "t0ken", 1), 0);
+  dir_.Write("shared/token", "t0ken\n");
+  EXPECT_EQ(RunStartAgain(Next().root, dir_.Sub("shared")), 1);
+  EXPECT_EQ(FailedStartAfter(copy_), std::nullopt);
 }
 
 }  // namespace

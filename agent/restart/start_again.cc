@@ -12,6 +12,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "agent/base/job_end.h"
 #include "agent/base/node_root.h"
 #include "agent/base/time_stamp.h"
@@ -21,9 +22,13 @@
 #include "agent/hold/results_copy.h"
 #include "agent/jobs/job_accept.h"
 #include "agent/limits/node_limits_store.h"
+#include "agent/restart/kept_past.h"
 #include "agent/restart/restart_kit.h"
 #include "agent/trees/take.h"
+#include "common/base/ids.h"
 #include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
 #include "common/release/release_route.h"
@@ -33,6 +38,36 @@ namespace {
 
 constexpr absl::Duration kFindWithin = absl::Seconds(30);
 
+using Type = LifecycleEvent::Type;
+
+void Complain(const absl::Status& status) {
+  if (status.ok()) return;
+  fprintf(stderr, "gpuctl-agent: start again: %s\n", std::string(status.message()).c_str());
+}
+
+// A job of the earlier start.
+struct KeptJob {
+  std::string job_id;
+  StoredSpec stored;  // of one whose spec.json cannot be read, one in its place
+  bool goes_on = false;
+  std::string refused;  // why it cannot go on; empty for one that may, and for one that is over
+};
+
+std::vector<std::string> DirectoriesOf(const RootPaths& copy) {
+  std::vector<std::string> jobs = ListDirectory(copy.jobs).value_or(std::vector<std::string>());
+  jobs.erase(std::remove_if(jobs.begin(), jobs.end(),
+                            [](const std::string& name) { return !IsValidId(name); }),
+             jobs.end());
+  return jobs;
+}
+
+// True for a copy with files of a job that no later copy has.
+bool MustStay(const RootPaths& copy) {
+  const std::vector<std::string> jobs = DirectoriesOf(copy);
+  return std::any_of(jobs.begin(), jobs.end(),
+                     [&copy](const std::string& job_id) { return Stays(copy.Job(job_id)); });
+}
+
 // Removes the copies of this allocation's starts that are older than the one of the name `used`.
 void RemoveOlderCopies(const std::string& directory, const AllocationStart& own,
                        const std::string& used) {
@@ -41,7 +76,8 @@ void RemoveOlderCopies(const std::string& directory, const AllocationStart& own,
   for (const std::string& name : names.value_or(std::vector<std::string>())) {
     const std::optional<AllocationStart> start = ParseAllocationStart(name);
     if (!start.has_value() || start->job != own.job || start->restart >= oldest) continue;
-    (void)RemoveTree(JoinPath(directory, name));
+    const std::string copy = JoinPath(directory, name);
+    if (!MustStay(RootPaths(copy))) (void)RemoveTree(copy);
   }
 }
 
@@ -58,48 +94,122 @@ int64_t LastSignMs(const std::string& copy) {
   return last;
 }
 
-// Copies the streams of a job. The lifecycle is the first: it never names bytes that are not in the
-// copy, and an earlier start may live on somewhere and write.
+// Copies what was kept of a job. The lifecycle is the first: it never names bytes that are not in
+// the copy, and an earlier start may live on somewhere and write. What cannot be copied leaves the
+// rest; the first error is returned.
 absl::Status CopyKept(const JobPaths& from, const JobPaths& to) {
   RETURN_IF_ERROR(MakeDirectories(to.dir));
-  if (PathExists(from.lifecycle)) RETURN_IF_ERROR(CopyOneFile(from.lifecycle, to.lifecycle));
+  absl::Status all;
+  const auto copy_file = [&all](const std::string& kept, const std::string& here) {
+    if (!PathExists(kept)) return;
+    const absl::Status copied = CopyOneFile(kept, here);
+    if (!copied.ok()) (void)RemoveTree(here);
+    all.Update(copied);
+  };
+  copy_file(from.lifecycle, to.lifecycle);
   for (const auto& [kept, here] :
        {std::make_pair(from.output, to.output), std::make_pair(from.work, to.work),
         std::make_pair(from.checkpoints, to.checkpoints)}) {
-    if (IsDirectory(kept)) RETURN_IF_ERROR(CopyDirectory(kept, here));
+    if (!PathExists(kept)) continue;
+    const absl::Status copied = CopyDirectory(kept, here);
+    // A part of a checkpoint, or of a result, would be taken for all of it.
+    if (!copied.ok() && here != to.output) (void)RemoveTree(here);
+    all.Update(copied);
   }
-  for (const auto& [kept, here] :
-       {std::make_pair(from.metrics, to.metrics), std::make_pair(from.time_limit, to.time_limit)}) {
-    if (PathExists(kept)) RETURN_IF_ERROR(CopyOneFile(kept, here));
-  }
-  return absl::OkStatus();
+  copy_file(from.metrics, to.metrics);
+  copy_file(from.time_limit, to.time_limit);
+  return all;
+}
+
+// Returns the time of the end of what nobody saw end. The time in Slurm's queue is no running time.
+int64_t EndTimeMs(const std::string& copy, const LifecycleEvent& last, Clock& clock) {
+  return std::clamp(LastSignMs(copy), last.time_ms,
+                    std::max(last.time_ms, absl::ToUnixMillis(clock.Now())));
 }
 
 // Ends an attempt that runs by the lifecycle of `job`: its node failed, or everything there was
 // killed. Returns the number of the attempt; 0: none runs. `copy` is that of the node.
 absl::StatusOr<int> EndLost(const JobPaths& job, const std::string& copy, gpuctl::v1::JobSpec spec,
                             Clock& clock) {
-  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
-  const LifecycleEvent* last = LastStateEvent(lifecycle);
-  if (last == nullptr || last->type != LifecycleEvent::Type::kStarted) return 0;
+  ASSIGN_OR_RETURN(const KeptPast past, ReadKeptPast(job, spec));
+  if (past.running == 0) return 0;
   LifecycleEvent lost;
-  lost.type = LifecycleEvent::Type::kLost;
-  lost.attempt = last->attempt;
+  lost.type = Type::kLost;
+  lost.attempt = past.running;
   lost.boot_id = BootId();
   lost.reason = kNodeFailedReason;
-  // The time in Slurm's queue is no running time.
-  lost.time_ms = std::clamp(LastSignMs(copy), last->time_ms,
-                            std::max(last->time_ms, absl::ToUnixMillis(clock.Now())));
+  lost.time_ms = EndTimeMs(copy, *LastStateEvent(past.lifecycle), clock);
   spec.clear_retry();
   RETURN_IF_ERROR(AppendEnd(job, spec, std::move(lost), clock));
-  return last->attempt;
+  return past.running;
+}
+
+// Appends the end of a job that cannot go on, whatever its lifecycle has. `copy` is that of the
+// node.
+absl::Status AppendRefused(const JobPaths& job, const std::string& copy, gpuctl::v1::JobSpec spec,
+                           absl::string_view reason, Clock& clock) {
+  const absl::StatusOr<KeptPast> past = ReadKeptPast(job, spec);
+  LifecycleEvent lost;
+  lost.type = Type::kLost;
+  lost.attempt = 1;
+  if (past.ok()) {
+    const LifecycleEvent* last = LastStateEvent(past->lifecycle);
+    if (last != nullptr) lost.attempt = std::max(last->attempt, past->running);
+    if (past->running > 0) lost.time_ms = EndTimeMs(copy, *last, clock);
+  }
+  lost.boot_id = BootId();
+  lost.reason = std::string(reason);
+  spec.clear_retry();
+  return AppendEnd(job, spec, std::move(lost), clock);
+}
+
+// Finds out whether a job of the copy goes on.
+KeptJob Judge(const RootPaths& copy, const std::string& directory, const std::string& job_id) {
+  const JobPaths from = copy.Job(job_id);
+  KeptJob job;
+  job.job_id = job_id;
+  absl::StatusOr<StoredSpec> stored = ReadStoredSpec(from);
+  if (stored.ok() && stored->spec.job_id() != job_id) {
+    stored = absl::DataLossError("its spec.json is that of another job");
+  }
+  if (!stored.ok()) {
+    job.stored.spec = SpecInPlace(from, job_id);
+    job.refused = std::string(stored.status().message());
+    return job;
+  }
+  job.stored = *std::move(stored);
+  if (StoppedReason(directory, job_id).has_value()) return job;
+  const absl::StatusOr<KeptPast> past = ReadKeptPast(from, job.stored.spec);
+  if (!past.ok()) {
+    job.refused = std::string(past.status().message());
+    return job;
+  }
+  job.goes_on = MayStartAgain(job.stored.spec, past->lifecycle) &&
+                (past->running == 0 || WantsRestart(job.stored.spec.retry(), past->running));
+  return job;
+}
+
+std::vector<KeptJob> JudgeAll(const RootPaths& copy, const std::string& directory) {
+  std::vector<KeptJob> jobs;
+  for (const std::string& job_id : DirectoriesOf(copy)) {
+    const JobPaths from = copy.Job(job_id);
+    // A copy that has not come to its spec.json has nothing.
+    if (!PathExists(from.spec) && !PathExists(from.lifecycle)) continue;
+    jobs.push_back(Judge(copy, directory, job_id));
+  }
+  return jobs;
 }
 
 // Makes a job that is over, or that does not go on; `stopped` has the reason of a user's stop.
 absl::Status MakeOver(const RootPaths& root, const std::string& copy, const StoredSpec& stored,
                       const std::optional<std::string>& stopped, Clock& clock) {
   const JobPaths job = root.Job(stored.spec.job_id());
-  RETURN_IF_ERROR(CopyKept(RootPaths(copy).Job(stored.spec.job_id()), job));
+  const JobPaths from = RootPaths(copy).Job(stored.spec.job_id());
+  if (const absl::Status copied = CopyKept(from, job); !copied.ok()) {
+    // It is over all the same, and what is missing here stays there.
+    Complain(NoteStays(from, copied.message()));
+    Complain(copied);
+  }
   if (stopped.has_value()) {
     RETURN_IF_ERROR(WriteFileAtomic(job.spec, FormatStoredSpec(stored)));
     return EndKept(job, copy, *stopped, clock);
@@ -108,9 +218,23 @@ absl::Status MakeOver(const RootPaths& root, const std::string& copy, const Stor
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
   const LifecycleEvent* last = LastStateEvent(lifecycle);
   RETURN_IF_ERROR(WriteFileAtomic(job.spec, FormatStoredSpec(stored)));
-  return IsOver(lifecycle) || last == nullptr || last->type != LifecycleEvent::Type::kRetry
+  return IsOver(lifecycle) || last == nullptr || last->type != Type::kRetry
              ? absl::OkStatus()
              : EndUnstarted(job, kAllocationEndsReason, clock);
+}
+
+// Makes a job that cannot go on: lost, with the reason and what can be copied of it.
+absl::Status MakeRefused(const RootPaths& root, const std::string& copy, const KeptJob& kept,
+                         Clock& clock) {
+  const JobPaths from = RootPaths(copy).Job(kept.job_id);
+  Complain(absl::FailedPreconditionError(absl::StrCat(kept.job_id, ": ", kept.refused)));
+  Complain(NoteRefused(from, kept.refused));
+  const JobPaths job = root.Job(kept.job_id);
+  RETURN_IF_ERROR(RemoveTree(job.dir));
+  (void)CopyKept(from, job);
+  RETURN_IF_ERROR(AppendRefused(job, copy, kept.stored.spec,
+                                absl::StrCat(kNotStartedAgainPrefix, kept.refused), clock));
+  return WriteFileAtomic(job.spec, FormatStoredSpec(kept.stored));
 }
 
 // Makes a job that goes on, with its next attempt.
@@ -132,6 +256,16 @@ absl::Status MakeWaiting(const RootPaths& root, const std::string& node_id, cons
   return CommitJob(root, job_id);
 }
 
+// Returns the error of a start with which no job can go on.
+absl::Status NoneGoesOn(const std::vector<KeptJob>& jobs) {
+  std::vector<std::string> reasons;
+  for (const KeptJob& job : jobs) {
+    if (!job.refused.empty()) reasons.push_back(absl::StrCat(job.job_id, ": ", job.refused));
+  }
+  if (reasons.empty()) return absl::NotFoundError("no job is left that goes on");
+  return absl::FailedPreconditionError(absl::StrJoin(reasons, "; "));
+}
+
 absl::Status TakeLimits(const RootPaths& root, const std::string& copy, Clock& clock) {
   const RootPaths from(copy);
   if (!PathExists(from.limits)) return absl::OkStatus();
@@ -142,10 +276,57 @@ absl::Status TakeLimits(const RootPaths& root, const std::string& copy, Clock& c
 
 absl::Status TakePrograms(const RootPaths& root, const RootPaths& again) {
   const std::string kept = CurrentBundle(again);
-  if (kept.empty()) return absl::NotFoundError("no programs were kept");
+  if (kept.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("no programs are in ", again.bin));
+  }
   const std::string own = JoinPath(root.bin, BaseName(kept));
   RETURN_IF_ERROR(CopyDirectory(kept, own));
   return AdoptBundle(root, own).status();
+}
+
+// Makes the root of the jobs in `copy`. Takes those that cannot go on out of `jobs`.
+absl::Status MakeRoot(const RootPaths& root, const std::string& directory, const std::string& copy,
+                      std::vector<KeptJob>& jobs, Clock& clock) {
+  const auto any = [&jobs] {
+    return std::any_of(jobs.begin(), jobs.end(), [](const KeptJob& job) { return job.goes_on; });
+  };
+  if (!any()) return NoneGoesOn(jobs);
+  const RootPaths from(copy);
+  const RootPaths again(JoinPath(directory, kKeptAgain));
+  ASSIGN_OR_RETURN(const RootPaths made, PrepareNodeRoot(root.root));
+  ASSIGN_OR_RETURN(const std::string stored_id, ReadFileToString(from.node_id, 4096));
+  const std::string node_id(absl::StripAsciiWhitespace(stored_id));
+  RETURN_IF_ERROR(WriteFileAtomic(made.node_id, absl::StrCat(node_id, "\n")));
+  RETURN_IF_ERROR(TakeLimits(made, copy, clock));
+  // The machine's own numbers are no reason not to go on.
+  if (IsDirectory(from.telemetry) && !CopyDirectory(from.telemetry, made.telemetry).ok()) {
+    RETURN_IF_ERROR(RemoveTree(made.telemetry));
+  }
+  // Those that go on get what room there is.
+  for (KeptJob& job : jobs) {
+    if (!job.goes_on) continue;
+    const absl::Status waits = MakeWaiting(made, node_id, copy, again, job.stored, clock);
+    if (waits.ok()) {
+      ForgetRefused(from.Job(job.job_id));
+      continue;
+    }
+    job.goes_on = false;
+    job.refused = std::string(waits.message());
+    (void)RemoveTree(made.Job(absl::StrCat(job.job_id, kPreparedEnding)).dir);
+  }
+  if (!any()) return NoneGoesOn(jobs);
+  for (KeptJob& job : jobs) {
+    if (job.goes_on) continue;
+    if (job.refused.empty()) {
+      const absl::Status over =
+          MakeOver(made, copy, job.stored, StoppedReason(directory, job.job_id), clock);
+      if (over.ok()) continue;
+      job.refused = std::string(over.message());
+    }
+    RETURN_IF_ERROR(MakeRefused(made, copy, job, clock));
+  }
+  // The batch script waits for them, so they are the last.
+  return TakePrograms(made, again);
 }
 
 }  // namespace
@@ -154,32 +335,14 @@ absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clo
   const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(root.root));
   if (!own.has_value()) return absl::InvalidArgumentError("this is no allocation's root");
   ASSIGN_OR_RETURN(const std::string copy, EarlierCopy(directory, *own));
-  const RootPaths from(copy);
-  const RootPaths again(JoinPath(directory, kKeptAgain));
-  std::vector<std::pair<StoredSpec, bool>> jobs;
-  bool any = false;
-  for (const std::string& job_id : JobsOfRoot(from)) {
-    ASSIGN_OR_RETURN(StoredSpec stored, ReadStoredSpec(from.Job(job_id)));
-    ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(from.Job(job_id)));
-    const bool goes_on =
-        MayStartAgain(stored.spec, lifecycle) && !StoppedReason(directory, job_id).has_value();
-    any = any || goes_on;
-    jobs.emplace_back(std::move(stored), goes_on);
-  }
-  if (!any) return absl::NotFoundError("no job is left that goes on");
-  ASSIGN_OR_RETURN(const RootPaths made, PrepareNodeRoot(root.root));
-  ASSIGN_OR_RETURN(const std::string stored_id, ReadFileToString(from.node_id, 4096));
-  const std::string node_id(absl::StripAsciiWhitespace(stored_id));
-  RETURN_IF_ERROR(WriteFileAtomic(made.node_id, absl::StrCat(node_id, "\n")));
-  RETURN_IF_ERROR(TakeLimits(made, copy, clock));
-  if (IsDirectory(from.telemetry)) RETURN_IF_ERROR(CopyDirectory(from.telemetry, made.telemetry));
-  for (const auto& [stored, goes_on] : jobs) {
-    RETURN_IF_ERROR(goes_on ? MakeWaiting(made, node_id, copy, again, stored, clock)
-                            : MakeOver(made, copy, stored,
-                                       StoppedReason(directory, stored.spec.job_id()), clock));
-  }
-  // The batch script waits for them, so they are the last.
-  RETURN_IF_ERROR(TakePrograms(made, again));
+  std::vector<KeptJob> jobs = JudgeAll(RootPaths(copy), directory);
+  const absl::Status made = MakeRoot(root, directory, copy, jobs, clock);
+  const bool wanted = std::any_of(jobs.begin(), jobs.end(), [](const KeptJob& job) {
+    return job.goes_on || !job.refused.empty();
+  });
+  // That is the word for a start that nobody needs.
+  if (absl::IsNotFound(made) && wanted) return absl::FailedPreconditionError(made.message());
+  RETURN_IF_ERROR(made);
   // The copy that was used stays until this start has its own.
   RemoveOlderCopies(directory, *own, BaseName(copy));
   return absl::OkStatus();
@@ -190,21 +353,60 @@ absl::Status EndKept(const JobPaths& job, const std::string& copy, absl::string_
   ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(job));
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
   if (IsOver(lifecycle)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int lost, EndLost(job, copy, stored.spec, clock));
+  const absl::StatusOr<int> lost = EndLost(job, copy, stored.spec, clock);
+  // Whatever its attempts were, it was stopped.
+  if (!lost.ok() && !absl::IsDataLoss(lost.status())) return lost.status();
   // A stop comes after the lost attempt, in place of the next one.
-  if (lost > 0) RETURN_IF_ERROR(AppendRetry(job, stored.spec, lost + 1, 0, clock));
+  if (lost.value_or(0) > 0) RETURN_IF_ERROR(AppendRetry(job, stored.spec, *lost + 1, 0, clock));
   return EndUnstarted(job, reason, clock);
 }
 
+void EndAllKept(const RootPaths& copy, Clock& clock) {
+  const std::string directory(DirName(copy.root));
+  const std::optional<std::string> failed = FailedStartAfter(copy);
+  for (const std::string& job_id : DirectoriesOf(copy)) {
+    const JobPaths job = copy.Job(job_id);
+    const absl::StatusOr<StoredSpec> stored = ReadStoredSpec(job);
+    if (!stored.ok()) continue;
+    const absl::StatusOr<KeptPast> past = ReadKeptPast(job, stored->spec);
+    if (past.ok() ? IsOver(past->lifecycle) : !absl::IsDataLoss(past.status())) continue;
+    if (const std::optional<std::string> stopped = StoppedReason(directory, job_id)) {
+      (void)EndKept(job, copy.root, *stopped, clock);
+      continue;
+    }
+    const std::optional<std::string> refused = RefusedReason(job);
+    std::string why;
+    if (refused.has_value() || failed.has_value()) {
+      why = absl::StrCat(kNotStartedAgainPrefix, refused.has_value() ? *refused : *failed);
+    } else if (!past.ok()) {
+      why = std::string(past.status().message());
+    }
+    if (!why.empty()) {
+      const absl::StatusOr<UniqueFd> lock = TryLock(job.lock);
+      const absl::StatusOr<Lifecycle> now = ReadLifecycle(job);
+      if (!lock.ok() || !now.ok() || IsOver(*now)) continue;
+      (void)AppendRefused(job, copy.root, stored->spec, why, clock);
+    } else if (past->running == 0) {
+      (void)EndUnstarted(job, kAllocationEndsReason, clock);
+    }
+  }
+}
+
 int RunStartAgain(const std::string& root, const std::string& directory) {
+  const RootPaths paths(root);
   const char* token = getenv(kResultsTokenVariable);
   absl::Status status = FindToken(
       directory, token != nullptr ? token : "", kFindWithin, [] { return false; }, Clock::Real());
   if (status.ok()) status = CheckOwnDirectory(directory);
-  if (status.ok()) status = StartAgain(RootPaths(root), directory, Clock::Real());
-  if (status.ok()) return 0;
-  fprintf(stderr, "gpuctl-agent: start again: %s\n", std::string(status.message()).c_str());
-  return 1;
+  if (status.ok()) {
+    status = StartAgain(paths, directory, Clock::Real());
+    const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(root));
+    if (!status.ok() && !absl::IsNotFound(status) && own.has_value()) {
+      Complain(NoteFailedStart(directory, *own, status.message()));
+    }
+  }
+  Complain(status);
+  return status.ok() ? 0 : 1;
 }
 
 }  // namespace gpuctl

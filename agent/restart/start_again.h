@@ -14,8 +14,11 @@ namespace gpuctl {
 
 // Makes the root: its identity, programs and limits, and the jobs as the newest earlier start has
 // kept them. A job that may start again (MayStartAgain) gets its content, as at its first start,
-// over that its checkpoints and results, and waits for its next attempt. NOT_FOUND when no job is
-// left that may: then nothing is to be started. The root, named "JOB-RESTART", is held already.
+// over that its checkpoints and results, and waits for its next attempt. One that cannot, because
+// something of it is damaged or missing, or there is no room, is lost there with the reason, has
+// what could be copied, and its copy stays. NOT_FOUND when nothing was kept, or no job is left that
+// may go on: then nothing is to be started. Other errors say why nothing can be started. The root,
+// named "JOB-RESTART", is held already.
 absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clock& clock);
 
 // Ends a job in `copy`, of which `job` is a part or a copy, that must not go on: one that waits,
@@ -23,8 +26,14 @@ absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clo
 absl::Status EndKept(const JobPaths& job, const std::string& copy, absl::string_view reason,
                      Clock& clock);
 
+// Ends the jobs in the copy of an allocation that Slurm does not start again any more: those that
+// wait, those that were stopped there, and those that could not be started again, which are lost
+// with the reason.
+void EndAllKept(const RootPaths& copy, Clock& clock);
+
 // Looks for the token of $GPUCTL_RESULTS_TOKEN first, so that only the lease's own directory
-// counts. Returns 0, or 1 after printing why.
+// counts. Returns 0, or 1 after printing why. Notes in the directory why a start makes no root
+// (FailedStartAfter).
 int RunStartAgain(const std::string& root, const std::string& directory);
 
 }  // namespace gpuctl

@@ -16,6 +16,7 @@
 #include "client/node/make_links.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/console.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/job/lifecycle.h"
 #include "common/process/signal_pipe.h"
@@ -226,6 +227,11 @@ absl::StatusOr<std::optional<Caught>> CatchUpWork::Step() {
   no_room_ = news.no_room;
   notices_.insert(notices_.end(), news.notices.begin(), news.notices.end());
   if (news.done) return AfterEnd(news);
+  // Slurm has said so. It may stay so for days, and then nothing more is to be had than is here.
+  if (FaultOf(news.link_error) == LinkFault::kSuspended) {
+    error_ = news.link_error;
+    return Caught::kNot;
+  }
   ASSIGN_OR_RETURN(const std::optional<Caught> caught, parts_->goal->Look(news));
   if (caught == Caught::kOver) {
     RETURN_IF_ERROR(RecordOutcome(context_, store_, row_, absl::OkStatus()));

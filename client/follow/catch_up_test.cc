@@ -16,6 +16,7 @@
 #include "client/streams/mirror.h"
 #include "client/streams/mirror_reader.h"
 #include "common/base/clock.h"
+#include "common/base/link_fault.h"
 #include "common/files/files.h"
 #include "common/job/lifecycle.h"
 #include "tests/support/client_world.h"
@@ -332,6 +333,15 @@ TEST_F(CatchUpBeside, AFollowerThatIsSuspendedReleasesTheMirror) {
   follower.Stop();
   thread.join();
   EXPECT_THAT(followed, StatusIs(absl::StatusCode::kCancelled));
+}
+
+// The patience would outlast any test.
+TEST_F(CatchUpTest, ASuspendedAllocationIsNotWaitedFor) {
+  Script().connect = WithFault(absl::UnavailableError("slurm/17 is suspended by Slurm: SUSPENDED"),
+                               LinkFault::kSuspended);
+  EXPECT_EQ(Catch(row_, absl::Hours(24)).value(), Caught::kNot);
+  EXPECT_THAT(std::string(error_.message()), HasSubstr("is suspended by Slurm"));
+  EXPECT_FALSE(Stored().end.has_value());
 }
 
 }  // namespace

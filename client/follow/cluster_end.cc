@@ -48,7 +48,8 @@ RunEnd EndByWords(absl::string_view words, RunEnd before) {
   if (words.empty()) return before;
   RunEnd end = std::move(before);
   end.reason = absl::StrCat(kSlurmReason, words);
-  for (const absl::string_view taken : {"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED"}) {
+  for (const absl::string_view taken :
+       {"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED", kNotStartedAgainWords}) {
     if (!IsWord(words, taken)) continue;
     end.state = gpuctl::v1::JOB_STATE_LOST;
     end.cause = EndCause::kPreempted;
@@ -70,6 +71,8 @@ RunEnd EndByWords(absl::string_view words, RunEnd before) {
 }
 
 bool MayBeOfAllocation(const RunEnd& end) {
+  // Slurm knows how the allocation ended, and not why the run did not go on.
+  if (absl::StartsWith(end.reason, kNotStartedAgainPrefix)) return false;
   if (end.state == gpuctl::v1::JOB_STATE_LOST) return true;
   if (end.state != gpuctl::v1::JOB_STATE_FINISHED) return false;
   return IsOfAllocation(end) || (end.job_code == kKilled && end.reason.empty());

@@ -27,7 +27,7 @@ TEST(ClusterEnd, SlurmsWordIsTheReasonAndItsMeaningTheCause) {
   EXPECT_EQ(cancelled.cause, EndCause::kUser);
   EXPECT_EQ(cancelled.exit_code, 0);
   EXPECT_EQ(DescribeEnd(cancelled), "ended by Slurm: CANCELLED by ada; exited with code 0");
-  for (const char* taken : {"PREEMPTED", "NODE_FAIL"}) {
+  for (const char* taken : {"PREEMPTED", "NODE_FAIL", "FAILED (it could not be started again)"}) {
     const RunEnd end = EndByWords(taken, Saved());
     EXPECT_TRUE(IsPreempted(end)) << taken;
     EXPECT_EQ(end.state, gpuctl::v1::JOB_STATE_LOST) << taken;
@@ -61,6 +61,9 @@ TEST(ClusterEnd, OnlyAnEndThatTheAllocationMayHaveCausedIsAskedAbout) {
   RunEnd lost;
   lost.state = gpuctl::v1::JOB_STATE_LOST;
   EXPECT_TRUE(MayBeOfAllocation(lost));
+  // Slurm would say FAILED, or COMPLETED, of the start that came to nothing.
+  lost.reason = "not started again: no room";
+  EXPECT_FALSE(MayBeOfAllocation(lost));
   EXPECT_FALSE(MayBeOfAllocation(RunEnd()));
 }
 

@@ -169,7 +169,8 @@ void FollowSession::OnLinkDown(const absl::Status& status, absl::Duration) {
   worker_.Wake();
   // An allocation without its holder may be over a moment later. Then the next link reads what was
   // kept of it, and that has the run's own end.
-  const bool waits = FaultOf(status) == LinkFault::kNotHeld;
+  const LinkFault fault = FaultOf(status);
+  const bool waits = fault == LinkFault::kNotHeld || fault == LinkFault::kSuspended;
   if (!give_up && !waits && MachineIsLost()) follower_.Stop();
 }
 

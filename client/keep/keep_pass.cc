@@ -177,7 +177,9 @@ absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(CommandContext& context, Holdi
     run.home = log.IsHome(row->run_id);
     run.given_up = IsGivenUp(paths.MirrorDir(row->run_id));
     const std::vector<std::string> line = LineOf(store, *row);
-    run.attempts = static_cast<int>(line.size()) + RestartsOf(paths.MirrorDir(row->run_id));
+    std::vector<std::string> mirrors;
+    for (const std::string& run_id : line) mirrors.push_back(paths.MirrorDir(run_id));
+    run.attempts = RetriesUsed(mirrors);
     run.saved = WasSavedAtItsEnd(*row, log.SavedAt(row->run_id)) ||
                 std::any_of(line.begin(), line.end(), [&paths](const std::string& run_id) {
                   return HasCheckpointAtHome(paths.MirrorDir(run_id));

@@ -24,7 +24,7 @@ struct KeptRun {
   RunRow row;
   LaunchRecord record;
   bool goes_on = false;       // another run was resumed from it
-  int attempts = 1;           // runs of its line up to it, itself included
+  int attempts = 1;           // RetriesUsed of its line
   bool machine_gone = false;  // its rented machine bills no more
   // Its rented machine was given a later run, too: that one acts for the machine.
   bool machine_has_later = false;

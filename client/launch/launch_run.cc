@@ -346,7 +346,8 @@ absl::StatusOr<int> Launcher::Work(LaunchPlan plan, UniqueFd resuming) {
       return code;
     }
     resuming.reset();
-    const absl::StatusOr<Agreed> agreed = StillAgreed(*row, usd_per_hour);
+    absl::StatusOr<Agreed> agreed = StillAgreed(*row, usd_per_hour);
+    if (agreed.ok()) agreed->retries_used = retry;
     flags_.yes = true;
     absl::StatusOr<ResumePlan> next =
         agreed.ok() ? PlanResume(context_, holdings_, store_, flags_, *row, *agreed)

@@ -81,12 +81,13 @@ class LinesTo {
 class AllocationLinks : public LinkFactory {
  public:
   AllocationLinks(CommandContext& context, NodeTarget target, std::unique_ptr<LinkFactory> live,
-                  std::function<std::unique_ptr<LinkFactory>(const std::string&, bool)> kept)
+                  std::function<std::unique_ptr<LinkFactory>(const std::string&, bool)> kept,
+                  Holdings::MarketOpener open_markets)
       : context_(context),
         make_kept_(std::move(kept)),
         target_(std::move(target)),
         live_(std::move(live)),
-        holdings_(context) {}
+        holdings_(context, std::move(open_markets)) {}
 
   // While the allocation is in Slurm's queue, the first link brings what was kept of it; then there
   // is nothing to follow until it starts again.
@@ -296,7 +297,7 @@ class AllocationLinks : public LinkFactory {
       return WithHint(
           WithFault(absl::UnavailableError(
                         absl::StrCat(target_.name, " is suspended by Slurm: ", waits_)),
-                    LinkFault::kNotHeld),
+                    LinkFault::kSuspended),
           "it goes on when Slurm, or who suspended it, resumes it (scontrol resume); gpuctl down "
           "ends it for good");
     }
@@ -396,9 +397,10 @@ class AllocationLinks : public LinkFactory {
 
 std::unique_ptr<LinkFactory> MakeAllocationLinks(
     CommandContext& context, NodeTarget target, std::unique_ptr<LinkFactory> live,
-    std::function<std::unique_ptr<LinkFactory>(const std::string& label, bool in_queue)> kept) {
+    std::function<std::unique_ptr<LinkFactory>(const std::string& label, bool in_queue)> kept,
+    Holdings::MarketOpener open_markets) {
   return std::make_unique<AllocationLinks>(context, std::move(target), std::move(live),
-                                           std::move(kept));
+                                           std::move(kept), std::move(open_markets));
 }
 
 }  // namespace gpuctl

@@ -8,6 +8,7 @@
 
 #include "client/base/node_target.h"
 #include "client/link/link.h"
+#include "client/market/holdings.h"
 #include "client/runs/context.h"
 
 namespace gpuctl {
@@ -16,11 +17,13 @@ namespace gpuctl {
 // link fails and the scheduler says that the allocation is over, or the ledger says so, notes that
 // in the ledger and makes links with `kept`, which gets the lease's label. Where nothing was kept,
 // the errors are those of `live`. While the scheduler has the allocation in its queue again, calls
-// go to `kept` with `in_queue`, and the user is told once. As thread-safe as its links; `context`
-// outlives it.
+// go to `kept` with `in_queue`, and the user is told once. While it is suspended, the errors have
+// LinkFault::kSuspended. As thread-safe as its links; `context` outlives it. `open_markets`: see
+// Holdings.
 std::unique_ptr<LinkFactory> MakeAllocationLinks(
     CommandContext& context, NodeTarget target, std::unique_ptr<LinkFactory> live,
-    std::function<std::unique_ptr<LinkFactory>(const std::string& label, bool in_queue)> kept);
+    std::function<std::unique_ptr<LinkFactory>(const std::string& label, bool in_queue)> kept,
+    Holdings::MarketOpener open_markets = nullptr);
 
 }  // namespace gpuctl
 

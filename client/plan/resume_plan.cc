@@ -123,6 +123,19 @@ absl::StatusOr<UniqueFd> ClaimResume(CommandContext& context, RunStore& store,
   return claim;
 }
 
+// Takes the retries of the line so far from those that the new run's node makes, and the scheduler
+// of a cluster.
+absl::Status TakeUsedRetries(CommandContext& context, const std::vector<RunRow>& line,
+                             const std::optional<Agreed>& agreed, LaunchPlan& plan) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  std::vector<std::string> mirrors;
+  for (const RunRow& of : line) mirrors.push_back(paths.MirrorDir(of.run_id));
+  const int used = agreed.has_value() ? agreed->retries_used : RetriesUsed(mirrors);
+  gpuctl::v1::RetryPolicy& retry = *plan.job.mutable_retry();
+  retry.set_max_retries(std::max(0, retry.max_retries() - used));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holdings, RunStore& store,
@@ -181,6 +194,9 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
       absl::StrCat(row.name, " goes on from ", point.has_value() ? point->path : "its beginning"));
   ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context, holdings, flags, std::move(spec), machine,
                                                point.has_value() ? &*point : nullptr));
+  if (agreed.has_value() || flags.as_before) {
+    RETURN_IF_ERROR(TakeUsedRetries(context, line, agreed, plan));
+  }
   // Whatever checkpoint it begins with, also with none: nobody may resume this run beside it.
   plan.row.resumed_from = row.run_id;
   plan.row.tags = row.tags;

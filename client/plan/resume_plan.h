@@ -18,6 +18,7 @@ namespace gpuctl {
 struct Agreed {
   double usd_per_hour = 0;  // at most
   double cost_usd = 0;      // what is left of the agreed cost
+  int retries_used = 0;     // of the run's retries, that of the new run included
 };
 
 struct ResumePlan {
@@ -33,8 +34,9 @@ struct ResumePlan {
 // that are set override what `row` was launched with; `agreed` overrides flags that would cost
 // more. If the machine of `row` was taken away, the new run gets what is left of its time and cost,
 // unless a flag gives another limit; RESOURCE_EXHAUSTED when almost nothing is left. Time in which
-// nobody heard `row` counts as used. FAILED_PRECONDITION while another run goes on from `row`, or
-// is about to.
+// nobody heard `row` counts as used. What goes on by itself (`agreed`, or --as-before) leaves the
+// new job only those retries that are not used yet. FAILED_PRECONDITION while another run goes on
+// from `row`, or is about to.
 absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holdings, RunStore& store,
                                       LaunchFlags& flags, const RunRow& row,
                                       const std::optional<Agreed>& agreed);

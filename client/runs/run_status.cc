@@ -124,6 +124,8 @@ RunEnd EndOf(const LifecycleEvent& event) {
     end.state = gpuctl::v1::JOB_STATE_LOST;
     end.exit_code = kExitLost;
     end.source = EndSource::kGpuctl;
+    // Its machine was taken away before that, and its cluster has not brought it back.
+    if (absl::StartsWith(end.reason, kNotStartedAgainPrefix)) end.cause = EndCause::kPreempted;
     return end;
   }
   end.state = gpuctl::v1::JOB_STATE_FINISHED;
@@ -164,6 +166,12 @@ int RestartsOf(const std::string& run_dir) {
     taken = event.reason == kAllocationEndsReason || event.reason == kNodeFailedReason;
   }
   return restarts;
+}
+
+int RetriesUsed(const std::vector<std::string>& run_dirs) {
+  int used = static_cast<int>(run_dirs.size());
+  for (const std::string& run_dir : run_dirs) used += RestartsOf(run_dir);
+  return used;
 }
 
 RunStatus StatusOfEnded(const RunRow& row) {

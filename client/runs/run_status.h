@@ -61,6 +61,10 @@ RunEnd EndOf(const LifecycleEvent& event);
 // Returns how many attempts of a run its cluster's scheduler has begun, by starting the run's
 // allocation again: they count as retries. `run_dir`: ClientPaths::MirrorDir of the run.
 int RestartsOf(const std::string& run_dir);
+// Returns how many retries are used when another run goes on from a run: one for each run of its
+// line so far, and those that the scheduler has begun. `run_dirs`: the mirrors of that run and of
+// all that it was resumed from.
+int RetriesUsed(const std::vector<std::string>& run_dirs);
 
 // Returns "exited with code 3", "killed by signal 9 (SIGKILL)", "stopped by you (code 143)", "lost:
 // …".

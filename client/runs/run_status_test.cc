@@ -63,6 +63,10 @@ TEST(RestartsOfTest, OnlyAttemptsAfterAnAllocationsEndCount) {
   add(Event(Type::kStarted, 4), Type::kStarted, 4);
   dir.Write("lifecycle.jsonl", lines);
   EXPECT_EQ(RestartsOf(dir.path()), 2);
+  // Those of an earlier run count, too, when the next one ends.
+  TempDir next;
+  EXPECT_EQ(RetriesUsed({dir.path()}), 3);
+  EXPECT_EQ(RetriesUsed({next.path(), dir.path()}), 4);
 }
 
 TEST(DeriveStatusTest, FollowsTheLifecycle) {
@@ -103,6 +107,15 @@ TEST(EndOfTest, LimitsAndLossBeatTheJobsCode) {
   EXPECT_EQ(EndOf(missing).exit_code, kExitNotFound);
   EXPECT_EQ(EndOf(missing).source, EndSource::kGpuctl);
   EXPECT_EQ(EndOf(missing).cause, EndCause::kCannotRun);
+}
+
+// Its machine was taken away, so whoever resumes such runs resumes this one.
+TEST(EndOfTest, ARunThatCouldNotBeStartedAgainWasPreempted) {
+  LifecycleEvent lost = Event(Type::kLost, 2);
+  lost.reason = "not started again: no space left on device";
+  EXPECT_TRUE(IsPreempted(EndOf(lost)));
+  EXPECT_EQ(EndOf(lost).exit_code, kExitLost);
+  EXPECT_EQ(DescribeEnd(EndOf(lost)), "lost: not started again: no space left on device");
 }
 
 // The cause decides where it was known; the reason is for people.

@@ -46,6 +46,13 @@ inline constexpr char kAllocationEndsReason[] = "the allocation ends";
 // The reason, in a job's lifecycle, of an attempt that its allocation's next start found without an
 // end.
 inline constexpr char kNodeFailedReason[] = "the node failed, requeued by Slurm";
+// Begins the reason, in a job's lifecycle, of the end of a run that was to go on when Slurm started
+// its allocation again, and could not.
+inline constexpr char kNotStartedAgainPrefix[] = "not started again: ";
+// The exit code of the batch script of such a start, for Slurm's books: where the file system hangs
+// on which the reason is noted, they are all that tells. And the words that gpuctl makes of it.
+inline constexpr int kNotStartedAgainExit = 76;
+inline constexpr char kNotStartedAgainWords[] = "FAILED (it could not be started again)";
 // The variable of the batch script's environment with the seconds that jobs have between their
 // stop and their end when the allocation ends.
 inline constexpr char kHoldGraceVariable[] = "GPUCTL_HOLD_GRACE_S";

@@ -109,12 +109,15 @@ done
 kill $l
 )sh";
 
+// The seconds after which what makes an allocation's root again, and does nothing, is ended.
+constexpr int kStalledS = 300;
+
 // The batch script of a Slurm allocation. Descriptor 9 is its sign of life, and its children do not
 // get it.
 constexpr absl::string_view kHeld = R"sh(#!/bin/sh
 umask 077
 export @GRACE_NAME@=@GRACE@
-z= h=
+z= h= k=
 stop() { z=1; [ -z "$h" ] || kill $h; }
 trap stop TERM INT
 trap "" HUP
@@ -133,17 +136,47 @@ case $(df -PT "$1" 2>/dev/null | sed -n "2s/^[^ ]*  *\([^ ]*\).*/\1/p") in
 nfs* | cifs | smb* | ceph | lustre | gpfs | mmfs | beegfs | fhgfs | panfs | afs | 9p | wekafs | pvfs2 | orangefs | glusterfs | gfs2 | ocfs2 | fuse.[!f]*) return 1 ;;
 esac
 }
-# Makes the root again, where Slurm has started the allocation again.
+# From inside, so that nobody who may rename it can put another one there meanwhile.
+enter() { cd "$a" && [ -O . ] && case $(ls -ld .) in d????-??-*) ;; *) return 1 ;; esac; }
+# Notes why this start ends, for whoever reads what was kept. Where that hangs, it does not wait.
+fail() {
+k=@FAILED@
+say "start $n of job $j: $1"
+(enter && mkdir -p again/failed && echo "$1" >"again/failed/.$j-$n" && mv "again/failed/.$j-$n" "again/failed/$j-$n") &
+p=$! x=
+while kill -0 $p 2>/dev/null && [ "$x" != ........... ]; do nap 1; x=$x.; done
+kill -9 $p 2>/dev/null
+return 1
+}
+# Makes the root again, where Slurm has started the allocation again. A file system that hangs must
+# not cost the whole time of the allocation: what works on it uses the processor now and then.
 again() {
 [ $n = 0 ] && return
 a=${@RESULTS@:-}
-# From inside, so that nobody who may rename it can put another one there meanwhile.
+[ -n "$a" ] || { say "start $n of job $j: nothing was kept"; return 1; }
 (
-cd "$a" && [ -O . ] || exit
-case $(ls -ld .) in d????-??-*) ;; *) exit 1 ;; esac
+enter || exit 3
+[ -x again/bin/current/gpuctl-agent ] || exit 4
 exec ./again/bin/current/gpuctl-agent start-again --root "$r" --from "$a"
-) && return
-say "start $n of job $j: there is nothing to go on with"
+) &
+p=$! x= t=$(up) c=
+while kill -0 $p 2>/dev/null; do
+{ read -r y </proc/$p/stat; } 2>/dev/null || y=
+[ "$x" = "$y" ] || t=$(up)
+x=$y
+[ $(($(up) - t)) -lt @STALLED@ ] || { kill -9 $p; c=hung; break; }
+nap 1
+done
+[ -n "$c" ] || { wait $p; c=$?; }
+case $c in
+0) return ;;
+# It has told the reason.
+1) say "start $n of job $j: there is nothing to go on with" ;;
+3) say "start $n of job $j: $a is not there, or others may write to it" ;;
+4) fail "the programs of the agent are not in $a/again" ;;
+hung) fail "what was kept of it could not be read: the file system hung for @STALLED@ seconds" ;;
+*) fail "gpuctl-agent start-again ended with $c" ;;
+esac
 return 1
 }
 j=${SLURM_JOB_ID:-none}
@@ -166,7 +199,7 @@ mkfifo "$r/@SIGN@" && exec 9<>"$r/@SIGN@" &&
 echo "{\"tool\":\"exit\",\"key\":false,\"deadline_s\":$(($(date +%s) + @ALLOWANCE@))}" >"$r/boot.json" &&
 echo "{\"job\":\"$j\",\"restart\":$n}" >"$r/@HELD@" &&
 again 9<&- &&
-echo "$r" >"$f.new" && mv "$f.new" "$f" || { rm -rf "$r" "$f"; exit 1; }
+echo "$r" >"$f.new" && mv "$f.new" "$f" || { rm -rf "$r" "$f"; exit ${k:-1}; }
 g=$r/bin/current/gpuctl-agent
 e=$(($(up) + @ALLOWANCE@))
 until [ -x "$g" ] || [ -n "$z" ] || [ "$(up)" -ge $e ]; do nap 1; done
@@ -291,6 +324,8 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
                                        {"@RESULTS@", kResultsVariable},
                                        {"@GRACE_NAME@", kHoldGraceVariable},
                                        {"@GRACE@", absl::StrCat(grace_s)},
+                                       {"@STALLED@", absl::StrCat(kStalledS)},
+                                       {"@FAILED@", absl::StrCat(kNotStartedAgainExit)},
                                        {"@ALLOWANCE@", absl::StrCat(allowance_s)}});
   }
   if (route.way == EndsItself::kByExit) {

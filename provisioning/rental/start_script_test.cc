@@ -20,6 +20,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/clock.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
@@ -412,6 +413,68 @@ TEST_F(HeldScriptTest, TheFirstUsableDirectoryIsTaken) {
             absl::StrCat(dir_.Sub("disk/"), Own(), "/17-0\n"));
 }
 
+// The second start of an allocation, with the agent that its first start has kept.
+class AgainScriptTest : public HeldScriptTest {
+ protected:
+  // Runs the script; the kept agent has these lines. A start that hangs is ended after `stalled`
+  // seconds. Returns the script's exit code.
+  std::string Start(const std::string& shell, const std::string& agent,
+                    const std::string& stalled = "1") {
+    EXPECT_OK(RemoveTree(dir_.Sub("shared")));
+    EXPECT_OK(MakeDirectories(dir_.Sub("shared"), 0755));
+    if (!agent.empty()) {
+      dir_.Write("shared/again/bin/current/gpuctl-agent", absl::StrCat("#!/bin/sh\n", agent), 0755);
+    }
+    std::string script = MakeStartScript(Held(absl::Hours(1))).value();
+    EXPECT_EQ(absl::StrReplaceAll({{"-lt 300", absl::StrCat("-lt ", stalled)}}, &script), 1);
+    Run(absl::StrCat("( ", script, ") 2>", dir_.Sub("said"), "\necho $? >", dir_.Sub("code")),
+        shell, Job({"SLURM_RESTART_COUNT=1", absl::StrCat("GPUCTL_RESULTS=", dir_.Sub("shared"))}));
+    EXPECT_TRUE(IsTidy());
+    EXPECT_FALSE(PathExists(dir_.Sub("system/tmp/" + Own() + "/17-1")));
+    return ReadFileToString(dir_.Sub("code")).value_or("");
+  }
+  std::string Said() { return ReadFileToString(dir_.Sub("said")).value_or(""); }
+  // What the login node finds of the start.
+  std::string Noted() {
+    return ReadFileToString(dir_.Sub("shared/again/failed/17-1")).value_or("");
+  }
+};
+
+TEST_F(AgainScriptTest, AStartThatHangsEndsAndSaysWhy) {
+  ASSERT_EQ(mkfifo(dir_.Sub("hangs").c_str(), 0600), 0);
+  for (const char* shell : {"/bin/sh", "/bin/bash"}) {
+    // Opening it waits for a writer, as reading from a dead server does.
+    EXPECT_EQ(Start(shell, absl::StrCat("read -r x <", dir_.Sub("hangs"), "\n")), "76\n");
+    EXPECT_THAT(Noted(), HasSubstr("the file system hung for 300 seconds")) << shell;
+    EXPECT_THAT(Said(), HasSubstr("start 1 of job 17: what was kept of it could not be read"));
+  }
+}
+
+TEST_F(AgainScriptTest, AStartThatWorksLongIsNotEnded) {
+  // It works longer than the limit, and its processor time shows that.
+  const std::string works = absl::StrCat(
+      "up() { read -r x y </proc/uptime; echo ${x%%.*}; }\ne=$(($(up) + 7))\n",
+      "while [ $(up) -lt $e ]; do i=0; while [ $i -lt 1000 ]; do i=$((i + 1)); done; done\n",
+      "mkdir -p $3/bin/current\nprintf \"#!/bin/sh\\necho \\$1 >", dir_.Sub("held"),
+      "\\n\" >$3/bin/current/gpuctl-agent\nchmod 700 $3/bin/current/gpuctl-agent\n");
+  EXPECT_EQ(Start("/bin/sh", works, /*stalled=*/"5"), "0\n") << Said();
+  EXPECT_EQ(ReadFileToString(dir_.Sub("held")).value_or(""), "hold\n");
+  EXPECT_EQ(Noted(), "");
+}
+
+TEST_F(AgainScriptTest, AStartThatCannotBeginSaysWhy) {
+  for (const char* shell : {"/bin/sh", "/bin/bash"}) {
+    EXPECT_EQ(Start(shell, ""), "76\n");
+    EXPECT_THAT(Noted(), StartsWith("the programs of the agent are not in "));
+    EXPECT_EQ(Start(shell, "kill -9 $$\n"), "76\n");
+    EXPECT_EQ(Noted(), "gpuctl-agent start-again ended with 137\n");
+    // It has noted the reason, if there is one.
+    EXPECT_EQ(Start(shell, "exit 1\n"), "1\n");
+    EXPECT_EQ(Noted(), "");
+    EXPECT_THAT(Said(), HasSubstr("there is nothing to go on with"));
+  }
+}
+
 TEST_F(HeldScriptTest, APlaceOfSomebodyElseIsRefused) {
   const std::string place = dir_.Sub("system/tmp/" + Own());
   const std::string script =
@@ -464,7 +527,7 @@ TEST_F(HeldScriptTest, AnotherStartGoesOnFromADirectoryThatOnlyWeWriteTo) {
     ASSERT_EQ(chmod(kept.c_str(), others), 0);
     EXPECT_EQ(start("3"), "") << others;
     EXPECT_THAT(ReadFileToString(dir_.Sub("said")).value_or(""),
-                HasSubstr("start 3 of job 17: there is nothing to go on with\n"));
+                HasSubstr("kept is not there, or others may write to it\n"));
     EXPECT_TRUE(IsTidy());
   }
   ASSERT_EQ(chmod(kept.c_str(), 0755), 0);
@@ -514,7 +577,10 @@ TEST(MakeStartScriptTest, StandsInQuotesAndIsShort) {
     const auto script = MakeStartScript(options);
     ASSERT_OK(script);
     printf("%s: %zu characters\n", provider, script->size());
-    EXPECT_LT(script->size(), kStartScriptMaxBytes);
+    // That of an allocation comes to sbatch on its stdin.
+    if (options.provider != "slurm") {
+      EXPECT_LT(script->size(), kStartScriptMaxBytes);
+    }
     EXPECT_THAT(*script, StartsWith("#!/bin/sh\n"));
     EXPECT_THAT(*script, Not(HasSubstr("'")));
     EXPECT_THAT(*script, Not(HasSubstr("@")));

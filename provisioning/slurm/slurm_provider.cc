@@ -408,9 +408,14 @@ class SlurmProvider : public Provider {
     return meaning.taken ? GoneError(doing, meaning.message) : OwnEndError(doing, meaning.message);
   }
 
-  // Adds to the state of a job that is over who cancelled it, and that it ended because its time
-  // was nearly over: our batch script ends when Slurm warns it, and then the state is COMPLETED.
+  // Adds to the state of a job that is over who cancelled it, that it could not be started again,
+  // and that it ended because its time was nearly over: our batch script ends when Slurm warns it,
+  // and then the state is COMPLETED.
   JobMeaning WithDetails(const JobRow& row, JobMeaning meaning) {
+    if (row.state == "FAILED") {
+      const std::optional<JobMeaning> books = AskAccounting(row.id);
+      if (books.has_value() && books->message == kNotStartedAgainWords) return *books;
+    }
     if (absl::StartsWith(row.state, "CANCELLED")) {
       meaning.message = WithName(AskAccounting(row.id).value_or(meaning).message);
     } else if (row.left.has_value()) {
@@ -450,6 +455,11 @@ class SlurmProvider : public Provider {
         absl::StrSplit(absl::StripAsciiWhitespace(*text), '\n');
     const std::vector<absl::string_view> fields = absl::StrSplit(lines.back(), '|');
     JobMeaning meaning = MeaningOf(fields[0], "");
+    const std::string no_start = absl::StrCat(kNotStartedAgainExit, ":0");
+    if (fields.size() >= 2 && fields[0] == "FAILED" && fields[1] == no_start) {
+      meaning.message = kNotStartedAgainWords;
+      return meaning;
+    }
     int64_t elapsed_s = 0;
     int64_t limit_min = 0;
     if (fields.size() >= 4 && absl::SimpleAtoi(fields[2], &elapsed_s) &&

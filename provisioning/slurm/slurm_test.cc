@@ -19,6 +19,7 @@
 #include "common/files/files.h"
 #include "common/process/pipe.h"
 #include "common/process/process.h"
+#include "common/release/release_route.h"
 #include "provisioning/slurm/kept_results.h"
 #include "provisioning/slurm/slurm_provider.h"
 #include "provisioning/slurm/slurm_text.h"
@@ -390,6 +391,21 @@ TEST_F(SlurmTest, TellsWhoCancelledAJobAndThatItsTimeWasOver) {
   Answer("squeue", over);
   EXPECT_EQ(WordsOfGone(provider_->Describe("17").status()),
             "TIMEOUT (it ended when Slurm warned it, with 1m21s left)");
+}
+
+TEST_F(SlurmTest, TellsThatAnAllocationCouldNotBeStartedAgain) {
+  Answer("squeue", Row("FAILED"));
+  Answer("sacct", "PREEMPTED|0:0|60|60\nFAILED|76:0|301|60\n");
+  EXPECT_EQ(WordsOfGone(provider_->Describe("17").status()), kNotStartedAgainWords);
+  // Later only the books have it.
+  login_->answers.clear();
+  Answer("squeue", "", 1, Recorded("squeue_unknown.err"));
+  Answer("sacct", "PREEMPTED|0:0|60|60\nFAILED|76:0|301|60\n");
+  EXPECT_EQ(WordsOfGone(provider_->Describe("17").status()), kNotStartedAgainWords);
+  login_->answers.clear();
+  Answer("squeue", Row("FAILED"));
+  Answer("sacct", "FAILED|1:0|60|60\n");
+  EXPECT_EQ(WordsOfGone(provider_->Describe("17").status()), "FAILED");
 }
 
 TEST_F(SlurmTest, OneQuestionListsAllJobs) {

@@ -299,6 +299,36 @@ def test_its_next_start_goes_on_without_a_client(l):
     assert "no job is left that goes on" in c.said() and "nothing to go on with" in c.said(), c.said()
 
 
+def test_a_damaged_run_keeps_no_other_from_going_on(l):
+    results, _ = shared(l)
+    a = Allocation(l, results=results).ready()
+    ids = {}
+    for name in ("whole", "cut"):
+        l.run("launch", "-d", "--no-workdir", "--name", name, "--retry-max", "2", "--retry-on", "lost", "--",
+              "bash", "-c", "trap 'exit 0' TERM; echo attempt $GPUCTL_ATTEMPT of %s; "
+              "while :; do sleep 0.1; done" % name)
+        ids[name] = l.json("show", name)["job_id"]
+    goes_on = os.path.join(a.root, "goes_on")
+    wait_until(lambda: os.path.exists(goes_on) and
+               all(one in open(goes_on).read() for one in ids.values()), "both go on")
+    wait_until(lambda: all("attempt 1 of " + name in output_of(a.root) for name in ids), "both work")
+    a.script.send_signal(signal.SIGTERM)
+    a.ends()
+    damaged = os.path.join(results, "4711-0", "jobs", ids["cut"], "spec.json")
+    os.truncate(damaged, 20)
+    b = Allocation(l, restart=1, results=results).ready()
+    wait_until(lambda: "attempt 2 of whole" in output_of(b.root),
+               lambda: "the whole one goes on: " + output_of(b.root) + b.said())
+    # It is over there, with the reason, and with what it had printed.
+    assert "attempt 1 of cut" in output_of(b.root) and "attempt 2 of cut" not in output_of(b.root)
+    end = json.loads(last_line(os.path.join(b.root, "jobs", ids["cut"], "lifecycle.jsonl")))
+    assert end["event"] == "lost" and end["reason"].startswith("not started again: "), end
+    assert "spec.json" in end["reason"], end
+    assert os.path.getsize(damaged) == 20
+    b.script.send_signal(signal.SIGTERM)
+    b.ends()
+
+
 def test_a_place_of_somebody_else_is_refused(l):
     os.makedirs(l.dir + "/system/tmp")
     os.symlink(l.dir, l.dir + "/system/tmp/gpuctl-%d" % os.getuid())

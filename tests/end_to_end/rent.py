@@ -784,6 +784,11 @@ def test_an_idle_machine_that_costs_too_much_is_left_alone(w):
     out, err = w.finish(child)
     assert (child.returncode, out) == (0, b"again\n"), (out, err)
     assert b"goes on on another machine" in err and b"rented and idle" not in err, err
+    # The second one's node has no retry left.
+    with contextlib.closing(sqlite3.connect(os.path.join(w.env["GPUCTL_STATE_DIR"], "state.db"))) as runs:
+        specs = [json.loads(text)["spec"] for (text,) in runs.execute(
+            "SELECT spec FROM specs JOIN runs USING (run_id) WHERE name LIKE 'taken-%' ORDER BY created_ms")]
+    assert [spec["retry"].get("max_retries", 0) for spec in specs] == [1, 0], specs
 
 
 def test_nobody_is_asked_without_a_terminal(w):

@@ -8,6 +8,7 @@ import glob
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -310,6 +311,32 @@ def test_what_was_saved_outlives_a_start_that_saved_nothing(l, c):
     l.run("stop", "twice-1")
     l.run("down", "--yes", "--force", "twice-1")
     c.wait_sacct(job, "CANCELLED")
+    check_clean(c)
+
+
+def test_a_run_that_cannot_be_started_again_says_why(l, c):
+    job = going_on(l, c, "gone-1", 2)
+    wait_until(lambda: "line 1.3" in lines_so_far(l, "gone-1"), "the run works")
+    other = preempt(c, job)
+    for programs in glob.glob(os.path.join(c.home, ".gpuctl-results", "*", "again", "bin")):
+        shutil.rmtree(programs)
+    c.scancel(other)
+    c.run(["scontrol", "update", "JobId=" + job, "StartTime=now"])
+    wait_until(lambda: is_over(c, job), lambda: "it is over, not " + c.squeue(job))
+    run = told(l, "gone-1")
+    assert run["reason"].startswith("not started again: the programs of the agent are not in"), run
+    assert run["status"] == "lost", run
+    # All that it had is there.
+    check_attempts(lines_so_far(l, "gone-1"), 1)
+    l.run("pull", "gone-1")
+    with open(os.path.join(l.work, "gone-1", "ckpt", "state")) as file:
+        assert file.read() == "saved by 1\n"
+    # What is gone of that is told.
+    for state in glob.glob(os.path.join(c.home, ".gpuctl-results", "*", job + "-0", "jobs", "*", "ckpt", "state")):
+        os.unlink(state)
+    pulled = l.run("pull", "gone-1", code=None)
+    assert b"only 0 of the 1 files that were kept" in pulled.stderr, pulled
+    c.scancel("-u", c.user)
     check_clean(c)
 
 
