@@ -269,6 +269,12 @@ std::string WhyItGivesUp(const BatchView& view) {
                       view.batch.max_failures, ")");
 }
 
+bool WaitsToBeResumed(const EntryView& view) {
+  return view.entry.state == EntryState::kStarted && view.run.has_value() &&
+         view.run->end.has_value() && IsPreempted(*view.run->end) &&
+         view.entry.followed < view.entry.resumes;
+}
+
 EntryView ViewOf(Entry entry, std::optional<RunRow> run) {
   EntryView view;
   view.entry = std::move(entry);
@@ -298,7 +304,7 @@ EntryView ViewOf(Entry entry, std::optional<RunRow> run) {
   view.phase = EntryPhase::kRunning;
   if (!view.run->end.has_value()) return view;
   const RunEnd& end = *view.run->end;
-  if (IsPreempted(end) && view.entry.followed < view.entry.resumes) {
+  if (WaitsToBeResumed(view)) {
     view.why = "its machine was taken away; gpuctl keep resumes it";
     return view;
   }

@@ -64,6 +64,9 @@ inline constexpr char kStartsAgainReason[] = "its batch starts it again";
 // Returns what is shown of an entry with this run.
 EntryView ViewOf(Entry entry, std::optional<RunRow> run);
 
+// True when the entry's run was taken away, and gpuctl keep resumes it.
+bool WaitsToBeResumed(const EntryView& view);
+
 // What became of a run or an entry that another entry comes after.
 enum class EntryOutcome { kOpen, kSucceeded, kFailed };
 struct Dependency {

@@ -662,6 +662,16 @@ absl::Status BatchStore::Follow(absl::string_view entry_id, absl::string_view be
   });
 }
 
+absl::Status BatchStore::EndResumes(absl::string_view entry_id, absl::string_view run_id) {
+  return SqliteStatement(database_,
+                         "UPDATE batch_entries SET followed = resumes WHERE entry_id = ? "
+                         "AND run_id = ? AND state = 'started' AND followed < resumes",
+                         "record that the run is not resumed")
+      .Bind(entry_id)
+      .Bind(run_id)
+      .Run();
+}
+
 absl::Status BatchStore::SetOutcomes(const std::vector<Entry>& entries) {
   if (entries.empty()) return absl::OkStatus();
   return InTransaction([&]() -> absl::Status {

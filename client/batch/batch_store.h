@@ -95,7 +95,7 @@ struct Entry {
   int64_t not_before_ms = 0;  // after a failed start
   int failures = 0;           // starts that failed in a way that may be the entry's own fault
   int resumes = 0;            // how often gpuctl keep resumes its run when it is preempted
-  int followed = 0;           // how often it did
+  int followed = 0;           // how often it did; `resumes` once it does so no more
   std::string outcome;        // "done", "failed", "cancelled": what became of its run; "" at first
 };
 
@@ -205,6 +205,8 @@ class BatchStore {
   // Records that another run goes on from the entry's run `before`.
   absl::Status Follow(absl::string_view entry_id, absl::string_view before,
                       absl::string_view run_id);
+  // Records that nobody resumes the entry's run: the entry is over with the end that the run has.
+  absl::Status EndResumes(absl::string_view entry_id, absl::string_view run_id);
   // Records what became of an entry's run, for the time when the run is not in the list any more.
   absl::Status SetOutcomes(const std::vector<Entry>& entries);
   // Lets a claimed or started entry wait again, not before `not_before_ms`: nothing of it runs.

@@ -336,6 +336,26 @@ TEST_F(BatchStoreTest, APreemptedRunThatIsResumedKeepsItsPlace) {
   EXPECT_TRUE(Claim(*store_, "e2", "r-2").ok());
 }
 
+TEST_F(BatchStoreTest, ARunThatNobodyResumesIsOver) {
+  Batch batch;
+  batch.batch_id = "b";
+  batch.name = "spot";
+  Entry entry;
+  entry.entry_id = "e1";
+  entry.name = "spot-1";
+  entry.resumes = 2;
+  ASSERT_TRUE(store_->Insert(batch, {entry}).ok());
+  ASSERT_TRUE(Claim(*store_, "e1", "r-1").ok());
+  Launch("r-1", "vast/1");
+  ASSERT_TRUE(store_->MarkStarted("e1", "r-1").ok());
+  End("r-1", EndCause::kPreempted);
+  EXPECT_EQ(store_->List(/*open_only=*/true)->size(), 1u);
+  ASSERT_TRUE(store_->EndResumes("e1", "r-0").ok());
+  EXPECT_EQ(store_->List(/*open_only=*/true)->size(), 1u) << "another run has the entry";
+  ASSERT_TRUE(store_->EndResumes("e1", "r-1").ok());
+  EXPECT_EQ(store_->List(/*open_only=*/true)->size(), 0u);
+}
+
 TEST_F(BatchStoreTest, OpenBatchesAreThoseOfWhichSomethingIsToCome) {
   ABatch("one", 1, 1);
   ABatch("two", 1, 1);

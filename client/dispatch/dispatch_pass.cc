@@ -19,6 +19,7 @@
 #include "client/dispatch/due_schedules.h"
 #include "client/dispatch/join_cost.h"
 #include "client/dispatch/settle_claims.h"
+#include "client/dispatch/unresumed.h"
 #include "client/follow/catch_up_all.h"
 #include "client/follow/run_outcome.h"
 #include "client/market/instance_target.h"
@@ -453,6 +454,9 @@ absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore&
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   RETURN_IF_ERROR(MakeDirectories(JoinPath(paths.state_dir, "locks")));
   RETURN_IF_ERROR(SettleClaims(context, runs, batches));
+  ASSIGN_OR_RETURN(const std::vector<BatchView> open,
+                   ReadBatches(runs, batches, {}, /*open_only=*/true));
+  RETURN_IF_ERROR(EndUnresumed(context, runs, batches, open));
   Starts starts(paths.state_dir);
   Rentals rentals(context, holdings, batches);
   const absl::Duration end = context.clock.SinceBoot() + patience;

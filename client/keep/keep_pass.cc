@@ -15,6 +15,7 @@
 #include "client/runs/given_up.h"
 #include "client/runs/pulled_record.h"
 #include "client/runs/run_end.h"
+#include "client/runs/run_line.h"
 #include "client/runs/run_status.h"
 #include "client/wishes/held_wish.h"
 #include "common/base/bounded_json.h"
@@ -75,19 +76,6 @@ std::string ResultOf(const KeepDeed& deed, const nlohmann::json& json) {
     return absl::StrCat("goes on as ", TextAt(json, "name"), " on ", TextAt(json, "node"));
   }
   return deed.verb == "ask-resume" ? "" : "done";
-}
-
-// Returns the ids of the runs of the line of `row` up to it, itself first.
-std::vector<std::string> LineOf(RunStore& store, const RunRow& row) {
-  std::vector<std::string> line = {row.run_id};
-  std::string before = row.resumed_from;
-  while (!before.empty() && std::find(line.begin(), line.end(), before) == line.end()) {
-    line.push_back(before);
-    const absl::StatusOr<RunRow> earlier = store.Get(before);
-    if (!earlier.ok()) break;  // it was removed from the list
-    before = earlier->resumed_from;
-  }
-  return line;
 }
 
 bool HasCheckpointAtHome(const std::string& run_dir) {

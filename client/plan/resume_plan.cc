@@ -16,6 +16,7 @@
 #include "client/results/start_point.h"
 #include "client/runs/pulled_record.h"
 #include "client/runs/run_end.h"
+#include "client/runs/run_line.h"
 #include "client/runs/run_status.h"
 #include "client/spec/launch_record.h"
 #include "client/streams/mirror.h"
@@ -79,8 +80,8 @@ absl::Status GoOnWithin(CommandContext& context, const RunRow& row,
   return absl::OkStatus();
 }
 
-// Returns a run and the runs that it was resumed from, itself first.
-std::vector<RunRow> LineOf(RunStore& store, const RunRow& row) {
+// Returns a run and the runs of its line that are in the list, itself first.
+std::vector<RunRow> ListedLineOf(RunStore& store, const RunRow& row) {
   std::vector<RunRow> line = {row};
   while (!line.back().resumed_from.empty()) {
     absl::StatusOr<RunRow> before = store.Get(line.back().resumed_from);
@@ -125,11 +126,11 @@ absl::StatusOr<UniqueFd> ClaimResume(CommandContext& context, RunStore& store,
 
 // Takes the retries of the line so far from those that the new run's node makes, and the scheduler
 // of a cluster.
-absl::Status TakeUsedRetries(CommandContext& context, const std::vector<RunRow>& line,
+absl::Status TakeUsedRetries(CommandContext& context, const std::vector<std::string>& line,
                              const std::optional<Agreed>& agreed, LaunchPlan& plan) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   std::vector<std::string> mirrors;
-  for (const RunRow& of : line) mirrors.push_back(paths.MirrorDir(of.run_id));
+  for (const std::string& run_id : line) mirrors.push_back(paths.MirrorDir(run_id));
   const int used = agreed.has_value() ? agreed->retries_used : RetriesUsed(mirrors);
   gpuctl::v1::RetryPolicy& retry = *plan.job.mutable_retry();
   retry.set_max_retries(std::max(0, retry.max_retries() - used));
@@ -142,7 +143,7 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
                                       LaunchFlags& flags, const RunRow& row,
                                       const std::optional<Agreed>& agreed) {
   ASSIGN_OR_RETURN(LaunchRecord record, LaunchRecordOf(row, "resume"));
-  const std::vector<RunRow> line = LineOf(store, row);
+  const std::vector<RunRow> line = ListedLineOf(store, row);
   ASSIGN_OR_RETURN(UniqueFd claim, ClaimResume(context, store, line));
   std::optional<StartPoint> point;
   if (!flags.from.empty()) {
@@ -195,7 +196,7 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
   ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context, holdings, flags, std::move(spec), machine,
                                                point.has_value() ? &*point : nullptr));
   if (agreed.has_value() || flags.as_before) {
-    RETURN_IF_ERROR(TakeUsedRetries(context, line, agreed, plan));
+    RETURN_IF_ERROR(TakeUsedRetries(context, LineOf(store, row), agreed, plan));
   }
   // Whatever checkpoint it begins with, also with none: nobody may resume this run beside it.
   plan.row.resumed_from = row.run_id;

@@ -266,6 +266,24 @@ def test_a_preempted_run_goes_on_in_its_place(w):
     w.run("down", "--all", "-y", "--force")
 
 
+def test_a_preempted_run_that_is_given_up_holds_its_batch_up_no_more(w):
+    script = "if [ -e %s ]; then exit 0; fi; sleep 3600" % os.path.join(w.dir, "given-up")
+    w.run("submit", "-y", "--name", "giveup", "--spot", "--retry-max", "2", "--retry-on", "preempted",
+          *VAST, "--sweep", "v=1,2", "--no-workdir", "--", "bash", "-c", script)
+    eventually(lambda: batch(w, "giveup", "--offline")["running"] == 1, "one runs")
+    (book,) = w.alive()
+    w.sim.change("vast", book["id"], "preempt")
+    w.run("ps", "-u")
+    found = batch(w, "giveup")
+    assert (found["running"], found["waiting"]) == (1, 1), found
+    w.run("stop", found["entries"][0]["run"], code=None)
+    open_gate(w, "given-up")
+    done = w.run("wait", "--batch", "giveup", "--timeout", "5m", code=None)
+    found = batch(w, "giveup")
+    assert found["over"] and (found["done"], found["failed"]) == (1, 1), (found, done)
+    w.run("down", "--all", "-y", "--force")
+
+
 def kill_some(w, rng):
     """Kills passes, starters and keep, or an agent's processes on one machine."""
     victims = starters(w)
