@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -97,8 +98,7 @@ absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::Pa
     }
     for (const std::string& arg : args) {
       const std::string flag = arg.substr(0, arg.find('='));
-      if (absl::StartsWith(flag, extra ? "-" : "--") &&
-          std::find(names.begin(), names.end(), flag) == names.end()) {
+      if (absl::StartsWith(flag, extra ? "-" : "--") && !absl::c_linear_search(names, flag)) {
         if (app.get_option_no_throw(flag) != nullptr) continue;
         // A short flag may have its value at once: -N1.
         const bool is_short = flag.size() > 2 && flag[1] != '-';
@@ -120,11 +120,11 @@ absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::Pa
   }
   if (extra) {
     message = absl::StrCat("too many arguments: ", absl::StrJoin(app.remaining(), " "));
-    const std::vector<std::string> left = app.remaining();
     // Not the words of a command: gpuctl launch python3 train.py.
-    const bool are_files = (absl::StartsWith(args.front(), "-") || PathExists(args.front())) &&
-                           std::all_of(left.begin(), left.end(),
-                                       [](const std::string& name) { return PathExists(name); });
+    const bool first = absl::StartsWith(args.front(), "-") || PathExists(args.front());
+    const bool are_files = first && absl::c_all_of(app.remaining(), [](const std::string& name) {
+                             return PathExists(name) && !absl::EndsWith(name, ".py");
+                           });
     if (verb == "launch" && are_files) {
       return UsageError(absl::StrCat(verb, ": ", message),
                         "a pattern needs quotes, as in --checkpoints '*.pt': else the shell puts "

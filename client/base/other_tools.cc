@@ -54,6 +54,7 @@ constexpr OtherWord kOtherWords[] = {
     {"fetch", "gpuctl pull"},
     {"upload", "gpuctl sync, or gpuctl cp"},
     {"sweep", "gpuctl submit --sweep"},
+    {"--sweep", "gpuctl submit --sweep"},
     {"results", "gpuctl queue BATCH --results"},
     {"shell", "gpuctl ssh"},
     {"jupyter", kJupyter},

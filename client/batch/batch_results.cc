@@ -8,14 +8,45 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/bounded_json.h"
 
 namespace gpuctl {
 namespace {
 
-constexpr std::array<const char*, 12> kHigherIsBetter = {
-    "acc",   "f1",  "reward", "bleu",   "rouge", "auc",
-    "score", "iou", "recall", "precis", "win",   "exact_match"};
+// Anywhere in a name. Of a name with words of both kinds the first kind counts: score_loss.
+constexpr const char* kLowerIsBetter[] = {"loss", "error",   "perplex",      "rmse",
+                                          "norm", "latency", "learning_rate"};
+constexpr const char* kHigherIsBetter[] = {
+    "acc", "f1",      "reward", "bleu",        "rouge",      "auc",    "score",   "iou",
+    "win", "recall",  "precis", "exact_match", "per_s",      "return", "dice",    "ndcg",
+    "hit", "success", "psnr",   "ssim",        "throughput", "meteor", "spearman"};
+// Only as the beginning of a word: they are parts of other words.
+constexpr const char* kLowerWords[] = {"err", "ppl", "mae", "mse", "wer", "cer", "nll",
+                                       "bpb", "bpc", "ece", "fid", "lr",  "time"};
+constexpr const char* kHigherWords[] = {"map", "top", "pass", "mrr", "elo", "r2", "ap", "em"};
+
+// True when a word of `name`, in lower case, begins with one of `words`, with at most digits
+// behind it.
+template <size_t N>
+bool HasWord(absl::string_view name, const char* const (&words)[N]) {
+  for (absl::string_view part : absl::StrSplit(name, absl::ByAnyChar("/._-@ "))) {
+    for (const char* word : words) {
+      absl::string_view rest = part;
+      if (absl::ConsumePrefix(&rest, word) &&
+          std::all_of(rest.begin(), rest.end(), absl::ascii_isdigit)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+template <size_t N>
+bool Contains(absl::string_view name, const char* const (&words)[N]) {
+  return std::any_of(std::begin(words), std::end(words),
+                     [name](const char* word) { return absl::StrContains(name, word); });
+}
 
 bool IsBetter(double value, double than, MetricGoal goal) {
   return goal == MetricGoal::kLowest ? value < than : value > than;
@@ -23,12 +54,11 @@ bool IsBetter(double value, double than, MetricGoal goal) {
 
 }  // namespace
 
-MetricGoal UsualGoal(absl::string_view metric) {
+std::optional<MetricGoal> UsualGoal(absl::string_view metric) {
   const std::string name = absl::AsciiStrToLower(metric);
-  for (const char* word : kHigherIsBetter) {
-    if (absl::StrContains(name, word)) return MetricGoal::kHighest;
-  }
-  return MetricGoal::kLowest;
+  if (Contains(name, kLowerIsBetter) || HasWord(name, kLowerWords)) return MetricGoal::kLowest;
+  if (Contains(name, kHigherIsBetter) || HasWord(name, kHigherWords)) return MetricGoal::kHighest;
+  return std::nullopt;
 }
 
 void MetricValues::Add(double value, MetricGoal goal, std::optional<int64_t> step) {

@@ -14,9 +14,9 @@ namespace gpuctl {
 
 enum class MetricGoal { kLowest, kHighest };
 
-// Returns which values of a metric are good: the highest for names that say accuracy, F1, reward
-// and the like, else the lowest.
-MetricGoal UsualGoal(absl::string_view metric);
+// Returns which values of a metric are good: the lowest for names that say loss, error, perplexity
+// and the like, the highest for accuracy, F1, reward and the like; nothing for other names.
+std::optional<MetricGoal> UsualGoal(absl::string_view metric);
 
 // The values of one run. Those that are not finite are no best ones.
 struct MetricValues {

@@ -34,6 +34,15 @@ TEST(BatchResults, GoalsFollowTheName) {
   EXPECT_EQ(UsualGoal("loss"), MetricGoal::kLowest);
   EXPECT_EQ(UsualGoal("eval/perplexity"), MetricGoal::kLowest);
   EXPECT_EQ(UsualGoal("eval_Accuracy"), MetricGoal::kHighest);
+  for (const char* lower : {"ppl", "eval/wer", "val_error_rate", "score_loss", "lr", "grad_norm"}) {
+    EXPECT_EQ(UsualGoal(lower), MetricGoal::kLowest) << lower;
+  }
+  for (const char* higher : {"mAP", "map50", "top1", "pass@1", "hit_rate", "tokens_per_s", "elo"}) {
+    EXPECT_EQ(UsualGoal(higher), MetricGoal::kHighest) << higher;
+  }
+  for (const char* unknown : {"x", "alpha", "heat", "mapping", "trimmed"}) {
+    EXPECT_FALSE(UsualGoal(unknown).has_value()) << unknown;
+  }
   MetricValues low, high;
   low.Add(0.1, MetricGoal::kHighest);
   high.Add(0.9, MetricGoal::kHighest);

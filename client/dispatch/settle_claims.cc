@@ -140,6 +140,14 @@ std::string TurnLockPath(absl::string_view state_dir, absl::string_view entry_id
   return EntryLockPath(state_dir, absl::StrCat(entry_id, ".turn"));
 }
 
+void TakeTurnsBack(absl::string_view state_dir, const BatchView& batch) {
+  for (const EntryView& view : batch.entries) {
+    if (view.entry.state != EntryState::kWaiting) continue;
+    const std::string path = TurnLockPath(state_dir, view.entry.entry_id);
+    if (IsLocked(path).value_or(false)) (void)file_ops::Unlink(path);
+  }
+}
+
 absl::Status SettleClaim(CommandContext& context, RunStore& runs, BatchStore& batches,
                          const Entry& entry) {
   const auto wait_again = [&] {

@@ -3,6 +3,8 @@
 #define GPUCTL_CLIENT_DISPATCH_SETTLE_CLAIMS_H_
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "client/batch/batch_plan.h"
 #include "client/batch/batch_store.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
@@ -13,6 +15,10 @@ namespace gpuctl {
 // entry, and that no machine has its job yet: the pass takes the lock and gives it to the process
 // as its stdin.
 std::string TurnLockPath(absl::string_view state_dir, absl::string_view entry_id);
+
+// Lets the entries wait on whose start waits for its turn: their processes end instead of claiming
+// them. One that has just claimed its entry goes on.
+void TakeTurnsBack(absl::string_view state_dir, const BatchView& batch);
 
 // Settles a claimed entry. The caller holds its lock, so that nobody starts it. When a node has its
 // run the entry is started. When none has, and none will, it waits again; a node that was asked to

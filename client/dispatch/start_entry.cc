@@ -124,6 +124,11 @@ class Turn {
   void WaitForJob(const std::function<bool()>& stopped) const {
     while (Holds(before_.on_machine) && !stopped()) context_.clock.SleepFor(kLookEvery);
   }
+  // True when somebody has taken the turn back (TakeTurnsBack).
+  static bool IsTakenBack() {
+    struct stat mine {};
+    return fstat(STDIN_FILENO, &mine) == 0 && S_ISREG(mine.st_mode) && mine.st_nlink == 0;
+  }
   // Lets the next one go on: gives up the lock that this process got as its stdin.
   void Done() const {
     RemoveOwnTurn(own_path_);
@@ -168,6 +173,7 @@ class Starter {
     absl::StatusOr<LaunchPlan> plan = Plan(flags);
     if (!plan.ok()) return Failed(plan.status());
     turn_.WaitForClaim();
+    if (Turn::IsTakenBack()) return absl::OkStatus();
     const absl::Status claimed = Claim(*plan);
     if (absl::IsFailedPrecondition(claimed)) return absl::OkStatus();
     if (absl::IsResourceExhausted(claimed)) return WaitForMoney(claimed);

@@ -78,13 +78,6 @@ std::string ResultOf(const KeepDeed& deed, const nlohmann::json& json) {
   return deed.verb == "ask-resume" ? "" : "done";
 }
 
-bool HasCheckpointAtHome(const std::string& run_dir) {
-  const absl::StatusOr<std::vector<PulledItem>> items = PulledRecord(run_dir).Read();
-  return items.ok() && std::any_of(items->begin(), items->end(), [](const PulledItem& item) {
-           return item.kind != PulledItem::Kind::kFiles && PathExists(item.path);
-         });
-}
-
 bool IsOfAnotherOwner(const Lease& lease, const std::string& owner) {
   const std::optional<LeaseLabel> label = ParseLabel(lease.label);
   return label.has_value() && label->owner != owner;
@@ -170,7 +163,7 @@ absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(CommandContext& context, Holdi
     run.attempts = RetriesUsed(mirrors);
     run.saved = WasSavedAtItsEnd(*row, log.SavedAt(row->run_id)) ||
                 std::any_of(line.begin(), line.end(), [&paths](const std::string& run_id) {
-                  return HasCheckpointAtHome(paths.MirrorDir(run_id));
+                  return PulledRecord(paths.MirrorDir(run_id)).HasCheckpoint();
                 });
     if (ledger != nullptr) {
       ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(row->run_id));

@@ -25,6 +25,7 @@
 #include "client/results/pull_results.h"
 #include "client/runs/pulled_record.h"
 #include "client/runs/run_end.h"
+#include "client/runs/run_line.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
@@ -133,12 +134,25 @@ void ReleaseUnused(CommandContext& context, Holdings& holdings, const std::strin
   }
 }
 
+// True also where that of a run is which it was resumed from, and where that cannot be known.
+bool HasCheckpointAtHome(CommandContext& context, RunStore& store, const RunRow& row) {
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok()) return true;
+  const std::vector<std::string> line = LineOf(store, row);
+  return std::any_of(line.begin(), line.end(), [&paths](const std::string& run_id) {
+    return PulledRecord(paths->MirrorDir(run_id)).HasCheckpoint();
+  });
+}
+
 void TellWhatIsLeft(CommandContext& context, Holdings& holdings, RunStore& store,
                     const RunRow& row) {
   if (!row.end.has_value()) return;
   if (IsPreempted(*row.end)) {
     context.Hint(absl::StrCat("gpuctl resume ", row.name,
-                              " starts it again from its newest checkpoint at home"));
+                              HasCheckpointAtHome(context, store, row)
+                                  ? " starts it again from its newest checkpoint at home"
+                                  : " --anew starts it again from the beginning: no checkpoint of "
+                                    "it is at home"));
     return;
   }
   const absl::StatusOr<std::optional<Lease>> found = holdings.LeaseOf(row.run_id);

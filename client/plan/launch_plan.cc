@@ -13,6 +13,7 @@
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
 #include "client/base/shell_quote.h"
+#include "client/base/suggest.h"
 #include "client/hosts/resolve_target.h"
 #include "client/keys/ask_markets.h"
 #include "client/market/instance_target.h"
@@ -339,6 +340,32 @@ std::vector<std::string> LeftOut(const LaunchFlags& flags, const LaunchPlan& pla
   return paths;
 }
 
+// Refuses a command whose interpreter gets a script that is not in the work directory at `root`,
+// where one with nearly the same name is, and nothing else could put it there.
+absl::Status CheckScript(const RunSpec& spec, const std::string& root) {
+  static constexpr const char* kInterpreters[] = {"python", "python3", "bash", "sh", "torchrun"};
+  const bool runs_script =
+      std::any_of(std::begin(kInterpreters), std::end(kInterpreters),
+                  [&spec](const char* program) { return spec.command.front() == program; });
+  if (!runs_script || spec.command.size() < 2 || !spec.setup.empty() || !spec.data.empty()) {
+    return absl::OkStatus();
+  }
+  const std::string& script = spec.command[1];
+  const bool is_script = absl::EndsWith(script, ".py") || absl::EndsWith(script, ".sh");
+  if (!is_script || absl::StartsWith(script, "/") || absl::StrContains(script, "{") ||
+      PathExists(JoinPath(root, script))) {
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<std::vector<std::string>> there =
+      ListDirectory(DirName(JoinPath(root, script)));
+  if (!there.ok()) return absl::OkStatus();
+  const std::string near = Nearest(BaseName(script), *there);
+  if (near.empty()) return absl::OkStatus();
+  return UsageError(
+      absl::StrCat(script, " is not in the work directory (did you mean \"", near, "\"?)"),
+      "the job would only say so on its machine");
+}
+
 // Refuses a script of the work directory at `root` whose name stands where a program's is wanted:
 // PATH does not lead there, and the job would only say so on a machine that bills.
 absl::Status CheckProgram(const RunSpec& spec, const std::string& root) {
@@ -351,6 +378,7 @@ absl::Status CheckProgram(const RunSpec& spec, const std::string& root) {
                      ", and launch that: -- python3 ",
                      ShellQuote(absl::StrCat(absl::StripSuffix(name, ".ipynb"), ".py"))));
   }
+  RETURN_IF_ERROR(CheckScript(spec, root));
   const bool python = absl::EndsWith(name, ".py"), shell = absl::EndsWith(name, ".sh");
   if ((!python && !shell) || absl::StrContains(name, '/')) return absl::OkStatus();
   if (!PathExists(JoinPath(root, name))) return absl::OkStatus();

@@ -214,6 +214,13 @@ absl::Status PulledRecord::NoteAllHome(int64_t now_ms) {
   return WriteFileAtomic(home_path_, absl::StrCat(now_ms));
 }
 
+bool PulledRecord::HasCheckpoint() const {
+  const absl::StatusOr<std::vector<PulledItem>> items = Read();
+  return items.ok() && std::any_of(items->begin(), items->end(), [](const PulledItem& item) {
+           return item.kind != PulledItem::Kind::kFiles && PathExists(item.path);
+         });
+}
+
 int64_t PulledRecord::AllHomeMs() const {
   int64_t time_ms = 0;
   const absl::StatusOr<std::string> text = ReadFileToString(home_path_, 64);

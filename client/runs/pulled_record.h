@@ -77,6 +77,9 @@ class PulledRecord {
   };
   absl::StatusOr<All> ReadAll() const;
 
+  // True when a checkpoint that was brought is still there.
+  bool HasCheckpoint() const;
+
   // Notes that the job was over, and that each of its results was found at home then. Durable when
   // it returns.
   absl::Status NoteAllHome(int64_t now_ms);

@@ -606,7 +606,11 @@ void Show::PrintEnd() {
   }
   if (mirror_->progress().checkpoint_step() >= 0 && !options_.pull.has_value()) {
     context_.Hint(absl::StrCat("gpuctl pull ", row_.name, " brings its newest checkpoint home"));
-  } else if (!failed && !row_.workdir.empty() && !options_.pull.has_value() && NamesNoResults() &&
+  } else if (!NamesNoResults() && ran && !options_.pull.has_value() &&
+             context_.terminal.animation) {
+    context_.Hint(
+        absl::StrCat("gpuctl pull ", row_.name, " brings the results that it named home"));
+  } else if (!failed && !row_.workdir.empty() && !options_.pull.has_value() &&
              context_.terminal.animation) {
     context_.Hint(absl::StrCat("files that it made stay on ", row_.target.name, ": gpuctl pull ",
                                row_.name,

@@ -215,8 +215,10 @@ absl::Status CheckNodeSatisfies(const RunSpec& spec, const gpuctl::v1::HelloRepl
       WithHint(
           absl::NotFoundError(absl::StrCat(node_name, " has ", GpusOf(node), "; the run asks for ",
                                            absl::StrJoin(wanted, " or "))),
-          "gpuctl login PROVIDER once, to rent one; or name a machine with --host, or change "
-          "--gpu"),
+          spec.providers == std::vector<std::string>{"local"}
+              ? "provider local is this computer: without it one is rented; or change --gpu"
+              : "gpuctl login PROVIDER once, to rent one; or name a machine with --host, or "
+                "change --gpu"),
       kExitCapacity);
 }
 

@@ -469,7 +469,7 @@ TEST(ParseRunSpecTest, WordsOfOtherToolsAreNamedWithOurs) {
               HasSubstr("\"resources.accelerators\"; it is resources.gpu here, like gpu: A100"));
   EXPECT_THAT(ErrorOf("resources: {use_spot: true}"), HasSubstr("it is resources.spot here"));
   EXPECT_THAT(ErrorOf("file_mounts: {/data: s3://x}"), HasSubstr("it is data here"));
-  EXPECT_THAT(ErrorOf("num_nodes: 2"), HasSubstr("no such field here: one run uses one machine"));
+  EXPECT_THAT(ErrorOf("num_nodes: 2"), HasSubstr("it is resources.nodes here, like nodes: 2"));
   EXPECT_THAT(ErrorOf("gpu: H100"), HasSubstr("it is resources.gpu here"));
   EXPECT_THAT(ErrorOf("resources: {gpux: H100}"), HasSubstr("did you mean \"gpu\""));
 }

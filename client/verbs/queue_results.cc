@@ -96,6 +96,11 @@ int RankOf(const EntryView& view) {
   return view.over() ? 2 : 1;
 }
 
+bool AnyHasValue(const std::vector<Row>& rows) {
+  return std::any_of(rows.begin(), rows.end(),
+                     [](const Row& row) { return row.values.last.has_value(); });
+}
+
 // Marks the best row.
 void MarkBest(MetricGoal goal, std::vector<Row>& rows) {
   for (int rank = 0; rank <= 2; ++rank) {
@@ -167,12 +172,19 @@ std::string MetricOf(const ResultFlags& flags) {
   return flags.metric.empty() ? "loss" : flags.metric;
 }
 
-absl::StatusOr<MetricGoal> GoalOf(const ResultFlags& flags) {
+// Returns nothing where only the user knows.
+absl::StatusOr<std::optional<MetricGoal>> GoalOf(const ResultFlags& flags) {
   if (flags.goal.empty()) return UsualGoal(MetricOf(flags));
   if (flags.goal == "max") return MetricGoal::kHighest;
   if (flags.goal == "min") return MetricGoal::kLowest;
   return UsageError(absl::StrCat("--goal: \"", flags.goal, "\" is neither min nor max"),
                     "--goal max takes the highest value for the best");
+}
+
+absl::Status UnknownGoal(const ResultFlags& flags) {
+  return UsageError(
+      absl::StrCat("which values of ", MetricOf(flags), " are the better ones is not known here"),
+      "--goal max takes the highest value for the best, --goal min the lowest");
 }
 
 // Returns the names of all parameters, in the order in which they come.
@@ -353,8 +365,10 @@ std::vector<std::string> NumbersOfRuns(const ClientPaths& paths, const std::vect
 
 absl::StatusOr<RunRow> FindBestRun(CommandContext& context, const ResultFlags& flags,
                                    const std::vector<BatchView>& views) {
-  ASSIGN_OR_RETURN(const MetricGoal goal, GoalOf(flags));
+  ASSIGN_OR_RETURN(const std::optional<MetricGoal> known, GoalOf(flags));
+  const MetricGoal goal = known.value_or(MetricGoal::kLowest);
   ASSIGN_OR_RETURN(const std::vector<Row> rows, ReadRows(context, MetricOf(flags), goal, views));
+  if (!known.has_value() && AnyHasValue(rows)) return UnknownGoal(flags);
   for (const Row& row : rows) {
     if (!row.best) continue;
     context.Say(DescribeBest(MetricOf(flags), goal, row));
@@ -387,9 +401,10 @@ std::vector<PlotPoint> PointsOfMetric(const ClientPaths& paths, const RunRow& ru
 absl::StatusOr<std::vector<PlotPoint>> PointsToChooseBy(CommandContext& context,
                                                         const ResultFlags& flags,
                                                         const RunRow& run) {
-  ASSIGN_OR_RETURN(const MetricGoal goal, GoalOf(flags));
+  ASSIGN_OR_RETURN(const std::optional<MetricGoal> goal, GoalOf(flags));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   std::vector<PlotPoint> points = PointsOfMetric(paths, run, MetricOf(flags));
+  if (!goal.has_value() && !points.empty()) return UnknownGoal(flags);
   const auto is_infinite = [](const PlotPoint& point) { return !std::isfinite(point.y); };
   points.erase(std::remove_if(points.begin(), points.end(), is_infinite), points.end());
   for (PlotPoint& point : points) {
@@ -404,9 +419,11 @@ absl::StatusOr<std::vector<PlotPoint>> PointsToChooseBy(CommandContext& context,
 absl::Status PrintResults(CommandContext& context, Holdings& holdings, BatchStore& batches,
                           const ResultFlags& flags, const std::vector<BatchView>& views) {
   const std::string metric = MetricOf(flags);
-  ASSIGN_OR_RETURN(const MetricGoal goal, GoalOf(flags));
+  ASSIGN_OR_RETURN(const std::optional<MetricGoal> known, GoalOf(flags));
+  const MetricGoal goal = known.value_or(MetricGoal::kLowest);
   if (flags.csv && context.json()) return UsageError("--csv and --json differ", "leave out one");
   ASSIGN_OR_RETURN(std::vector<Row> rows, ReadRows(context, metric, goal, views));
+  if (!known.has_value() && AnyHasValue(rows)) return UnknownGoal(flags);
   RETURN_IF_ERROR(AddCosts(context, holdings, batches, views, rows));
   if (context.json()) {
     PrintAsJson(context, metric, rows);

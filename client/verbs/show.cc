@@ -2,17 +2,20 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/shell_quote.h"
+#include "client/follow/output_hint.h"
 #include "client/keep/keep_status.h"
 #include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/runs/context.h"
 #include "client/streams/mirror.h"
+#include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
 #include "client/terminal/table.h"
@@ -54,7 +57,9 @@ std::string StatusLine(const RunStatus& status) {
     return absl::StrCat(WordOf(status.phase), ": ", DescribeQueue(*status.queue));
   }
   if (!status.over) return WordOf(status.phase);
-  return absl::StrCat(WordOf(status.phase), ": ", DescribeEnd(status.end));
+  const std::string end = DescribeEnd(status.end);
+  const std::string word = WordOf(status.phase);
+  return absl::StartsWith(end, word) ? end : absl::StrCat(word, ": ", end);
 }
 
 // The command as typed; the lines of a script come below the table.
@@ -206,11 +211,23 @@ std::vector<KnownWish> WishesHere(CommandContext& context, const RunRow& row) {
   return KnownWishesOf(context, row.run_id, paths.ok() && IsKept(paths->state_dir));
 }
 
+// Returns what the output of a job ends with that failed by itself; "" for others.
+std::string LastLineOfFailed(CommandContext& context, const RunRecord& record) {
+  const RunStatus& status = record.status;
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok() || status.phase != RunPhase::kFailed || status.end.source != EndSource::kJob) {
+    return "";
+  }
+  MirrorReader mirror(paths->MirrorDir(record.row.run_id), record.row.output_segment_bytes);
+  return LastLineOfOutput(mirror);
+}
+
 void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record) {
   const RunRow& row = record.row;
   Page page;
   page.Add("run", absl::StrCat(row.name, " (", row.run_id, ")"));
   page.Add("status", StatusLine(record.status));
+  page.Add("last line", LastLineOfFailed(context, record));
   if (const RunEnd& end = record.status.end; record.status.over) {
     page.Add("exit code",
              absl::StrCat(end.exit_code,

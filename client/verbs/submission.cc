@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/base/run_program.h"
 #include "client/batch/entry_spec.h"
 #include "client/batch/parameters.h"
 #include "client/dispatch/dispatch_pass.h"
@@ -15,10 +16,12 @@
 #include "client/hosts/resolve_target.h"
 #include "client/rent/lease_limits.h"
 #include "client/results/pull_files.h"
+#include "client/spec/job_spec.h"
 #include "client/terminal/shown_name.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
 namespace {
@@ -262,6 +265,11 @@ absl::Status Submission::AddSource(const std::string& file) {
       return one.target_name == source.plan.own_machine.name;
     });
     if (there) return absl::OkStatus();
+  }
+  // As launch does: the batch would wait for ever.
+  if (!source.record.spec.gpu.empty() && FindInPath("nvidia-smi").empty()) {
+    return CheckNodeSatisfies(source.record.spec, gpuctl::v1::HelloReply(),
+                              source.plan.own_machine.name);
   }
   BatchHost own;
   own.host = "local";

@@ -19,6 +19,7 @@
 #include "client/batch/parameters.h"
 #include "client/dispatch/dispatch_pass.h"
 #include "client/dispatch/due_schedules.h"
+#include "client/dispatch/settle_claims.h"
 #include "client/hosts/resolve_target.h"
 #include "client/keep/keep_status.h"
 #include "client/market/holdings.h"
@@ -383,7 +384,9 @@ absl::StatusOr<int> TellOfInterrupt(CommandContext& context, RunStore& runs, Bat
                                     const std::string& name) {
   ASSIGN_OR_RETURN(const std::vector<BatchView> views,
                    ReadBatches(runs, batches, {name}, /*open_only=*/false));
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
   if (!views.empty()) {
+    if (paths.ok()) TakeTurnsBack(paths->state_dir, views[0]);
     context.Warn(absl::StrCat("interrupted, and ", name, " is submitted: ",
                               DescribeCounts(views[0]), "; what is being started goes on"));
   }

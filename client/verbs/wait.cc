@@ -12,6 +12,7 @@
 #include "client/base/quantity.h"
 #include "client/base/suggest.h"
 #include "client/dispatch/dispatch_pass.h"
+#include "client/dispatch/settle_claims.h"
 #include "client/follow/ask_again.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/output_hint.h"
@@ -101,9 +102,12 @@ bool PassInterrupted(CommandContext& context, SignalPipe& signals) {
   return !signals.Take().empty();
 }
 
-// Says how a batch goes on whose waiter was interrupted, with `counts` of its runs.
-int TellOfInterrupt(CommandContext& context, const std::string& name, const std::string& counts) {
-  context.Warn(absl::StrCat("interrupted, and ", name, " goes on: ", counts,
+// Says how a batch goes on whose waiter was interrupted. What waits for its start waits on.
+int TellOfInterrupt(CommandContext& context, const BatchView& view) {
+  const std::string& name = view.batch.name;
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (paths.ok()) TakeTurnsBack(paths->state_dir, view);
+  context.Warn(absl::StrCat("interrupted, and ", name, " goes on: ", DescribeCounts(view),
                             "; what a machine has in its queue starts by itself"));
   context.Hint(absl::StrCat("gpuctl wait --batch ", name,
                             " goes on with the rest, gpuctl keep --install does so by itself, "
@@ -152,7 +156,7 @@ absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const 
       return WithHint(absl::DeadlineExceededError(absl::StrCat("wait for ", name, ": timed out")),
                       absl::StrCat("it goes on; gpuctl queue ", name, " shows it"));
     }
-    if (PassInterrupted(context, signals)) return TellOfInterrupt(context, name, told);
+    if (PassInterrupted(context, signals)) return TellOfInterrupt(context, view);
   }
 }
 

@@ -57,8 +57,13 @@ const std::vector<ForeignWord>& ForeignWords() {
       {"nproc_per_node", "processes", "processes: gpus, or processes: 8"},
       {"num_processes", "processes", "processes: gpus, or processes: 8"},
       {"ntasks_per_node", "processes", "processes: gpus, or processes: 8"},
-      {"num_nodes", "", "one run uses one machine, with all GPUs that gpu names"},
-      {"nodes", "", "one run uses one machine, with all GPUs that gpu names"},
+      {"num_nodes", "resources.nodes", "nodes: 2, with --host A,B; such runs are not rented"},
+      {"nodes", "resources.nodes", "nodes: 2, with --host A,B; such runs are not rented"},
+      {"sweep", "", "gpuctl submit run.yaml --sweep lr=1e-4,2e-4 starts a run for each value"},
+      {"parameters", "", "gpuctl submit run.yaml --sweep lr=1e-4,2e-4 starts a run for each value"},
+      {"method", "", "gpuctl submit --sweep is a grid, --sample 10 draws from it"},
+      {"program", "run", "run: python train.py"},
+      {"tags", "", "gpuctl launch --tag WORD, or gpuctl tag RUN WORD"},
       {"cpus", "", "gpuctl rents by GPU: resources.gpu"},
       {"memory", "", "gpuctl rents by GPU: resources.gpu, also gpu: 24GB..80GB"}};
   return *words;
