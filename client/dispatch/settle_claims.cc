@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
-#include "client/batch/batch_plan.h"
 #include "client/follow/stop_run.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
@@ -27,6 +27,8 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kAskPatience = absl::Seconds(10);
+constexpr absl::Duration kTurnsEndWithin = absl::Seconds(5);
+constexpr absl::Duration kLookAtTurnsEvery = absl::Milliseconds(20);
 constexpr char kCutShort[] = "the gpuctl that was starting it ended";
 
 bool NeverStarted(const RunRow& row) {
@@ -140,11 +142,26 @@ std::string TurnLockPath(absl::string_view state_dir, absl::string_view entry_id
   return EntryLockPath(state_dir, absl::StrCat(entry_id, ".turn"));
 }
 
-void TakeTurnsBack(absl::string_view state_dir, const BatchView& batch) {
-  for (const EntryView& view : batch.entries) {
-    if (view.entry.state != EntryState::kWaiting) continue;
-    const std::string path = TurnLockPath(state_dir, view.entry.entry_id);
-    if (IsLocked(path).value_or(false)) (void)file_ops::Unlink(path);
+absl::Status TakeTurnsBack(CommandContext& context, BatchStore& batches,
+                           absl::string_view batch_id) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  std::set<std::string> taken;
+  const absl::Duration end = context.clock.SinceBoot() + kTurnsEndWithin;
+  while (true) {
+    ASSIGN_OR_RETURN(const std::vector<Entry> entries, batches.Entries(batch_id));
+    bool any = false;
+    for (const Entry& entry : entries) {
+      if (entry.state != EntryState::kWaiting) continue;
+      const std::string turn = TurnLockPath(paths.state_dir, entry.entry_id);
+      if (IsLocked(turn).value_or(false)) {
+        (void)file_ops::Unlink(turn);
+        taken.insert(entry.entry_id);
+      }
+      any = any || (taken.count(entry.entry_id) > 0 &&
+                    IsLocked(EntryLockPath(paths.state_dir, entry.entry_id)).value_or(false));
+    }
+    if (!any || context.clock.SinceBoot() >= end) return absl::OkStatus();
+    context.clock.SleepFor(kLookAtTurnsEvery);
   }
 }
 

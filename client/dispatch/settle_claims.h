@@ -4,7 +4,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "client/batch/batch_plan.h"
 #include "client/batch/batch_store.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
@@ -16,9 +15,11 @@ namespace gpuctl {
 // as its stdin.
 std::string TurnLockPath(absl::string_view state_dir, absl::string_view entry_id);
 
-// Lets the entries wait on whose start waits for its turn: their processes end instead of claiming
-// them. One that has just claimed its entry goes on.
-void TakeTurnsBack(absl::string_view state_dir, const BatchView& batch);
+// Lets the entries of a batch wait on whose start waits for its turn: their processes end instead
+// of claiming them. One that has just claimed its entry goes on. Returns once each has done either,
+// so that what is stored of the batch then holds; after five seconds in any case.
+absl::Status TakeTurnsBack(CommandContext& context, BatchStore& batches,
+                           absl::string_view batch_id);
 
 // Settles a claimed entry. The caller holds its lock, so that nobody starts it. When a node has its
 // run the entry is started. When none has, and none will, it waits again; a node that was asked to

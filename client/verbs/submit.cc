@@ -382,11 +382,11 @@ absl::Status PassAndTell(RentalNews& rentals) {
 // Says where an interrupted submit has left the batch. Returns the exit code.
 absl::StatusOr<int> TellOfInterrupt(CommandContext& context, RunStore& runs, BatchStore& batches,
                                     const std::string& name) {
+  ASSIGN_OR_RETURN(const Batch batch, batches.Get(name));
+  RETURN_IF_ERROR(TakeTurnsBack(context, batches, batch.batch_id));
   ASSIGN_OR_RETURN(const std::vector<BatchView> views,
                    ReadBatches(runs, batches, {name}, /*open_only=*/false));
-  const absl::StatusOr<ClientPaths> paths = context.Paths();
   if (!views.empty()) {
-    if (paths.ok()) TakeTurnsBack(paths->state_dir, views[0]);
     context.Warn(absl::StrCat("interrupted, and ", name, " is submitted: ",
                               DescribeCounts(views[0]), "; what is being started goes on"));
   }

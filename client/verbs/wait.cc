@@ -103,11 +103,14 @@ bool PassInterrupted(CommandContext& context, SignalPipe& signals) {
 }
 
 // Says how a batch goes on whose waiter was interrupted. What waits for its start waits on.
-int TellOfInterrupt(CommandContext& context, const BatchView& view) {
-  const std::string& name = view.batch.name;
-  const absl::StatusOr<ClientPaths> paths = context.Paths();
-  if (paths.ok()) TakeTurnsBack(paths->state_dir, view);
-  context.Warn(absl::StrCat("interrupted, and ", name, " goes on: ", DescribeCounts(view),
+absl::StatusOr<int> TellOfInterrupt(CommandContext& context, RunStore& runs, BatchStore& batches,
+                                    const Batch& batch) {
+  const std::string& name = batch.name;
+  RETURN_IF_ERROR(TakeTurnsBack(context, batches, batch.batch_id));
+  ASSIGN_OR_RETURN(const std::vector<BatchView> views,
+                   ReadBatches(runs, batches, {name}, /*open_only=*/false));
+  if (views.empty()) return absl::NotFoundError(absl::StrCat("batch ", name, " is gone"));
+  context.Warn(absl::StrCat("interrupted, and ", name, " goes on: ", DescribeCounts(views.front()),
                             "; what a machine has in its queue starts by itself"));
   context.Hint(absl::StrCat("gpuctl wait --batch ", name,
                             " goes on with the rest, gpuctl keep --install does so by itself, "
@@ -156,7 +159,9 @@ absl::StatusOr<int> WaitForBatch(CommandContext& context, RunStore& runs, const 
       return WithHint(absl::DeadlineExceededError(absl::StrCat("wait for ", name, ": timed out")),
                       absl::StrCat("it goes on; gpuctl queue ", name, " shows it"));
     }
-    if (PassInterrupted(context, signals)) return TellOfInterrupt(context, view);
+    if (PassInterrupted(context, signals)) {
+      return TellOfInterrupt(context, runs, *batches, batch);
+    }
   }
 }
 

@@ -14,6 +14,7 @@ import json
 import os
 import pwd
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -474,7 +475,7 @@ def test_an_interrupted_wait_says_how_its_batch_goes_on(l):
 
 
 def test_legends_name_the_parameters(l):
-    script = 'echo "{\\"step\\": 1, \\"loss\\": {v}}" > $GPUCTL_METRICS'
+    script = 'echo "{\\"step\\": 1, \\"loss\\": {v}, \\"alpha\\": {v}}" > $GPUCTL_METRICS'
     l.run("submit", "--name", "legend", "--host", "local", "--sweep", "v=1,2", "--no-workdir", "--",
           "bash", "-c", script)
     l.run("wait", "--batch", "legend")
@@ -482,9 +483,24 @@ def test_legends_name_the_parameters(l):
     l.run("metrics", "legend", "--plot", "legend.svg")
     with open(os.path.join(l.work, "legend.svg"), encoding="utf-8") as file:
         assert ">legend-2 v=2<" in file.read()
+    # Nobody knows which values of it are the better ones.
+    for verb in (["queue", "legend", "--results"], ["pull", "--best", "legend"]):
+        done = l.run(*verb, "--metric", "alpha", code=2)
+        assert b"HINT: --goal max takes the highest value" in done.stderr, done.stderr
+    found = l.json("queue", "legend", "--results", "--metric", "alpha", "--goal", "max")["results"]
+    assert [row["best_run"] for row in found] == [False, True], found
     # What is the same for all of them is told once.
     said = l.run("pull", "--batch", "legend", code=None).stderr
     assert said.count(b"it has no checkpoint") == 2 and said.count(b"HINT:") == 1, said
+
+
+def test_a_gpu_that_no_machine_has_is_refused_at_once(l):
+    if shutil.which("nvidia-smi"):
+        return  # the batch then waits for this computer's own
+    done = l.run("submit", "--name", "nokey", "--gpu", "RTX4090", "--sweep", "v=1,2", "--no-workdir", "--",
+                 "true", code=121)
+    assert b"the run asks for RTX4090" in done.stderr and b"HINT: gpuctl login PROVIDER" in done.stderr, done
+    assert b"no batch" in l.run("queue", "nokey", code=2).stderr
 
 
 def test_the_same_batch_is_submitted_once(l):

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import time
 
@@ -281,6 +282,26 @@ def test_a_preempted_run_that_is_given_up_holds_its_batch_up_no_more(w):
     done = w.run("wait", "--batch", "giveup", "--timeout", "5m", code=None)
     found = batch(w, "giveup")
     assert found["over"] and (found["done"], found["failed"]) == (1, 1), (found, done)
+    w.run("down", "--all", "-y", "--force")
+
+
+def test_an_interrupted_submit_rents_no_more_than_it_says(w):
+    offers(w, 3)
+    child = w.start("submit", "-y", "--name", "cutoff", "--max-parallel", "3", "--max-cost", "10", *VAST,
+                    "--sweep", "v=1,2,3", *job(w, "cutoff.ran", "0.1"))
+    # They have begun, and some of them wait for their turn.
+    eventually(lambda: len(starters(w)) == 3, "processes start entries")
+    child.send_signal(signal.SIGINT)
+    said = child.communicate(timeout=DEADLINE_S)[1]
+    assert child.returncode == 130, (child.returncode, said)
+    begun = sum(int(n) for n in re.findall(rb"(\d+) (?:starting|running|done)", said.split(b"interrupted, and")[1]))
+    eventually(lambda: starters(w) == [], "no process starts entries")
+    rented = [one for one in w.creates("vast") if one["status"] == 200]
+    assert len(rented) <= begun, (begun, said, rented)
+    waiting = batch(w, "cutoff", "--offline")["waiting"]
+    assert waiting == 3 - begun, (waiting, said)
+    w.run("wait", "--batch", "cutoff", "--timeout", "5m")
+    check_ran_once(w, "cutoff.ran", ["1", "2", "3"])
     w.run("down", "--all", "-y", "--force")
 
 

@@ -262,6 +262,10 @@ def test_signal_limit_and_missing_command(l):
         done = l.run(*verb, "--", "only a script.py", code=2)
         assert b"HINT: a script needs its interpreter: -- python3 'only a script.py'" in done.stderr, done.stderr
     assert l.run("launch", "--", "python3", "only a script.py").stdout == b"hello\n"
+    done = l.run("launch", "--", "python3", "only a scrpt.py", code=2)
+    assert b'only a scrpt.py is not in the work directory (did you mean "only a script.py"?)' in done.stderr, done
+    l.run("launch", "--no-workdir", "--name", "crashes", "--", "bash", "-c", "echo KeyError: x; exit 4", code=4)
+    assert re.search(rb"last line +KeyError: x", l.run("show", "crashes").stdout)
     done = l.run("launch", "--", "my book.ipynb", code=2)
     assert b"HINT: make a script of it, jupyter nbconvert --to script 'my book.ipynb', and launch that: -- python3 'my book.py'" in done.stderr, done.stderr
     done = l.run("launch", "--no-workdir", "-e", "PATH=/usr/bin:/bin", "--", "bash", "-c", "python -V || exit 1",
