@@ -137,6 +137,11 @@ class Copier {
       why = calls.ok() ? calls->Hello().status() : calls.status();
     }
     if (AgentCannotRun(why)) return DownBySftp(why, from.path, target);
+    if (absl::IsNotFound(pulled.status()) && !from.path.empty()) {
+      return WithHint(absl::NotFoundError(absl::StrCat("cp from ", row_.name, ":", from.path, ": ",
+                                                       pulled.status().message())),
+                      absl::StrCat("gpuctl exec ", row_.name, " -- ls shows what is there"));
+    }
     RETURN_IF_ERROR(pulled.status());
     RETURN_IF_ERROR(Place(*pulled, target));
     TellSnapshots({pulled->notes.grown().begin(), pulled->notes.grown().end()});

@@ -34,7 +34,7 @@ absl::StatusOr<int> CmdTag(CommandContext& context, std::vector<std::string> arg
       "gpuctl tag $-1 tags one run; gpuctl ps --tag batch:$ lists all that have started"));
   ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
   const auto usage = [](const absl::Status& status) {
-    return absl::IsInvalidArgument(status) ? UsageError(status.message(), "  gpuctl tag --help")
+    return absl::IsInvalidArgument(status) ? UsageError(status.message(), "gpuctl tag --help")
                                            : status;
   };
   if (noted.given()) RETURN_IF_ERROR(usage(CheckNote(note)));

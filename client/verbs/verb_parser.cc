@@ -35,6 +35,9 @@ absl::StatusOr<bool> VerbParser::Parse(const std::vector<std::string>& args) {
     *console_.describe = Describe();
     return false;
   }
+  // So that the errors of the flags themselves are broken between words, too.
+  console_.terminal =
+      DetectTerminal(std::find(args.begin(), args.end(), "--no-color") != args.end());
   ASSIGN_OR_RETURN(const std::optional<std::string> help, Read(args));
   if (help.has_value()) {
     console_.PrintOwnText(*help);
