@@ -712,6 +712,7 @@ PLANTED = [
     ("provisioning/a.cc", '  # include "client/link/link.h"\n', "provisioning includes client/"),
     ("agent/base/a.cc", '#include "agent/jobs/watch.h"\n', "agent/base includes agent/jobs"),
     ("agent/ranks/a.cc", '#include "agent/shim/child.h"\n', "agent/ranks includes agent/shim"),
+    ("agent/capture/a.cc", '#include "agent/shim/child.h"\n', "agent/capture includes agent/shim"),
     ("agent/shim/a.cc", '#include "agent/jobs/watch.h"\n', "agent/shim includes agent/jobs"),
     ("agent/shim/a.cc", '#include "gpuctl/v1/agent.grpc.pb.h"\n', "agent/shim includes"),
     ("agent/envs/a.cc", '#include "agent/jobs/watch.h"\n', "agent/envs includes agent/jobs"),
