@@ -125,12 +125,17 @@ std::string FormatTableWrapped(std::vector<TableRow> rows, int width,
       line.append(static_cast<size_t>(std::max(0, before - DisplayWidth(line))), ' ');
     }
     bool first = true;
-    for (const std::string& part : WrapAtWords(last[i], width - DisplayWidth(line), 0)) {
-      if (!first) line = std::string(static_cast<size_t>(indent), ' ');
-      first = false;
-      line += TruncateToWidth(part, width - indent);
-      line.erase(line.find_last_not_of(' ') + 1);
-      absl::StrAppend(&text, line, "\n");
+    for (absl::string_view part : WrapAtWords(last[i], width - DisplayWidth(line), 0)) {
+      // A word that is longer than a line, such as a path, goes on in the next one.
+      do {
+        if (!first) line = std::string(static_cast<size_t>(indent), ' ');
+        first = false;
+        const std::string piece = TruncateToWidth(part, std::max(1, width - indent));
+        part.remove_prefix(std::min(part.size(), std::max<size_t>(1, piece.size())));
+        line += piece;
+        line.erase(line.find_last_not_of(' ') + 1);
+        absl::StrAppend(&text, line, "\n");
+      } while (!part.empty());
     }
   }
   return text;

@@ -95,5 +95,17 @@ TEST(FormatTableTest, BreaksTheLastColumnBetweenWords) {
       "ENTRY  WHY\na-1    -\na-2\n  one runs at a time on\n  each machine\na-3    as above\n");
 }
 
+TEST(FormatTableTest, AWordThatIsLongerThanALineGoesOnInTheNextOne) {
+  const std::vector<TableRow> rows = {{"RUN", "WHY"},
+                                      {"a-1", "see /home/ada/a/very/long/path/that/ends/here now"}};
+  EXPECT_EQ(FormatTableWrapped(rows, 25, {}),
+            "RUN  WHY\n"
+            "a-1\n"
+            "  see\n"
+            "  /home/ada/a/very/long/p\n"
+            "  ath/that/ends/here\n"
+            "  now\n");
+}
+
 }  // namespace
 }  // namespace gpuctl
