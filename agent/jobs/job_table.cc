@@ -52,7 +52,10 @@ absl::Status CheckOver(const JobPaths& job, const Job& state) {
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
   if (!locked && IsOver(lifecycle)) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("it is not over (", gpuctl::v1::JobState_Name(state.state()), ")"));
+      absl::StrCat("it is not over (",
+                   absl::AsciiStrToLower(
+                       absl::StripPrefix(gpuctl::v1::JobState_Name(state.state()), "JOB_STATE_")),
+                   ")"));
 }
 
 // True when the newest attempt was told to end, or no other may begin.

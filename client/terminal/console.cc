@@ -20,6 +20,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
@@ -286,9 +287,14 @@ absl::StatusOr<bool> Console::AskYesNo(absl::string_view question, absl::string_
                                        absl::string_view nobody, absl::string_view hint) const {
   if (!CanAsk()) return UsageError(nobody, hint);
   const InterruptWord on_interrupt(undone);
-  NoteForQuestion(absl::StrCat(question, " [y/N]"));
+  const int columns = terminal.stderr_tty ? GetTerminalSize(STDERR_FILENO).columns : 0;
+  const std::string text = MakeSafe(absl::StrCat(question, " [y/N]"));
+  // The answer stands behind it.
+  WriteText(STDERR_FILENO,
+            absl::StrCat(absl::StrJoin(WrapAtWords(text, columns - 2, kIndentBelow), "\n"), " "));
   std::string answer;
   std::getline(std::cin, answer);
+  if (std::cin.eof()) EndPrompt();
   answer = absl::AsciiStrToLower(absl::StripAsciiWhitespace(answer));
   return answer == "y" || answer == "yes";
 }
