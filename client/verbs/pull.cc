@@ -184,6 +184,21 @@ void TellIfBestIsOlder(CommandContext& context, const ResultFlags& result, const
   context.Hint("--checkpoint best brings that one, by the same number");
 }
 
+// Says that the checkpoint that came is not of the step at which the number was best.
+void TellIfBestWasNotSaved(CommandContext& context, const ResultFlags& result,
+                           const PullRequest& request, const PullResults& pulled) {
+  if (pulled.checkpoints.empty() || !pulled.checkpoints[0].at("step").is_number_integer()) return;
+  const auto step = pulled.checkpoints[0].at("step").get<int64_t>();
+  const auto best = std::min_element(
+      request.best_by->begin(), request.best_by->end(),
+      [](const PlotPoint& one, const PlotPoint& other) { return one.y < other.y; });
+  const auto best_step = static_cast<int64_t>(best->x);
+  if (best_step == step) return;
+  context.Say(absl::StrCat(result.metric, " was best at step ", best_step,
+                           ", which no checkpoint has; that of step ", step,
+                           " is the best one that was saved"));
+}
+
 // Brings what `request` says of one run. `again` is what goes on after an interruption.
 absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row, PullRequest request,
                      const ResultFlags& result, const std::string& again, PullResults& pulled) {
@@ -203,7 +218,9 @@ absl::Status PullOne(CommandContext& context, RunStore& store, RunRow& row, Pull
                                  absl::StrCat("all stays on ", row.target.name,
                                               ", and what has come so far stays in ", request.to),
                                  absl::StrCat(again, " goes on with the rest")));
-  return WithPlaces(context, row, BringResults(context, *links, row, request, pulled));
+  RETURN_IF_ERROR(WithPlaces(context, row, BringResults(context, *links, row, request, pulled)));
+  if (request.best_by.has_value()) TellIfBestWasNotSaved(context, result, request, pulled);
+  return absl::OkStatus();
 }
 
 // Brings what the other machines of a run on several have, into directories of their own:

@@ -946,6 +946,7 @@ for s in 1 2 3; do
     "$(sha256sum .tmp-$s/weights | cut -c -64)" > .tmp-$s/manifest.json
   mv .tmp-$s step-$s
 done
+echo '{"step": 4, "f2": 0.9}' > $GPUCTL_METRICS
 """
 
 
@@ -958,6 +959,11 @@ def test_the_best_checkpoint_is_that_of_any_number(l):
     assert comes("--metric", "accuracy") == 2
     assert comes("--metric", "accuracy", "--goal", "min") == 1
     assert comes("--metric", "loss") == 1
+    # No checkpoint is of the step at which the number was best.
+    l.run("launch", "--no-workdir", "--name", "unsaved", "--", "bash", "-c",
+          CHECKPOINTS.replace('"f2": 0.9', '"accuracy": 0.99'))
+    said = l.run("pull", "unsaved-1", "--to", "unsaved", "--checkpoint", "best", "--metric", "accuracy").stderr
+    assert b"accuracy was best at step 4, which no checkpoint has; that of step 2 is the best one that" in said, said
     done = l.run("pull", "chosen-1", "--checkpoint", "best", "--metric", "f1", code=1)
     assert b"chosen-1 has no value of f1 with a step" in done.stderr, done
     l.run("pull", "chosen-1", "--checkpoint", "latest", "--metric", "accuracy", code=2)
