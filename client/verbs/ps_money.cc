@@ -152,7 +152,7 @@ absl::StatusOr<ToldMoney> TellWhatBillsOn(CommandContext& context, Holdings& hol
 }  // namespace
 
 void TellOfCalledOff(CommandContext& context, Holdings& holdings, RunStore& store) {
-  constexpr absl::Duration kTold = absl::Hours(24);
+  constexpr absl::Duration kTold = absl::Hours(1);  // gpuctl cost has it for longer
   const absl::StatusOr<Ledger*> ledger = holdings.FindLedger();
   if (!ledger.ok() || *ledger == nullptr) return;
   const absl::StatusOr<std::vector<Lease>> leases = (*ledger)->List(/*open_only=*/false);

@@ -196,8 +196,10 @@ absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> ar
   const int asked = (flags.dry_run ? 1 : 0) + (flags.explain.empty() ? 0 : 1) +
                     (flags.run.reference.empty() ? 0 : 1);
   if (asked != 1) {
-    return UsageError("sync: one of RUN, --dry-run and --explain PATH is needed",
-                      "gpuctl sync --dry-run lists what a launch would send");
+    return UsageError(asked == 0
+                          ? "sync: one of RUN, --dry-run and --explain PATH is needed"
+                          : "sync: RUN, --dry-run and --explain PATH do not go with each other",
+                      "gpuctl sync --dry-run --workdir DIR lists what that directory would send");
   }
   if (!flags.run.reference.empty()) {
     if (workdir.given()) flags.run.workdir = flags.workdir;
