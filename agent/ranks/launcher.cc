@@ -249,8 +249,10 @@ class Launcher {
     const std::string why = absl::StrCat("exec ", options_.argv[0], ": ", strerror(error));
     const std::string line = absl::StrCat("gpuctl: ", why, "\n");
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
-    // One of them is enough.
-    if (output_of == 0) SayLastWord(options_.word_fd, kExecErrorWord, why);
+    // The first word counts: whichever ends first may be the end of the others. So many short ones
+    // have room in a pipe.
+    constexpr size_t kShort = 256;
+    if (output_of == 0 || why.size() < kShort) SayLastWord(options_.word_fd, kExecErrorWord, why);
     _exit(error == ENOENT || error == ENOTDIR ? kNotFound : kNotExecutable);
   }
 
