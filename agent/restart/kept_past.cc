@@ -20,7 +20,7 @@ namespace {
 
 using Type = LifecycleEvent::Type;
 
-// No line of metrics is longer, see agent/shim/metrics.cc.
+// No line of metrics is longer, see agent/capture/metrics.cc.
 constexpr int64_t kMetricsTail = 256 << 10;
 
 // True for a line, or a part of one, that may have been the start of an attempt.

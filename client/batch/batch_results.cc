@@ -19,13 +19,14 @@ namespace {
 constexpr const char* kLowerIsBetter[] = {"loss", "error",   "perplex",      "rmse",
                                           "norm", "latency", "learning_rate"};
 constexpr const char* kHigherIsBetter[] = {
-    "acc", "f1",      "reward", "bleu",        "rouge",      "auc",    "score",   "iou",
-    "win", "recall",  "precis", "exact_match", "per_s",      "return", "dice",    "ndcg",
-    "hit", "success", "psnr",   "ssim",        "throughput", "meteor", "spearman"};
+    "acc",  "f1",      "reward", "bleu",        "rouge",      "auc",    "score",
+    "iou",  "recall",  "precis", "exact_match", "per_s",      "return", "dice",
+    "ndcg", "success", "psnr",   "ssim",        "throughput", "meteor", "spearman"};
 // Only as the beginning of a word: they are parts of other words.
 constexpr const char* kLowerWords[] = {"err", "ppl", "mae", "mse", "wer", "cer", "nll",
                                        "bpb", "bpc", "ece", "fid", "lr",  "time"};
-constexpr const char* kHigherWords[] = {"map", "top", "pass", "mrr", "elo", "r2", "ap", "em"};
+constexpr const char* kHigherWords[] = {"win", "hit", "map", "top", "pass",
+                                        "mrr", "elo", "r2",  "ap",  "em"};
 
 // True when a word of `name`, in lower case, begins with one of `words`, with at most digits
 // behind it.

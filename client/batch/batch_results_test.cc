@@ -37,10 +37,12 @@ TEST(BatchResults, GoalsFollowTheName) {
   for (const char* lower : {"ppl", "eval/wer", "val_error_rate", "score_loss", "lr", "grad_norm"}) {
     EXPECT_EQ(UsualGoal(lower), MetricGoal::kLowest) << lower;
   }
-  for (const char* higher : {"mAP", "map50", "top1", "pass@1", "hit_rate", "tokens_per_s", "elo"}) {
+  for (const char* higher :
+       {"mAP", "map50", "top1", "pass@1", "hit_rate", "tokens_per_s", "elo", "win_rate"}) {
     EXPECT_EQ(UsualGoal(higher), MetricGoal::kHighest) << higher;
   }
-  for (const char* unknown : {"x", "alpha", "heat", "mapping", "trimmed"}) {
+  for (const char* unknown :
+       {"x", "alpha", "heat", "mapping", "trimmed", "window", "architecture_size"}) {
     EXPECT_FALSE(UsualGoal(unknown).has_value()) << unknown;
   }
   MetricValues low, high;

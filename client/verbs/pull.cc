@@ -193,7 +193,12 @@ void TellIfBestWasNotSaved(CommandContext& context, const ResultFlags& result,
       request.best_by->begin(), request.best_by->end(),
       [](const PlotPoint& one, const PlotPoint& other) { return one.y < other.y; });
   const auto best_step = static_cast<int64_t>(best->x);
-  if (best_step == step) return;
+  // Several steps may share the best value.
+  const bool is_best =
+      std::any_of(request.best_by->begin(), request.best_by->end(), [&](const PlotPoint& point) {
+        return static_cast<int64_t>(point.x) == step && point.y == best->y;
+      });
+  if (is_best) return;
   context.Say(absl::StrCat(result.metric, " was best at step ", best_step,
                            ", which no checkpoint has; that of step ", step,
                            " is the best one that was saved"));

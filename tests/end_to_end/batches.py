@@ -959,6 +959,11 @@ def test_the_best_checkpoint_is_that_of_any_number(l):
     assert comes("--metric", "accuracy") == 2
     assert comes("--metric", "accuracy", "--goal", "min") == 1
     assert comes("--metric", "loss") == 1
+    # An earlier step without a checkpoint was only as good.
+    l.run("launch", "--no-workdir", "--name", "shared", "--", "bash", "-c",
+          "echo '{\"step\": 0, \"accuracy\": 0.9}' > $GPUCTL_METRICS\n" + CHECKPOINTS)
+    said = l.run("pull", "shared-1", "--to", "shared", "--checkpoint", "best", "--metric", "accuracy").stderr
+    assert b"was best at step" not in said, said
     # No checkpoint is of the step at which the number was best.
     l.run("launch", "--no-workdir", "--name", "unsaved", "--", "bash", "-c",
           CHECKPOINTS.replace('"f2": 0.9', '"accuracy": 0.99'))
