@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -25,12 +26,14 @@
 #include "agent/jobs/watch.h"
 #include "agent/limits/node_limits_store.h"
 #include "agent/restart/restart_kit.h"
+#include "agent/restart/staged.h"
 #include "agent/restart/start_again.h"
 #include "agent/service.h"
 #include "agent/trees/send.h"
 #include "common/base/api_level.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
@@ -153,9 +156,12 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
                         gpuctl::v1::NodeLimitsState*) override {
     return grpc::Status::OK;
   }
-  grpc::Status StartJob(grpc::ServerContext*, const gpuctl::v1::StartJobRequest*,
-                        gpuctl::v1::Job*) override {
-    return IsOverStatus();
+  grpc::Status StartJob(grpc::ServerContext*, const gpuctl::v1::StartJobRequest* request,
+                        gpuctl::v1::Job* reply) override {
+    if (!in_queue_ || !IsStaged(paths_)) return IsOverStatus();
+    absl::StatusOr<gpuctl::v1::Job> job = StartStaged(*request);
+    if (job.ok()) *reply = AsInQueue(*std::move(job));
+    return ToGrpcStatus(job.status());
   }
   grpc::Status StopJob(grpc::ServerContext*, const gpuctl::v1::StopJobRequest* request,
                        gpuctl::v1::Job* reply) override {
@@ -178,6 +184,8 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     const absl::Status set = StoreNodeLimits(paths_, *request, StampNow(BootId(), clock_));
     const absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths_);
     if (set.ok() && stored.ok()) *reply->mutable_limits() = stored->limits;
+    // The batch script's holder ends with them, and the allocation with it.
+    reply->set_can_release(true);
     return ToGrpcStatus(set);
   }
 
@@ -193,6 +201,15 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
 
   // A job whose node failed waits, too.
   gpuctl::v1::Job AsInQueue(gpuctl::v1::Job job) const {
+    if (in_queue_ && IsStaged(paths_) && job.state() == gpuctl::v1::JOB_STATE_PENDING) {
+      job.set_state(gpuctl::v1::JOB_STATE_QUEUED);
+      job.mutable_queue();
+    }
+    if (in_queue_ && IsStaged(paths_) && job.state() == gpuctl::v1::JOB_STATE_QUEUED) {
+      const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(paths_.Job(job.job_id()));
+      job.mutable_queue()->set_scheduler("Slurm");
+      if (lifecycle.ok()) job.mutable_queue()->set_since_ms(QueuedSinceMs(*lifecycle));
+    }
     if (!in_queue_ || job.state() != gpuctl::v1::JOB_STATE_LOST) return job;
     const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(paths_.Job(job.job_id()));
     if (lifecycle.ok() && !IsOver(*lifecycle)) job.set_state(gpuctl::v1::JOB_STATE_RETRY_WAIT);
@@ -222,6 +239,21 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     return DeriveJob(job);
   }
 
+  absl::StatusOr<gpuctl::v1::Job> StartStaged(const gpuctl::v1::StartJobRequest& request) {
+    MutexLock lock(mutex_);
+    ASSIGN_OR_RETURN(const gpuctl::v1::Job job, AcceptStaged(paths_, node_id_, request, clock_));
+    const std::optional<AllocationStart> start = ParseAllocationStart(BaseName(paths_.root));
+    ASSIGN_OR_RETURN(const std::string state, StateInSlurm(start->job));
+    if (state == "PENDING") return job;
+    const absl::Status back = TakeBackStaged(paths_, request.spec().job_id());
+    // The start has it.
+    if (absl::IsNotFound(back)) return job;
+    RETURN_IF_ERROR(back);
+    return DetailedError(absl::StatusCode::kFailedPrecondition,
+                         "the allocation has begun without the run",
+                         gpuctl::v1::ErrorDetail::KIND_NODE_CHANGED, node_id_);
+  }
+
   absl::StatusOr<gpuctl::v1::Job> StopInQueue(const gpuctl::v1::StopJobRequest& request) {
     ASSIGN_OR_RETURN(const bool over, IsKeptOver(request));
     const JobPaths job = paths_.Job(request.job_id());
@@ -244,6 +276,7 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
   const std::string node_id_;
   const std::string version_;
   Clock& clock_;
+  Mutex mutex_;  // one start at a time
   NoLauncher launcher_;
   JobTable jobs_;
 };

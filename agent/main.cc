@@ -16,6 +16,7 @@
 #include "agent/limits/limits_report.h"
 #include "agent/limits/self_release.h"
 #include "agent/restart/restart_kit.h"
+#include "agent/restart/staged.h"
 #include "agent/restart/start_again.h"
 #include "agent/self_check.h"
 #include "agent/server.h"
@@ -45,6 +46,7 @@ constexpr char kUsage[] =
     "SIGTERM\n"
     "  keep-results --to PLACE  copies what the allocation's jobs write to PLACE, until SIGTERM\n"
     "  start-again --from PLACE  makes the root of an allocation that Slurm has started again\n"
+    "  stage --to PLACE --job JOB  lets a run wait in PLACE for the allocation's first start\n"
     "  archive --from PLACE  the bridge to what was kept there; archive-send: as send; need no "
     "DIR\n"
     "             --in-queue: Slurm will start the allocation again\n"
@@ -160,6 +162,7 @@ int Run(int argc, char** argv) {
       return kit.Keep(from, to);
     });
   }
+  if (command == "stage" && !place.empty()) return gpuctl::RunStage(place, job, guard.bundle_dir);
   if (command == "start-again" && !place.empty()) return gpuctl::RunStartAgain(root, place);
   if (command == "archive" && !place.empty()) {
     return gpuctl::RunArchive(place, guard.bundle_dir, in_queue);

@@ -196,7 +196,10 @@ int RunKeepResults(const std::string& root, const std::string& directory, const 
     Log(LogLevel::kInfo, absl::StrCat("keep-results: ", status.message()));
     return kExitNotShared;
   }
-  if (status.ok()) status = Keep(paths, directory, also, clock);
+  if (status.ok()) {
+    NoteSeenByNode(directory);
+    status = Keep(paths, directory, also, clock);
+  }
   if (status.ok()) return 0;
   Log(LogLevel::kError, absl::StrCat("keep-results: ", status.message()));
   return absl::IsAborted(status) ? kExitReplaced : 1;

@@ -1,5 +1,6 @@
 #include "agent/hold/kept_layout.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,8 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "agent/base/platform.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/release/release_route.h"
 
 namespace gpuctl {
 namespace {
@@ -24,6 +27,8 @@ constexpr char kFailed[] = "failed";
 constexpr char kRefused[] = "refused";
 constexpr char kStays[] = "stays";
 constexpr int64_t kMaxReason = 4096;
+// Beside the directories of leases.
+constexpr char kSeenByNodes[] = ".seen-by-nodes";
 
 std::string StoppedFolder(const std::string& directory) {
   return JoinPath(JoinPath(directory, kKeptAgain), kStopped);
@@ -115,16 +120,31 @@ std::optional<std::string> FailedStartAfter(const RootPaths& copy) {
 std::optional<AllocationStart> ParseAllocationStart(absl::string_view name) {
   const std::vector<absl::string_view> parts = absl::StrSplit(name, '-');
   AllocationStart start;
-  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &start.job) ||
-      !absl::SimpleAtoi(parts[1], &start.restart) || start.job < 1 || start.restart < 0) {
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &start.job) || start.job < 1) {
     return std::nullopt;
   }
+  if (parts[1] == kStagedWord) {
+    start.restart = kStaged;
+    return start;
+  }
+  if (!absl::SimpleAtoi(parts[1], &start.restart) || start.restart < 0) return std::nullopt;
   return start;
+}
+
+void NoteSeenByNode(const std::string& directory) {
+  const std::string path = JoinPath(DirName(directory), kSeenByNodes);
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd >= 0) close(fd);
+}
+
+bool IsSeenByNodes(const std::string& directory) {
+  return PathExists(JoinPath(DirName(directory), kSeenByNodes)) ||
+         !NetworkFileSystem(directory).empty();
 }
 
 absl::StatusOr<std::string> NewestCopy(const std::string& directory) {
   const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
-  std::pair<int64_t, int64_t> newest = {-1, -1};
+  std::pair<int64_t, int64_t> newest = {-1, kStaged};
   std::string found;
   for (const std::string& name : names.value_or(std::vector<std::string>())) {
     const std::optional<AllocationStart> parsed = ParseAllocationStart(name);
@@ -143,7 +163,7 @@ absl::StatusOr<std::string> NewestCopy(const std::string& directory) {
 
 absl::StatusOr<std::string> EarlierCopy(const std::string& directory, const AllocationStart& own) {
   std::string found;
-  int64_t newest = -1;
+  int64_t newest = kStaged - 1;
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
   for (const std::string& name : names) {
     const std::optional<AllocationStart> start = ParseAllocationStart(name);

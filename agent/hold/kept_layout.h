@@ -2,6 +2,9 @@
 //
 // DIRECTORY/                     made on the login node by the client, one for each lease
 //   token                        what the batch script's environment has, too
+//   JOB-staged/                  made by the client while the allocation waits in the queue: as if
+//     an earlier start had kept it. Jobs in it begin with the first start (agent/restart/staged.h).
+//     staged                       there as long as that start may still take it
 //   JOB-RESTART/                 made by the node: one for each start of the allocation
 //     node_id  jobs/  node/telemetry/   as in a node's root (ARCHITECTURE.md), without locks and
 //     FIFOs
@@ -48,11 +51,13 @@ absl::Status NoteStopped(const std::string& directory, const std::string& job_id
 // Returns the reason; nothing when the job may go on.
 std::optional<std::string> StoppedReason(const std::string& directory, const std::string& job_id);
 
-// One start of an allocation: the name of its root and of its copy, "JOB-RESTART".
+// One start of an allocation: the name of its root and of its copy, "JOB-RESTART". What was
+// accepted before the first one is called "JOB-staged" (kStagedWord of common/release).
 struct AllocationStart {
   int64_t job = 0;
-  int64_t restart = 0;
+  int64_t restart = 0;  // kStaged: before the first one
 };
+inline constexpr int64_t kStaged = -1;
 // Returns nothing for another name.
 std::optional<AllocationStart> ParseAllocationStart(absl::string_view name);
 
@@ -73,6 +78,12 @@ absl::Status NoteFailedStart(const std::string& directory, const AllocationStart
                              absl::string_view why);
 // Returns the reason of the newest start that failed after that of `copy`; nothing when none did.
 std::optional<std::string> FailedStartAfter(const RootPaths& copy);
+
+// Notes beside a lease's directory that a node sees what the login node has there.
+void NoteSeenByNode(const std::string& directory);
+// True when a node has noted that, or the directory is on a network file system: then what is left
+// there is most likely found by the node that starts the allocation.
+bool IsSeenByNodes(const std::string& directory);
 
 // Returns the copy of the newest start of the allocation in a lease's directory. NOT_FOUND when
 // none of its nodes has kept anything there.

@@ -74,39 +74,6 @@ absl::Status RunScontrol(const std::string& job, bool again) {
       absl::StrCat("scontrol does not take ", wish));
 }
 
-// Copies the programs that run here, so that the next start has them as if a client had sent them.
-absl::Status KeepPrograms(const std::string& bundle_dir, const RootPaths& again) {
-  const std::string target = JoinPath(again.bin, BaseName(bundle_dir));
-  if (!PathExists(target)) {
-    const std::string partial = JoinPath(again.bin, absl::StrCat(".", RandomHex(8)));
-    absl::Status copied = CopyDirectory(bundle_dir, partial);
-    // The file system may forbid to run what lies there.
-    if (copied.ok()) {
-      copied = RunProgram({JoinPath(partial, "gpuctl-agent"), "api-level"},
-                          absl::StrCat("nothing can be run in ", again.bin));
-    }
-    if (copied.ok() && rename(partial.c_str(), target.c_str()) != 0) {
-      copied = ErrnoStatus(errno, absl::StrCat("rename ", partial));
-    }
-    if (!copied.ok()) {
-      (void)RemoveTree(partial);
-      return copied;
-    }
-  }
-  char there[4096];
-  const ssize_t length = readlink(again.bin_current.c_str(), there, sizeof(there));
-  const std::string name = BaseName(bundle_dir);
-  if (length > 0 && absl::string_view(there, static_cast<size_t>(length)) == name) {
-    return absl::OkStatus();
-  }
-  const std::string link = JoinPath(again.bin, absl::StrCat(".", RandomHex(8)));
-  if (symlink(name.c_str(), link.c_str()) != 0 ||
-      rename(link.c_str(), again.bin_current.c_str()) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("make ", again.bin_current));
-  }
-  return SyncDirectory(again.bin);
-}
-
 // Copies the running time that a job was given since its start.
 absl::Status KeepTimeLimit(const JobPaths& job, const JobPaths& copy) {
   const std::string limit = ReadFileToString(job.time_limit, kMostAnswer).value_or("");
@@ -141,6 +108,44 @@ bool MayStartAgain(const gpuctl::v1::JobSpec& spec, const Lifecycle& lifecycle) 
   return !runs || WantsRestart(spec.retry(), last->attempt);
 }
 
+bool MayGoOn(const RootPaths& copy, const gpuctl::v1::JobSpec& spec, const Lifecycle& lifecycle) {
+  const std::optional<AllocationStart> start = ParseAllocationStart(BaseName(copy.root));
+  const bool staged = start.has_value() && start->restart == kStaged;
+  return staged ? LastStateEvent(lifecycle) == nullptr : MayStartAgain(spec, lifecycle);
+}
+
+absl::Status KeepPrograms(const std::string& bundle_dir, const RootPaths& again) {
+  const std::string target = JoinPath(again.bin, BaseName(bundle_dir));
+  if (!PathExists(target)) {
+    const std::string partial = JoinPath(again.bin, absl::StrCat(".", RandomHex(8)));
+    absl::Status copied = CopyDirectory(bundle_dir, partial);
+    // The file system may forbid to run what lies there.
+    if (copied.ok()) {
+      copied = RunProgram({JoinPath(partial, "gpuctl-agent"), "api-level"},
+                          absl::StrCat("nothing can be run in ", again.bin));
+    }
+    if (copied.ok() && rename(partial.c_str(), target.c_str()) != 0) {
+      copied = ErrnoStatus(errno, absl::StrCat("rename ", partial));
+    }
+    if (!copied.ok()) {
+      (void)RemoveTree(partial);
+      return copied;
+    }
+  }
+  char there[4096];
+  const ssize_t length = readlink(again.bin_current.c_str(), there, sizeof(there));
+  const std::string name = BaseName(bundle_dir);
+  if (length > 0 && absl::string_view(there, static_cast<size_t>(length)) == name) {
+    return absl::OkStatus();
+  }
+  const std::string link = JoinPath(again.bin, absl::StrCat(".", RandomHex(8)));
+  if (symlink(name.c_str(), link.c_str()) != 0 ||
+      rename(link.c_str(), again.bin_current.c_str()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("make ", again.bin_current));
+  }
+  return SyncDirectory(again.bin);
+}
+
 std::vector<std::string> JobsOfRoot(const RootPaths& paths) {
   std::vector<std::string> jobs;
   const absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths.jobs);
@@ -157,6 +162,16 @@ std::vector<std::string> TreesOf(const gpuctl::v1::JobSpec& spec) {
   return digests;
 }
 
+absl::StatusOr<std::string> StateInSlurm(int64_t job) {
+  int code = 0;
+  ASSIGN_OR_RETURN(const std::string said,
+                   AskSlurm(absl::StrCat("squeue -h -o %T -j ", job), code));
+  if (code == 0) return said;
+  if (absl::StrContains(said, "Invalid job id")) return std::string();
+  return absl::UnavailableError(
+      absl::StrCat("Slurm does not say whether it has started job ", job, ": ", said));
+}
+
 absl::Status SettleInQueue(const RootPaths& copy, const std::string& directory) {
   const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(copy.root));
   if (!own.has_value()) return absl::InvalidArgumentError("this is no allocation's copy");
@@ -167,24 +182,17 @@ absl::Status SettleInQueue(const RootPaths& copy, const std::string& directory) 
     // What cannot be read may go on.
     any =
         any || !stored.ok() || !lifecycle.ok() ||
-        (MayStartAgain(stored->spec, *lifecycle) && !StoppedReason(directory, job_id).has_value());
+        (MayGoOn(copy, stored->spec, *lifecycle) && !StoppedReason(directory, job_id).has_value());
   }
-  int code = 0;
   if (!any) {
+    int code = 0;
     // A job that runs by now is not cancelled by this.
     RETURN_IF_ERROR(AskSlurm(absl::StrCat("scancel --state=PENDING ", own->job), code).status());
   }
-  ASSIGN_OR_RETURN(const std::string said,
-                   AskSlurm(absl::StrCat("squeue -h -o %T -j ", own->job), code));
-  const bool gone = (code == 0 && said.empty()) || absl::StrContains(said, "Invalid job id");
+  ASSIGN_OR_RETURN(const std::string state, StateInSlurm(own->job));
   // One that still completes has not begun its next start.
-  if (gone || (code == 0 && (said == "PENDING" || said == "COMPLETING"))) return absl::OkStatus();
-  if (code == 0) {
-    return absl::UnavailableError(
-        absl::StrCat("Slurm has just started job ", own->job, " again: ", said));
-  }
-  return absl::UnavailableError(
-      absl::StrCat("Slurm does not say whether it has started job ", own->job, " again: ", said));
+  if (state.empty() || state == "PENDING" || state == "COMPLETING") return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("Slurm has just started job ", own->job, ": ", state));
 }
 
 RestartKit::RestartKit(std::string bundle_dir, TellSlurm tell)

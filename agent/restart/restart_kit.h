@@ -25,9 +25,21 @@ bool MayStartAgain(const gpuctl::v1::JobSpec& spec);
 // The same for its next attempt: false when the retries are used up, or the job is over.
 bool MayStartAgain(const gpuctl::v1::JobSpec& spec, const Lifecycle& lifecycle);
 
+// The same for a job of `copy`, with what is known of its past: one that was accepted before the
+// first start of its allocation (agent/restart/staged.h) may begin whatever its retry says.
+bool MayGoOn(const RootPaths& copy, const gpuctl::v1::JobSpec& spec, const Lifecycle& lifecycle);
+
+// Copies the programs of an agent to `again`, so that the next start has them as if a client had
+// sent them.
+absl::Status KeepPrograms(const std::string& bundle_dir, const RootPaths& again);
+
 // Return the jobs that a root has accepted, and the digests of the stored trees that a job needs.
 std::vector<std::string> JobsOfRoot(const RootPaths& paths);
 std::vector<std::string> TreesOf(const gpuctl::v1::JobSpec& spec);
+
+// Asks Slurm for the state of an allocation: "PENDING"; "" when it knows none. UNAVAILABLE when it
+// does not say.
+absl::StatusOr<std::string> StateInSlurm(int64_t job);
 
 // For an allocation in Slurm's queue, after a job in it was stopped (NoteStopped): takes it out of
 // the queue when no other job of `copy` goes on. OK when its next start, if there is one, comes

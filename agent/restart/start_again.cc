@@ -24,6 +24,7 @@
 #include "agent/limits/node_limits_store.h"
 #include "agent/restart/kept_past.h"
 #include "agent/restart/restart_kit.h"
+#include "agent/restart/staged.h"
 #include "agent/trees/take.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
@@ -184,7 +185,7 @@ KeptJob Judge(const RootPaths& copy, const std::string& directory, const std::st
     job.refused = std::string(past.status().message());
     return job;
   }
-  job.goes_on = MayStartAgain(job.stored.spec, past->lifecycle) &&
+  job.goes_on = MayGoOn(copy, job.stored.spec, past->lifecycle) &&
                 (past->running == 0 || WantsRestart(job.stored.spec.retry(), past->running));
   return job;
 }
@@ -223,6 +224,11 @@ absl::Status MakeOver(const RootPaths& root, const std::string& copy, const Stor
              : EndUnstarted(job, kAllocationEndsReason, clock);
 }
 
+// Returns the reason of the end of a job that could not go on from `copy`.
+std::string NotStartedReason(const std::string& copy, absl::string_view why) {
+  return absl::StrCat(IsStaged(RootPaths(copy)) ? kNotStartedPrefix : kNotStartedAgainPrefix, why);
+}
+
 // Makes a job that cannot go on: lost, with the reason and what can be copied of it.
 absl::Status MakeRefused(const RootPaths& root, const std::string& copy, const KeptJob& kept,
                          Clock& clock) {
@@ -232,8 +238,8 @@ absl::Status MakeRefused(const RootPaths& root, const std::string& copy, const K
   const JobPaths job = root.Job(kept.job_id);
   RETURN_IF_ERROR(RemoveTree(job.dir));
   (void)CopyKept(from, job);
-  RETURN_IF_ERROR(AppendRefused(job, copy, kept.stored.spec,
-                                absl::StrCat(kNotStartedAgainPrefix, kept.refused), clock));
+  RETURN_IF_ERROR(
+      AppendRefused(job, copy, kept.stored.spec, NotStartedReason(copy, kept.refused), clock));
   return WriteFileAtomic(job.spec, FormatStoredSpec(kept.stored));
 }
 
@@ -343,6 +349,11 @@ absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clo
   // That is the word for a start that nobody needs.
   if (absl::IsNotFound(made) && wanted) return absl::FailedPreconditionError(made.message());
   RETURN_IF_ERROR(made);
+  // What was sent for the first start is of no use any more.
+  const bool again = std::any_of(jobs.begin(), jobs.end(), [](const KeptJob& job) {
+    return job.goes_on && MayStartAgain(job.stored.spec);
+  });
+  if (!again) (void)RemoveTree(RootPaths(JoinPath(directory, kKeptAgain)).trees);
   // The copy that was used stays until this start has its own.
   RemoveOlderCopies(directory, *own, BaseName(copy));
   return absl::OkStatus();
@@ -377,7 +388,7 @@ void EndAllKept(const RootPaths& copy, Clock& clock) {
     const std::optional<std::string> refused = RefusedReason(job);
     std::string why;
     if (refused.has_value() || failed.has_value()) {
-      why = absl::StrCat(kNotStartedAgainPrefix, refused.has_value() ? *refused : *failed);
+      why = NotStartedReason(copy.root, refused.has_value() ? *refused : *failed);
     } else if (!past.ok()) {
       why = std::string(past.status().message());
     }
@@ -398,9 +409,16 @@ int RunStartAgain(const std::string& root, const std::string& directory) {
   absl::Status status = FindToken(
       directory, token != nullptr ? token : "", kFindWithin, [] { return false; }, Clock::Real());
   if (status.ok()) status = CheckOwnDirectory(directory);
+  const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(root));
+  if (status.ok() && own.has_value() && own->restart == 0) {
+    // The client that has left jobs for this start may be taking them back now.
+    const absl::Status taken =
+        TakeStaged(RootPaths(JoinPath(directory, absl::StrCat(own->job, "-", kStagedWord))));
+    if (absl::IsNotFound(taken)) return kNothingStagedExit;
+    status = taken;
+  }
   if (status.ok()) {
     status = StartAgain(paths, directory, Clock::Real());
-    const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(root));
     if (!status.ok() && !absl::IsNotFound(status) && own.has_value()) {
       Complain(NoteFailedStart(directory, *own, status.message()));
     }

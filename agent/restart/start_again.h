@@ -32,8 +32,8 @@ absl::Status EndKept(const JobPaths& job, const std::string& copy, absl::string_
 void EndAllKept(const RootPaths& copy, Clock& clock);
 
 // Looks for the token of $GPUCTL_RESULTS_TOKEN first, so that only the lease's own directory
-// counts. Returns 0, or 1 after printing why. Notes in the directory why a start makes no root
-// (FailedStartAfter).
+// counts. Returns 0, kNothingStagedExit, or 1 after printing why. Notes in the directory why a
+// start makes no root (FailedStartAfter).
 int RunStartAgain(const std::string& root, const std::string& directory);
 
 }  // namespace gpuctl

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/shell_quote.h"
 
@@ -31,7 +32,10 @@ std::string InStep(absl::string_view job, absl::string_view command) {
 
 std::string AgentArguments(const NodeTarget& target, absl::string_view arguments) {
   if (target.archive.empty()) return std::string(arguments);
-  if (arguments == "receive") return absl::StrCat("store-receive --to ", target.archive);
+  const absl::string_view next = target.in_queue ? "/again" : "";
+  if (arguments == "receive") return absl::StrCat("store-receive --to ", target.archive, next);
+  if (absl::StartsWith(arguments, "stage"))
+    return absl::StrCat(arguments, " --to ", target.archive);
   if (arguments == "send") return absl::StrCat("archive-send --from ", target.archive);
   return absl::StrCat("archive --from ", target.archive, target.in_queue ? " --in-queue" : "");
 }

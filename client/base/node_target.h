@@ -42,7 +42,7 @@ struct NodeTarget {
   // A word of the login node's shell: a directory that nodes may share. What was kept of jobs is
   // read there, content is sent there, nothing runs; programs go to `root`. "" for a live node.
   std::string archive;
-  // With `archive`: the allocation is in the scheduler's queue again, and its jobs will go on.
+  // With `archive`: the allocation is in the scheduler's queue, and its jobs will begin or go on.
   bool in_queue = false;
 };
 

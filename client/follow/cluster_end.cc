@@ -72,7 +72,7 @@ RunEnd EndByWords(absl::string_view words, RunEnd before) {
 
 bool MayBeOfAllocation(const RunEnd& end) {
   // Slurm knows how the allocation ended, and not why the run did not go on.
-  if (absl::StartsWith(end.reason, kNotStartedAgainPrefix)) return false;
+  if (absl::StartsWith(end.reason, kNotStarted)) return false;
   if (end.state == gpuctl::v1::JOB_STATE_LOST) return true;
   if (end.state != gpuctl::v1::JOB_STATE_FINISHED) return false;
   return IsOfAllocation(end) || (end.job_code == kKilled && end.reason.empty());

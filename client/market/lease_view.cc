@@ -145,6 +145,8 @@ std::string RunOf(const std::optional<Lease>& lease) {
 }
 
 int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms) {
+  // An allocation that has begun has an end there. One in the queue uses no time.
+  if (started_ms == 0 && lease.provider == kClusterProvider && lease.ends_ms == 0) return 0;
   int64_t stops_ms = 0;
   const auto earlier = [&stops_ms](int64_t ms) {
     stops_ms = stops_ms == 0 ? ms : std::min(stops_ms, ms);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/base/allocation_step.h"
@@ -108,6 +109,11 @@ class AllocationLinks : public LinkFactory {
   }
   absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) override {
     if (IsSuspended()) return Waiting();
+    // That is for one in the queue, which only the scheduler can tell.
+    const bool stages = absl::StartsWith(arguments, kStageCommand);
+    if (stages && !IsOver(/*suspect=*/true) && !Waits()) {
+      return absl::FailedPreconditionError("the allocation has begun");
+    }
     LinkFactory* const kept = IsOver(/*suspect=*/false) ? Kept()
                               : Waits()                 ? KeptInQueue()
                                                         : nullptr;
@@ -301,13 +307,15 @@ class AllocationLinks : public LinkFactory {
           "it goes on when Slurm, or who suspended it, resumes it (scontrol resume); gpuctl down "
           "ends it for good");
     }
-    return WithHint(
-        WithFault(absl::UnavailableError(absl::StrCat(
-                      target_.name, " was taken from its node, requeued by Slurm: ", waits_)),
-                  LinkFault::kNotHeld),
-        how_ == Wait::kHeld ? "gpuctl down ends it for good"
-                            : "it goes on by itself when Slurm starts it again; gpuctl down ends "
-                              "it for good");
+    const absl::string_view waits =
+        has_begun_ ? " was taken from its node, requeued by Slurm: " : " waits in Slurm's queue: ";
+    return WithHint(WithFault(absl::UnavailableError(absl::StrCat(target_.name, waits, waits_)),
+                              LinkFault::kNotHeld),
+                    how_ == Wait::kHeld ? "gpuctl down ends it for good"
+                    : has_begun_
+                        ? "it goes on by itself when Slurm starts it again; gpuctl down ends "
+                          "it for good"
+                        : "it begins by itself when Slurm starts it; gpuctl down ends it");
   }
 
   LinkFactory* Kept() {
@@ -358,6 +366,8 @@ class AllocationLinks : public LinkFactory {
   absl::StatusOr<bool> AskScheduler() {
     ASSIGN_OR_RETURN(const std::optional<Lease> lease, FindLease());
     if (!lease.has_value()) return false;
+    // A job that has begun has a time limit that runs.
+    has_begun_ = lease->ends_ms > 0;
     ASSIGN_OR_RETURN(const std::vector<Market> markets, holdings_.Open({target_.provider}));
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
     Provider& provider = *markets.front().provider;
@@ -390,6 +400,7 @@ class AllocationLinks : public LinkFactory {
   // Slurm's words, while it is in the queue or suspended; and which of it.
   std::string waits_ ABSL_GUARDED_BY(mutex_);
   Wait how_ ABSL_GUARDED_BY(mutex_) = Wait::kInQueue;
+  bool has_begun_ ABSL_GUARDED_BY(mutex_) = true;  // as far as the ledger knows
   std::optional<absl::Duration> asked_ ABSL_GUARDED_BY(mutex_);
 };
 

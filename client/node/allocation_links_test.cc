@@ -56,6 +56,8 @@ class AllocationLinksTest : public ::testing::Test {
     world_.script("in queue").hello.set_node_id("in queue");
     world_.script("over").hello.set_node_id("over");
   }
+  // The scheduler told its end while it ran.
+  void HasBegun() { ASSERT_OK(ledger_->SetEnds(lease_.lease_id, 1000)); }
   void NodeIsGone() {
     world_.script("live").connect = absl::UnavailableError("connection refused");
     // Whoever asks is not answered from memory.
@@ -129,6 +131,7 @@ TEST_F(AllocationLinksTest, ASchedulerThatDoesNotAnswerEndsNothing) {
 }
 
 TEST_F(AllocationLinksTest, InTheQueueWhatWasKeptIsReadOnceByWhoFollows) {
+  HasBegun();
   PutIntoQueue("PENDING (BeginTime)");
   NodeIsGone();
   EXPECT_EQ(Follow(), "in queue");
@@ -160,12 +163,31 @@ TEST_F(AllocationLinksTest, ASuspendedOneSaysSoAndNothingIsRead) {
 }
 
 TEST_F(AllocationLinksTest, AHeldOneNeedsSomebodyWhoLetsItGo) {
+  HasBegun();
   account_->Hold(lease_.instance_id, true);
   PutIntoQueue("PENDING (JobHeldUser)");
   NodeIsGone();
   nothing_kept_ = true;
   EXPECT_THAT(Call(), HasSubstr("requeued by Slurm: PENDING (JobHeldUser)"));
   EXPECT_THAT(HintOf(error_), Not(HasSubstr("goes on by itself")));
+}
+
+TEST_F(AllocationLinksTest, OneThatHasNotBegunIsGivenRunsAndSaysThatItWaits) {
+  PutIntoQueue("PENDING (Resources)");
+  NodeIsGone();
+  // It goes to the login node.
+  (void)links_->RunAgent(absl::StrCat(kStageCommand, "7"));
+  EXPECT_THAT(made_, ElementsAre("in queue"));
+  EXPECT_EQ(Call(), "in queue");
+  EXPECT_EQ(Follow(), "in queue");
+  EXPECT_THAT(Follow(), HasSubstr("waits in Slurm's queue: PENDING (Resources)"));
+  EXPECT_THAT(HintOf(error_), HasSubstr("begins by itself"));
+  // One that has begun meanwhile has a node to ask.
+  account_->SetState(lease_.instance_id, Instance::State::kRunning, "");
+  world_.script("live").connect = absl::OkStatus();
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_THAT(links_->RunAgent(absl::StrCat(kStageCommand, "7")).status().message(),
+              HasSubstr("has begun"));
 }
 
 }  // namespace

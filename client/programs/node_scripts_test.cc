@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/base/publish_script.h"
+#include "client/programs/publish_script.h"
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
 #include "common/process/process.h"

@@ -191,6 +191,11 @@ NodeLimitsWatch::Asked NodeLimitsWatch::Prepare(const DueQuestion& machine) {
     const absl::StatusOr<RunRow> row = store_->Get(lease.uses.back().run_id);
     if (row.ok()) run = *row;
   }
+  // What waits in a queue has used nothing of its limits, and its scheduler ends what has begun.
+  if (machine.provider->traits().has_queue) {
+    asked.surely_ms = kNeverMs;
+    return asked;
+  }
   asked.surely_ms = SurelyDueMs(lease, run);
   asked.ask = !machine.provider->traits().self_release() || context_.NowMs() >= asked.surely_ms;
   if (!asked.ask) return asked;

@@ -23,12 +23,13 @@
 #include "client/market/instance_target.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/node/node_check.h"
 #include "client/programs/node_bundle.h"
 #include "client/programs/node_programs.h"
 #include "client/rent/due_machines.h"
 #include "client/rent/lease_limits.h"
+#include "client/rent/leave_in_queue.h"
 #include "client/rent/market_expiry.h"
-#include "client/rent/node_check.h"
 #include "common/base/backoff.h"
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
@@ -48,6 +49,9 @@ constexpr absl::Duration kGpusWithin = absl::Seconds(20);
 // Part of the time after which an instance that nobody claimed ends itself, if it can. It is added
 // to the time that an instance may take to become ready and reachable.
 constexpr absl::Duration kClaimSlack = absl::Minutes(15);
+
+// The time after which a run is left to a market that has a queue.
+constexpr absl::Duration kLeaveAfter = absl::Seconds(10);
 
 // The machines of no use that one launch pays for.
 constexpr int kPaidFailures = 2;
@@ -76,7 +80,11 @@ class NodeRenter {
   NodeRenter(CommandContext& context, Ledger& ledger, const RentedNodeRequest& request,
              SignalPipe& signals)
       : context_(context), ledger_(ledger), request_(request), signals_(signals) {
-    hooks_.progress = [this](absl::string_view line) { Say(line); };
+    hooks_.progress = [this](absl::string_view line) {
+      // A second wait would tell the same.
+      if (line != told_) Say(line);
+      told_ = std::string(line);
+    };
     hooks_.cancelled = [this] { return Cancelled(); };
   }
 
@@ -284,8 +292,19 @@ class NodeRenter {
   // Brings a rented instance up: address, ssh, agent, hardware, limits; each with its deadline.
   absl::StatusOr<RentedNode> BringUp(Provider& provider, const Offer& offer, const Rental& rental) {
     const absl::Duration begin = context_.clock.SinceBoot();
-    const absl::StatusOr<Ready> ready = WaitReady(
-        provider, rental.instance.id, provider.traits().ready_within, context_.clock, hooks_);
+    const bool may_wait = provider.traits().has_queue;
+    absl::StatusOr<Ready> ready =
+        WaitReady(provider, rental.instance.id,
+                  may_wait ? kLeaveAfter : provider.traits().ready_within, context_.clock, hooks_);
+    if (may_wait && absl::IsDeadlineExceeded(ready.status())) {
+      absl::StatusOr<RentedNode> left = LeaveInQueue(provider, rental);
+      if (left.ok() || absl::IsCancelled(left.status())) return left;
+      Say(absl::StrCat(
+          "the run cannot be left in the queue, so this computer waits for its start: ",
+          left.status().message()));
+      ready = WaitReady(provider, rental.instance.id, provider.traits().ready_within,
+                        context_.clock, hooks_);
+    }
     if (!ready.ok()) return WhyNotReady(Shown(ready.status()));
     RETURN_IF_ERROR(ledger_.SetAddress(rental.lease.lease_id, *ready->instance.address));
     const int64_t ends_ms = GrantedEnd(provider, ready->instance, asked_end_,
@@ -334,6 +353,29 @@ class NodeRenter {
                      FormatBytes(static_cast<int64_t>(fitness.up_bytes_per_s)), "/s up, ",
                      FormatBytes(static_cast<int64_t>(fitness.down_bytes_per_s)), "/s down"));
     node.target = target;
+    ASSIGN_OR_RETURN(node.lease, ledger_.Get(rental.lease.lease_id));
+    return node;
+  }
+
+  // Leaves the run to an allocation that waits for its start: what a machine is asked for is
+  // checked by the scheduler then, and by the run itself.
+  absl::StatusOr<RentedNode> LeaveInQueue(Provider& provider, const Rental& rental) {
+    RETURN_IF_ERROR(CanBeLeft(*request_.spec));
+    ASSIGN_OR_RETURN(const Instance waits, provider.Describe(rental.instance.id));
+    if (!waits.address.has_value()) return absl::UnavailableError("it has no address");
+    RETURN_IF_ERROR(ledger_.SetAddress(rental.lease.lease_id, *waits.address));
+    RentedNode node;
+    ASSIGN_OR_RETURN(node.target, TargetOfInstance(context_, rental.lease, *waits.address));
+    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, node.target));
+    RETURN_IF_ERROR(PrepareToLeave(*links, rental.instance.id));
+    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *links, node.target));
+    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, calls.Hello());
+    if (Cancelled()) return absl::CancelledError("interrupted");
+    ASSIGN_OR_RETURN(
+        node.use, LeaseLock::TakeUse(ledger_.state_dir(), rental.lease.lease_id, context_.clock));
+    ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(rental.lease.lease_id));
+    RETURN_IF_ERROR(ClaimNode(context_, ledger_, calls, lease, provider.traits().self_release(),
+                              *request_.spec, hello.node_id()));
     ASSIGN_OR_RETURN(node.lease, ledger_.Get(rental.lease.lease_id));
     return node;
   }
@@ -534,6 +576,7 @@ class NodeRenter {
   LeaseLimits limits_;  // of the offer that is tried
   // When the market was asked to end the machine of that offer.
   absl::Time asked_end_ = absl::InfiniteFuture();
+  std::string told_;
   absl::Status last_;        // of the last offer that was tried
   std::string last_market_;  // that offer's
   int paid_failures_ = 0;    // machines that were rented and of no use

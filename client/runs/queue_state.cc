@@ -45,10 +45,12 @@ QueueState QueueStateOf(const gpuctl::v1::JobQueue& queue) {
   state.since_ms = std::max<int64_t>(0, queue.since_ms());
   state.needs_secrets = queue.needs_secrets();
   if (IsValidId(queue.held_by())) state.held_by = queue.held_by();
+  if (queue.scheduler() == kSlurm) state.scheduler = kSlurm;
   return state;
 }
 
 std::string DescribeQueue(const QueueState& queue) {
+  if (!queue.scheduler.empty()) return absl::StrCat("waits in ", queue.scheduler, "'s queue");
   if (queue.needs_secrets) {
     return "waits for the values of its secrets: its machine lost them in a restart of the agent";
   }
@@ -71,7 +73,8 @@ Json QueueToJson(const std::optional<QueueState>& queue) {
           {"place", known ? Json(queue->place) : Json()},
           {"since", queue->since_ms > 0 ? Json(FormatRfc3339(queue->since_ms)) : Json()},
           {"needs_secrets", queue->needs_secrets},
-          {"held_by", queue->held_by.empty() ? Json() : Json(queue->held_by)}};
+          {"held_by", queue->held_by.empty() ? Json() : Json(queue->held_by)},
+          {"scheduler", queue->scheduler.empty() ? Json() : Json(queue->scheduler)}};
 }
 
 absl::Status StoreQueueState(const std::string& mirror_dir, const QueueState& queue) {
@@ -80,7 +83,8 @@ absl::Status StoreQueueState(const std::string& mirror_dir, const QueueState& qu
                      {"place", queue.place},
                      {"since_ms", queue.since_ms},
                      {"needs_secrets", queue.needs_secrets},
-                     {"held_by", queue.held_by}};
+                     {"held_by", queue.held_by},
+                     {"scheduler", queue.scheduler}};
   return WriteFileAtomic(StatePath(mirror_dir), json.dump() + "\n");
 }
 
@@ -103,6 +107,8 @@ std::optional<QueueState> ReadQueueState(const std::string& mirror_dir) {
   if (held != json.end() && held->is_string() && IsValidId(held->get<std::string>())) {
     queue.held_by = held->get<std::string>();
   }
+  const auto scheduler = json.find("scheduler");
+  if (scheduler != json.end() && *scheduler == kSlurm) queue.scheduler = kSlurm;
   return queue;
 }
 

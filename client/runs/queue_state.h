@@ -12,6 +12,8 @@
 
 namespace gpuctl {
 
+inline constexpr char kSlurm[] = "Slurm";
+
 struct QueueState {
   int gpus = 0;          // that it waits for; 0: not known
   int free_gpus = 0;     // that no run has
@@ -19,13 +21,17 @@ struct QueueState {
   int64_t since_ms = 0;  // the node's wall time; 0: not known
   // The machine has lost the values of the run's secrets: it starts when a client gives them again.
   bool needs_secrets = false;
+  // The scheduler in whose queue its machine waits for its start; "" for none. Then the run waits
+  // for no GPUs of other runs.
+  std::string scheduler;
   std::string held_by;  // id of a job that says no number of GPUs and so has all; "" for none
 };
 
 // Returns the state that a node told; values that no honest node tells become unknown.
 QueueState QueueStateOf(const gpuctl::v1::JobQueue& queue);
 
-// Returns "waits for 2 GPUs, 1 free, 3rd", or the reason that is not a lack of GPUs.
+// Returns "waits for 2 GPUs, 1 free, 3rd", "waits in Slurm's queue", or the reason that is not a
+// lack of GPUs.
 std::string DescribeQueue(const QueueState& queue);
 // Returns null for a run that does not wait.
 nlohmann::ordered_json QueueToJson(const std::optional<QueueState>& queue);

@@ -125,7 +125,7 @@ RunEnd EndOf(const LifecycleEvent& event) {
     end.exit_code = kExitLost;
     end.source = EndSource::kGpuctl;
     // Its machine was taken away before that, and its cluster has not brought it back.
-    if (absl::StartsWith(end.reason, kNotStartedAgainPrefix)) end.cause = EndCause::kPreempted;
+    if (absl::StartsWith(end.reason, kNotStarted)) end.cause = EndCause::kPreempted;
     return end;
   }
   end.state = gpuctl::v1::JOB_STATE_FINISHED;
@@ -207,6 +207,7 @@ RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle) {
     status.phase = RunPhase::kQueued;
     status.queue.emplace().since_ms = QueuedSinceMs(lifecycle);
     status.queue->needs_secrets = queued->reason == kSecretsReason;
+    if (queued->reason == kSchedulerReason) status.queue->scheduler = kSlurm;
     return status;
   }
   if (last == nullptr) {
@@ -243,6 +244,7 @@ void AddQueueState(const std::string& mirror_dir, RunStatus& status) {
   told->since_ms = status.queue->since_ms;
   // Of both, the line of the lifecycle is the newer one or as new.
   told->needs_secrets = status.queue->needs_secrets;
+  told->scheduler = status.queue->scheduler;
   status.queue = std::move(told);
 }
 

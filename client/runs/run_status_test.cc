@@ -222,12 +222,18 @@ TEST(RunStatusTest, ARunThatWaitsForGpusIsQueued) {
   EXPECT_EQ(json["status"], "queued");
   EXPECT_EQ(json["queue"].dump(),
             "{\"gpus\":2,\"free\":1,\"place\":3,\"since\":\"1970-01-01T00:00:05.000Z\","
-            "\"needs_secrets\":false,\"held_by\":null}");
+            "\"needs_secrets\":false,\"held_by\":null,\"scheduler\":null}");
   // What the lifecycle says of secrets counts.
   queued.reason = kSecretsReason;
   status = DeriveStatus(row, Of({queued}));
   AddQueueState(dir.path(), status);
   EXPECT_TRUE(RunToJson(row, status)["queue"]["needs_secrets"]);
+  // And of the start of its machine.
+  queued.reason = kSchedulerReason;
+  status = DeriveStatus(row, Of({queued}));
+  AddQueueState(dir.path(), status);
+  EXPECT_EQ(DescribeQueue(*status.queue), "waits in Slurm's queue");
+  EXPECT_EQ(RunToJson(row, status)["queue"]["scheduler"], "Slurm");
 
   LifecycleEvent started;
   started.attempt = 1;
@@ -246,12 +252,16 @@ TEST(QueueStateTest, TakesNothingAbsurdFromANode) {
   queue.set_place(-1);
   queue.set_since_ms(-7);
   queue.set_held_by("\x1b[31m; rm -rf /");
+  queue.set_scheduler("\x1b[31mSlurm");
   const QueueState state = QueueStateOf(queue);
   EXPECT_EQ(state.gpus, 0);
   EXPECT_LE(state.free_gpus, 1'000'000);
   EXPECT_EQ(state.place, 0);
   EXPECT_EQ(state.since_ms, 0);
   EXPECT_EQ(state.held_by, "");
+  EXPECT_EQ(state.scheduler, "");
+  queue.set_scheduler("Slurm");
+  EXPECT_EQ(DescribeQueue(QueueStateOf(queue)), "waits in Slurm's queue");
   EXPECT_EQ(DescribeQueue(state), "waits for GPUs");
 }
 

@@ -20,6 +20,9 @@ constexpr char kShutdownReason[] = "shutdown";
 // The reason of a `queued` line whose job waits for the values of its secrets, too: only a client
 // has them.
 constexpr char kSecretsReason[] = "secrets";
+// The reason of a `queued` line whose job waits for the start of its node: for its allocation in
+// the queue of a cluster's scheduler.
+constexpr char kSchedulerReason[] = "scheduler";
 // The reason of a stop that the user asked for.
 constexpr char kUserReason[] = "user";
 

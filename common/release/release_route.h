@@ -46,13 +46,22 @@ inline constexpr char kAllocationEndsReason[] = "the allocation ends";
 // The reason, in a job's lifecycle, of an attempt that its allocation's next start found without an
 // end.
 inline constexpr char kNodeFailedReason[] = "the node failed, requeued by Slurm";
-// Begins the reason, in a job's lifecycle, of the end of a run that was to go on when Slurm started
-// its allocation again, and could not.
+// Begin the reason, in a job's lifecycle, of the end of a run that was to go on when Slurm started
+// its allocation again, and could not; and of one that was to begin with the allocation's first
+// start. Both begin with kNotStarted.
+inline constexpr char kNotStarted[] = "not started";
 inline constexpr char kNotStartedAgainPrefix[] = "not started again: ";
+inline constexpr char kNotStartedPrefix[] = "not started: ";
 // The exit code of the batch script of such a start, for Slurm's books: where the file system hangs
 // on which the reason is noted, they are all that tells. And the words that gpuctl makes of it.
 inline constexpr int kNotStartedAgainExit = 76;
 inline constexpr char kNotStartedAgainWords[] = "FAILED (it could not be started again)";
+// Of what waits for the first start of an allocation, the directory's ending and the mark in it;
+// the exit code of the agent when it was taken back.
+inline constexpr char kStagedWord[] = "staged";
+inline constexpr int kNothingStagedExit = 5;
+// What `gpuctl-agent stage` prints when runs can be left for that start.
+inline constexpr char kStageReady[] = "ready";
 // The variable of the batch script's environment with the seconds that jobs have between their
 // stop and their end when the allocation ends.
 inline constexpr char kHoldGraceVariable[] = "GPUCTL_HOLD_GRACE_S";

@@ -40,6 +40,8 @@ struct ProviderTraits {
   bool keeps_stopped_disk = false;
   // True when RentOptions::host_key is in place before a new instance's sshd answers.
   bool takes_host_key = false;
+  // True when an instance that waits for its start can be given runs already.
+  bool has_queue = false;
   // The time within which ssh must reach a new instance.
   absl::Duration ready_within = absl::Minutes(10);
   absl::Duration billing_quantum = absl::Seconds(1);

@@ -137,6 +137,7 @@ nfs* | cifs | smb* | ceph | lustre | gpfs | mmfs | beegfs | fhgfs | panfs | afs 
 esac
 }
 # From inside, so that nobody who may rename it can put another one there meanwhile.
+a=${@RESULTS@:-}
 enter() { cd "$a" && [ -O . ] && case $(ls -ld .) in d????-??-*) ;; *) return 1 ;; esac; }
 # Notes why this start ends, for whoever reads what was kept. Where that hangs, it does not wait.
 fail() {
@@ -148,11 +149,23 @@ while kill -0 $p 2>/dev/null && [ "$x" != ........... ]; do nap 1; x=$x.; done
 kill -9 $p 2>/dev/null
 return 1
 }
-# Makes the root again, where Slurm has started the allocation again. A file system that hangs must
-# not cost the whole time of the allocation: what works on it uses the processor now and then.
+# True when a run waits for this first start; false where that cannot be told: then this is a start
+# as any other.
+staged() {
+[ -n "$a" ] || return
+(enter && [ -e "$j-@STAGED@/@STAGED@" ]) &
+p=$! x=
+while kill -0 $p 2>/dev/null && [ "$x" != .............................. ]; do
+case $x in ....................*) nap 1 ;; *) nap 0.05 ;; esac
+x=$x.
+done
+! kill -9 $p 2>/dev/null && wait $p
+}
+# Makes the root again, where Slurm has started the allocation again; at the first start, where a run
+# waits for it. A file system that hangs must not cost the whole time of the allocation: what works
+# on it uses the processor now and then.
 again() {
-[ $n = 0 ] && return
-a=${@RESULTS@:-}
+[ $n != 0 ] || staged || return 0
 [ -n "$a" ] || { say "start $n of job $j: nothing was kept"; return 1; }
 (
 enter || exit 3
@@ -169,7 +182,7 @@ nap 1
 done
 [ -n "$c" ] || { wait $p; c=$?; }
 case $c in
-0) return ;;
+0 | @NOTHING_STAGED@) return 0 ;;
 # It has told the reason.
 1) say "start $n of job $j: there is nothing to go on with" ;;
 3) say "start $n of job $j: $a is not there, or others may write to it" ;;
@@ -322,6 +335,8 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
                                        {"@SIGN@", kHeldSignFile},
                                        {"@RELEASED@", kReleasedFile},
                                        {"@RESULTS@", kResultsVariable},
+                                       {"@STAGED@", kStagedWord},
+                                       {"@NOTHING_STAGED@", absl::StrCat(kNothingStagedExit)},
                                        {"@GRACE_NAME@", kHoldGraceVariable},
                                        {"@GRACE@", absl::StrCat(grace_s)},
                                        {"@STALLED@", absl::StrCat(kStalledS)},

@@ -521,6 +521,14 @@ TEST_F(HeldScriptTest, AnotherStartGoesOnFromADirectoryThatOnlyWeWriteTo) {
   };
   ASSERT_EQ(chmod(kept.c_str(), 0755), 0);
   EXPECT_EQ(start("0"), "") << "the first start has nothing to go on with";
+  dir_.Write("disk/kept/18-staged/staged", "");
+  EXPECT_EQ(start("0"), "") << "that is another allocation's";
+  dir_.Write("disk/kept/17-staged/staged", "");
+  EXPECT_EQ(start("0"), absl::StrCat("start-again --root ", dir_.Sub("system/tmp/"), Own(),
+                                     "/17-0 --from ", kept, "\n"));
+  ASSERT_EQ(chmod(kept.c_str(), 0757), 0);
+  EXPECT_EQ(start("0"), "") << "others may write there";
+  ASSERT_EQ(chmod(kept.c_str(), 0755), 0);
   EXPECT_EQ(start("3"), absl::StrCat("start-again --root ", dir_.Sub("system/tmp/"), Own(),
                                      "/17-3 --from ", kept, "\n"));
   for (const mode_t others : {0775, 0757}) {

@@ -95,6 +95,7 @@ class SlurmProvider : public Provider {
     return {.ends_itself = ReleaseRouteOf(kName).way,
             .expiry = {.at_create = true, .can_move = false, .from_start = true},
             // A job waits for its turn as long as the user does.
+            .has_queue = true,
             .ready_within = absl::Hours(24 * 7),
             .silence = absl::Seconds(30)};
   }
@@ -385,7 +386,8 @@ class SlurmProvider : public Provider {
                         absl::FormatDuration(absl::Minutes(wait_s / 60)));
       }
     }
-    if (meaning.state == Instance::State::kRunning) instance.address = login_->address();
+    // Also of one that waits: runs can be left there for it.
+    instance.address = login_->address();
     if (!row.gpus.empty()) {
       instance.gpu_count = row.gpus.front().count;
       std::string model = row.gpus.front().type;

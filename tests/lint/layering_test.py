@@ -177,8 +177,9 @@ ROOMS = {
     "agent/restart": ("what the next start of a Slurm allocation needs, on the cluster's shared file "
                       "system; the root that it makes of that",
                       ["agent/base", "agent/bundle", "agent/hold", "agent/jobs", "agent/limits",
-                       "agent/trees", "common/base", "common/files", "common/process",
-                       "common/job", "common/release", "proto"]),
+                       "agent/store", "agent/trees", "common/base", "common/files",
+                       "common/process", "common/job", "common/release", "common/transfer",
+                       "proto"]),
     "agent": ("the processes: server, guard, bridge",
               ["agent/base", "agent/bundle", "agent/envs", "agent/https", "agent/telemetry",
                "agent/trees", "agent/gang", "agent/ssh", "agent/hold", "agent/restart", "agent/jobs", "agent/limits", "agent/slots", "common", "proto", "grpc"]),

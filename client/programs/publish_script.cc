@@ -1,4 +1,4 @@
-#include "client/base/publish_script.h"
+#include "client/programs/publish_script.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/files/files.h"

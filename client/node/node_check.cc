@@ -1,4 +1,4 @@
-#include "client/rent/node_check.h"
+#include "client/node/node_check.h"
 
 #include <poll.h>
 #include <sys/socket.h>

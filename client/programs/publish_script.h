@@ -1,6 +1,6 @@
 // A script for a node's shell that puts a directory in its place.
-#ifndef GPUCTL_CLIENT_BASE_PUBLISH_SCRIPT_H_
-#define GPUCTL_CLIENT_BASE_PUBLISH_SCRIPT_H_
+#ifndef GPUCTL_CLIENT_PROGRAMS_PUBLISH_SCRIPT_H_
+#define GPUCTL_CLIENT_PROGRAMS_PUBLISH_SCRIPT_H_
 
 #include <string>
 
@@ -13,4 +13,4 @@ std::string PublishScript(const std::string& partial, const std::string& final_d
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_BASE_PUBLISH_SCRIPT_H_
+#endif  // GPUCTL_CLIENT_PROGRAMS_PUBLISH_SCRIPT_H_

@@ -1,6 +1,6 @@
 // Checks before work starts that a rented machine is what was promised.
-#ifndef GPUCTL_CLIENT_RENT_NODE_CHECK_H_
-#define GPUCTL_CLIENT_RENT_NODE_CHECK_H_
+#ifndef GPUCTL_CLIENT_NODE_NODE_CHECK_H_
+#define GPUCTL_CLIENT_NODE_NODE_CHECK_H_
 
 #include <cstdint>
 #include <functional>
@@ -54,4 +54,4 @@ absl::StatusOr<NodeFitness> CheckNode(const PromisedNode& promised,
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_RENT_NODE_CHECK_H_
+#endif  // GPUCTL_CLIENT_NODE_NODE_CHECK_H_
