@@ -46,6 +46,19 @@ absl::StatusOr<UniqueFd> LockPatiently(const std::string& path, Clock& clock) {
   }
 }
 
+// Returns from which checkpoint an attempt after the first goes on; "" where gpuctl does not know.
+std::string GoesOnFrom(const gpuctl::v1::JobSpec& spec, int attempt, const JobPaths& paths,
+                       const Environment& environment) {
+  if (attempt == 1) return "";
+  const auto from = environment.find("GPUCTL_RESUME_FROM");
+  if (from != environment.end()) {
+    return absl::StrCat("goes on from checkpoint ", BaseName(from->second));
+  }
+  const absl::StatusOr<std::vector<CheckpointDir>> left = ListCheckpoints(paths.checkpoints);
+  if (!spec.has_gang() || !left.ok() || left->empty()) return "";
+  return "begins anew: no checkpoint is whole on all machines";
+}
+
 absl::StatusOr<AttemptFiles> OpenFiles(const JobPaths& paths, const gpuctl::v1::JobSpec& spec,
                                        Journal journal) {
   for (const std::string& directory : {paths.work, paths.checkpoints}) {
@@ -127,6 +140,7 @@ absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, i
   options.argv = ProgramOf(spec, options.launcher_fd_at);
   options.environment =
       JobEnvironment(BaseEnvironment(root), spec, attempt, paths, ResumeFrom(paths), files.gpus);
+  files.goes_on = GoesOnFrom(spec, attempt, paths, options.environment);
   options.secrets = &secrets;
   options.work_dir = paths.work;
   options.lock_fd = lock.get();

@@ -96,6 +96,7 @@ Supervisor::Supervisor(const gpuctl::v1::JobSpec& spec, int attempt, AttemptFile
       control_(std::move(files.control_fifo)),
       stop_file_(std::move(files.stop_file)),
       gpus_(std::move(files.gpus)),
+      goes_on_(std::move(files.goes_on)),
       use_environment_(std::move(files.use_environment)),
       child_(std::move(child)),
       news_(child_.TakeNews()),
@@ -110,6 +111,7 @@ absl::Status Supervisor::Start() {
   started.boot_id = BootId();
   started.gpus = gpus_;
   started.processes = spec_.processes();
+  started.detail = goes_on_;
   // Together, so that no reader takes the job itself for begun.
   const absl::Status status =
       setting_up_ ? journal_.AppendTogether(started, NewEvent(LifecycleEvent::Type::kSetupStarted))

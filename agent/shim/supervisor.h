@@ -33,6 +33,8 @@ struct AttemptFiles {
   std::string stop_file;  // JobPaths::stop
   // The GPUs that are the attempt's own; absent: it sees all.
   std::optional<std::vector<std::string>> gpus = std::nullopt;
+  // The detail of its `started` line.
+  std::string goes_on = {};
   // Called with the environment that the attempt uses, before the job begins.
   std::function<void(const std::string& environment)> use_environment = nullptr;
 };
@@ -110,6 +112,7 @@ class Supervisor {
   ControlReader control_;
   const std::string stop_file_;
   const std::optional<std::vector<std::string>> gpus_;
+  const std::string goes_on_;
   const std::function<void(const std::string& environment)> use_environment_;
   Child child_;
   UniqueFd news_;

@@ -104,6 +104,7 @@ class Show {
   absl::Status OfferStop();
   void OnNews();
   void TellQueue();
+  void TellAttempt();
   void TellLingering();
   // Gives the node the values of the secrets that it has lost.
   void GiveSecretsOnce();
@@ -141,6 +142,7 @@ class Show {
   std::optional<Lease> lease_;
   int64_t lease_read_ms_ = 0;
   bool gave_secrets_ = false, told_lingering_ = false;
+  int told_attempt_ = 1;
   std::string queue_text_;  // as last told; "" while the run does not wait
   bool has_panel_ = false;
   absl::Duration begun_, interrupted_at_ = absl::InfiniteDuration();
@@ -156,6 +158,9 @@ absl::Status Show::Begin() {
   mirror_dir_ = follow.mirror_dir;
   mirror_ = std::make_unique<MirrorReader>(mirror_dir_, row_.output_segment_bytes);
   RETURN_IF_ERROR(mirror_->Refresh());
+  if (const LifecycleEvent* last = LastStateEvent(mirror_->lifecycle())) {
+    told_attempt_ = last->type == LifecycleEvent::Type::kRetry ? last->attempt - 1 : last->attempt;
+  }
   RunViewOptions view;
   view.show_output = options_.show_output && !context_.json() && !options_.until_running;
   view.panel =
@@ -264,6 +269,7 @@ void Show::OnNews() {
     }
   }
   TellQueue();
+  TellAttempt();
   TellLingering();
   for (const auto& [offset, bytes] : news_.tail) view_->AddTail(offset, bytes);
   for (const std::string& notice : news_.notices) view_->AddNotice(notice);
@@ -289,6 +295,17 @@ void Show::TellQueue() {
     view_->AddNotice(absl::StrCat(row_.name, " ", text, " on ", row_.target.name));
   }
   if (news_.queue->needs_secrets) GiveSecretsOnce();
+}
+
+// Tells of each attempt that begins after the first, which a retry has brought.
+void Show::TellAttempt() {
+  const LifecycleEvent* last = LastStateEvent(mirror_->lifecycle());
+  if (last == nullptr || last->type != LifecycleEvent::Type::kStarted) return;
+  if (last->attempt <= told_attempt_) return;
+  told_attempt_ = last->attempt;
+  if (options_.plain) return;
+  view_->AddNotice(absl::StrCat(row_.name, ": attempt ", last->attempt,
+                                last->detail.empty() ? " begins" : " ", last->detail));
 }
 
 // Without a panel a run whose command has ended would seem to hang.

@@ -55,7 +55,7 @@ bool HasField(Type type, absl::string_view field) {
   switch (type) {
     case Type::kStarted:
       return field == "pid" || field == "start_time_ticks" || field == "boot_id" ||
-             field == "gpus" || field == "processes";
+             field == "gpus" || field == "processes" || field == "detail";
     case Type::kQueued:
       return field == "ticket" || field == "reason";
     case Type::kStopping:

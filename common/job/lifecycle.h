@@ -54,7 +54,7 @@ absl::string_view LimitOf(absl::string_view reason);
 struct LifecycleEvent {
   enum class Type {
     kQueued,     // attempt, ticket, reason: the node's queue has it; no state event
-    kStarted,    // attempt, pid, start_time_ticks, boot_id, gpus, processes
+    kStarted,    // attempt, pid, start_time_ticks, boot_id, gpus, processes, detail
     kStopping,   // attempt, reason: SIGTERM was sent
     kLingering,  // attempt, exit_code | signal, not_before_ms: its command has ended so, and what
                  // it left running gets SIGTERM then; no state event
@@ -98,8 +98,9 @@ struct LifecycleEvent {
   int64_t time_ms = 0;  // wall time, for people
   // JobSpec.processes. When it is not 0, the attempt's lines have marks (common/base/rank_mark.h).
   int processes = 0;
-  std::string
-      detail;  // of several processes, the one whose end is the attempt's, and its last line
+  // Of an end of several processes: whose it is, and its last line. Of a start after the first one:
+  // from which checkpoint it goes on.
+  std::string detail;
 };
 
 // Returns one line of JSON with its newline. Field names are those above; `event` holds the type in

@@ -891,6 +891,7 @@ def test_retry_is_one_run(l):
                  "--retry-backoff", "10ms", "--", "bash", "-c",
                  "echo attempt $GPUCTL_ATTEMPT; test -e %s && exit 0; touch %s; exit 75" % (marker, marker))
     assert done.stdout == b"attempt 1\nattempt 2\n", done.stdout
+    assert b": attempt 2 begins\n" in done.stderr and b"attempt 1 begins" not in done.stderr, done.stderr
 
 
 def test_requirements_are_checked_on_the_node(l):

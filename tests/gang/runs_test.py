@@ -533,8 +533,9 @@ def test_a_retry_is_everybodys():
             for step in 1 2; do save $step; done
             sleep 600
             """)
-        laptop.launch("--name", "again", "--retry-max", "1", "--retry-on", "failed", "--retry-backoff", "1s",
-                      "--grace", "2s", "--", "bash", "job.sh")
+        said = laptop.launch("--name", "again", "--retry-max", "1", "--retry-on", "failed", "--retry-backoff", "1s",
+                             "--grace", "2s", "--", "bash", "job.sh").stderr
+        assert "again-1: attempt 2 goes on from checkpoint step-2" in said, said
         first, second = (laptop.ask("logs", "again-1", "--node", str(rank)).stdout.splitlines()
                          for rank in range(2))
         assert [line.split(" port")[0] for line in first] == ["attempt 1 from ", "attempt 2 from step-2"], first
@@ -543,6 +544,27 @@ def test_a_retry_is_everybodys():
         laptop.ask("pull", "again-1")
         home = [name for _, names, _ in os.walk(os.path.join(laptop.work, "again-1")) for name in names]
         assert "step-2" in home, home
+        wait_for_end(them)
+        laptop.close()
+
+
+def test_a_retry_without_a_common_checkpoint_begins_anew_and_says_so():
+    with Machines(2) as them:
+        laptop = Laptop(them)
+        # Each has a step that the other has not.
+        laptop.write("job.sh", SAVE + """
+            echo "attempt $GPUCTL_ATTEMPT from ${GPUCTL_RESUME_FROM##*/}"
+            if [ "$GPUCTL_ATTEMPT" = 2 ]; then exit 0; fi
+            save $((RANK + 1))
+            if [ "$RANK" = 1 ]; then sleep 3; exit 9; fi
+            sleep 600
+            """)
+        said = laptop.launch("--name", "anew", "--retry-max", "1", "--retry-on", "failed", "--retry-backoff", "1s",
+                             "--grace", "2s", "--", "bash", "job.sh").stderr
+        assert "anew-1: attempt 2 begins anew: no checkpoint is whole on all machines" in said, said
+        for rank in range(2):
+            lines = laptop.ask("logs", "anew-1", "--node", str(rank)).stdout.splitlines()
+            assert lines == ["attempt 1 from ", "attempt 2 from "], lines
         wait_for_end(them)
         laptop.close()
 

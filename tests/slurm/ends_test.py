@@ -15,7 +15,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from places import HOME, left, run_of, run_tests, wait_until  # noqa: E402
+from places import HOME, kept_in, left, run_of, run_tests, wait_until  # noqa: E402
 
 # Works until it is told to stop, then saves, and prints what it has saved.
 SAVES = """trap 'head -c 100000 /dev/urandom > out.bin; sha256sum < out.bin; exit 0' TERM
@@ -358,11 +358,11 @@ def test_a_node_that_is_cut_off(l, c):
         pulled = l.run("pull", "cut-1", code=None)
         assert b"before all results were on the shared file system" in pulled.stderr, pulled
         # Nothing that is kept there says that the job is over.
-        assert l.run("rm", "cut-1", code=None).returncode != 0 and os.listdir(kept)
+        assert l.run("rm", "cut-1", code=None).returncode != 0 and kept_in(kept)
     finally:
         c.heal(node, gone=lambda: not c.processes(node))
     l.run("rm", "--force", "cut-1")
-    assert os.listdir(kept) == [], os.listdir(kept)
+    assert kept_in(kept) == [], kept_in(kept)
     # Slurm ends what it had given up: with SIGTERM, or at once with SIGKILL. Then nobody was left to remove
     # the files, and the holder of the next allocation there does it.
     if left(c):
@@ -435,7 +435,7 @@ def test_a_laptop_that_is_gone(l, c):
     wait_until(lambda: is_over(c, job), "the allocation is over")
     assert told(l, "gone-2")["reason"] == "Slurm: COMPLETED"
     kept = os.path.join(c.home, ".gpuctl-results")
-    there = os.listdir(kept)
+    there = kept_in(kept)
     assert len(there) == 2, there
     refused = l.json("rm", "gone-2", code=None)["runs"][0]
     assert refused["action"] == "kept" and "not at home" in refused["why"], refused
@@ -454,11 +454,11 @@ def test_a_laptop_that_is_gone(l, c):
     assert not any(run["name"] == "gone-2" for run in l.json("ps", "-a")["runs"])
     unknown = l.json("prune", "-y", code=None, SSH_AUTH_SOCK="/nowhere")
     assert len(unknown["unknown"]) == 1 and not unknown["leftovers"], unknown
-    assert sorted(os.listdir(kept)) == sorted([*there, "gpuctl-mine"])
+    assert sorted(kept_in(kept)) == sorted([*there, "gpuctl-mine"])
     removed = l.json("prune", "-y")["leftovers"]
     assert sorted(one["label"] for one in removed) == sorted(there) and empty in there, removed
     assert all(one["action"] == "removed" for one in removed), removed
-    assert os.listdir(kept) == ["gpuctl-mine"], os.listdir(kept)
+    assert kept_in(kept) == ["gpuctl-mine"], kept_in(kept)
     check_clean(c)
 
 
@@ -495,7 +495,7 @@ def test_a_holder_that_is_killed(l, c):
     assert "out.bin" in held and "end.json" in held, held
     gone = l.json("rm", "again-1")["runs"][0]
     assert gone["action"] == "removed" and gone["freed_bytes"] > 1000000, gone
-    assert os.listdir(kept) == [], os.listdir(kept)
+    assert kept_in(kept) == [], kept_in(kept)
     check_clean(c)
 
 

@@ -73,6 +73,11 @@ def left(c):
     return found
 
 
+def kept_in(directory):
+    """Returns the leases of which something is kept there."""
+    return [name for name in os.listdir(directory) if not name.startswith(".")]
+
+
 def launch(l, name, *command, options=()):
     l.run("launch", "--yes", "-d", "--provider", "slurm", "--gpu", "H100", "--time", "10m", "--salvage",
           "5m", "--no-workdir", "--name", name, *options, "--", *command)

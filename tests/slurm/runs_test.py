@@ -17,7 +17,7 @@ import time
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from places import HOME, TRAPS, launch, left, run_of, run_tests, wait_until  # noqa: E402
+from places import HOME, TRAPS, kept_in, launch, left, run_of, run_tests, wait_until  # noqa: E402
 
 
 def check_ssh(l, c, name, job, place_of_work):
@@ -168,7 +168,7 @@ def test_a_damaged_copy_is_told_and_removed(l, c):
     refused = l.run("rm", "--forget", "cut-1", code=None)
     assert refused.returncode and b"damaged" in refused.stderr and b"rm --force cut-1" in refused.stderr, refused
     l.run("rm", "--forget", "--force", "cut-1")
-    assert os.listdir(kept) == [] and not l.json("ps", "-a")["runs"], os.listdir(kept)
+    assert kept_in(kept) == [] and not l.json("ps", "-a")["runs"], kept_in(kept)
 
 
 def test_down_ends_soon_where_the_controller_is_silent(l, c):
