@@ -21,8 +21,8 @@
 #include "trainer/model/dispatch.h"
 #include "trainer/model/finite.h"
 #include "trainer/model/transfer.h"
+#include "trainer/optimizer/owned_ranges.h"
 #include "trainer/step/out_of_memory.h"
-#include "trainer/step/owned_ranges.h"
 
 namespace gpuctl::trainer {
 namespace {
