@@ -162,7 +162,7 @@ ExpressionPtr ExpressionParser::ParseUnary(bool with_filters) {
     if (++depth_ > kMostNestedExpressions) tokens_.Fail("expressions are nested too deeply");
     const Token sign = tokens_.Take();
     value = ParseUnary(/*with_filters=*/false);
-    if (sign.text == "-") value = NegativeOf(sign.line, std::move(value));
+    value = SignedOf(sign.line, sign.text == "-", std::move(value));
     --depth_;
   } else {
     value = ParsePrimary();

@@ -52,6 +52,9 @@ TEST(JinjaTest, ComputesWhatIsRareInTemplates) {
             "t, line 1: 'int object' has no attribute 'x'");
   EXPECT_EQ(Text("{{ ['x'] | max(attribute='a') }}"), "x");
   EXPECT_EQ(Text("{{ '<b>' | upper | safe }}"), "<B>");
+  EXPECT_EQ(Text("{{ +true }}{{ -+2.5 }}"), "1-2.5");
+  EXPECT_EQ(Failure("{{ 'a' ~ + 'b' }}"), "t, line 1: bad operand type for unary +: 'str'");
+  Failure("{% for a.b in rows %}{% endfor %}", variables);
 }
 
 TEST(JinjaTest, ErrorsTellNameAndLine) {

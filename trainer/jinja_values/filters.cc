@@ -145,7 +145,7 @@ Value ToFloat(const Value& value, const Arguments& arguments) {
 Value Absolute(const Value& value, const Arguments& arguments) {
   TakeNone("abs", arguments);
   if (value.IsBool()) return value.integer();
-  return Less(value, int64_t{0}) ? Negate(value) : value;
+  return Less(value, int64_t{0}) ? WithSign(/*negative=*/true, value) : value;
 }
 
 Value Round(const Value& value, const Arguments& arguments) {
