@@ -14,7 +14,7 @@ import subprocess
 from fine_tune import launch, project, trainer, write_model
 from rent_world import run_tests, write
 from runs import Terminal
-from trainer import use_memory
+from trainer import ssh_machine, use_memory
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CHAT = ["--chat", "1 and 2", "--temperature", "0", "--tokens", "8"]
@@ -352,6 +352,44 @@ def test_the_pages_say_what_works(w):
     write_model(w.dir + "/small", max_position_embeddings=512)
     check_page(w, "README.md")
     check_page(w, "examples/fine-tune/README.md")
+
+
+def tuned(w, run_file, name, *where):
+    """Launches the run, brings its adapter home, merges it. Returns what the run has made."""
+    w.run("launch", run_file, "-y", "--name", name, *where)
+    run = next(run for run in w.json("ps", "-a")["runs"] if run["name"] == name)
+    assert run["status"] == "succeeded", run
+    newest = max(w.json("pull", name)["checkpoints"], key=lambda found: found["step"])
+    assert newest["verified"], newest
+    merged = os.path.join(w.dir, name + "-merged")
+    w.run("merge", name, "--out", merged)
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(os.listdir(merged))
+    answers = [w.run("generate", model, *CHAT).stdout for model in (name, merged)]
+    assert answers[0] == answers[1] and answers[0].strip(), answers
+    with open(os.path.join(w.work, newest["path"], "state.json"), encoding="utf-8") as file:
+        state = json.load(file)
+    with open(merged + "/model.safetensors", "rb") as file:
+        weights = file.read()
+    return {"step": run["step"], "micro_batch": state["micro_batch"], "weights": weights,
+            "loss": w.json("eval", name)["loss"]}
+
+
+def test_the_same_file_here_and_over_ssh(w):
+    """A model folder and rows to merged weights: tried, then run on this computer and on another
+    machine, which gets a trainer, the model and the tokens."""
+    home = os.path.join(w.dir, "fine-tune")
+    shutil.copytree(os.path.join(ROOT, "examples/fine-tune"), home)
+    write_model(home + "/model", max_position_embeddings=512)
+    run_file = home + "/run.yaml"
+    assert w.json("preflight", run_file)["verdict"] == "here"
+    with ssh_machine(w) as host:
+        here = tuned(w, run_file, "here-1", "--provider", "local")
+        there = tuned(w, run_file, "there-1", *host, "--trainer", "build=kit")
+    with open(home + "/model/model.safetensors", "rb") as file:
+        assert file.read() != here["weights"]
+    # The same program on the same processor.
+    assert here == there, [{key: found[key] for key in found if key != "weights"}
+                           for found in (here, there)]
 
 
 def lines_of_processes():

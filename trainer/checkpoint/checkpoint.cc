@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <exception>
 #include <new>
+#include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -17,7 +19,8 @@
 namespace gpuctl::trainer {
 namespace {
 
-using nlohmann::json;
+constexpr char kOptimizer[] = "optimizer.safetensors";
+constexpr char kState[] = "state.json";
 
 ManifestEntry WriteText(const std::string& directory, const std::string& name,
                         const std::string& text) {
@@ -38,8 +41,8 @@ void WriteContents(const std::string& directory, const Snapshot& snapshot) {
   const CheckpointFiles names = FilesOfCheckpoint(snapshot.adapter);
   entries.push_back(WriteText(directory, names.config, snapshot.model_config.dump(2) + "\n"));
   entries.push_back(WriteTensors(directory, names.tensors, snapshot.weights));
-  entries.push_back(WriteTensors(directory, "optimizer.safetensors", snapshot.optimizer));
-  entries.push_back(WriteText(directory, "state.json", snapshot.state.dump(2) + "\n"));
+  entries.push_back(WriteTensors(directory, kOptimizer, snapshot.optimizer));
+  entries.push_back(WriteText(directory, kState, snapshot.state.dump(2) + "\n"));
   for (const KeptFile& file : snapshot.files) {
     entries.push_back(WriteText(directory, file.name, *file.bytes));
   }
@@ -85,10 +88,6 @@ void Publish(const std::string& root, const std::string& temporary, const std::s
   if (replaces) RemoveQuietly(aside);
 }
 
-json ReadJson(const std::string& path) {
-  return ParseJsonObject(ReadWholeFile(path, kLargestSettings), "read " + path);
-}
-
 }  // namespace
 
 std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot) {
@@ -121,28 +120,94 @@ void CheckTakesCheckpoints(const std::string& root) {
   }
 }
 
-LoadedCheckpoint LoadCheckpoint(const std::string& path) {
-  VerifyCheckpoint(path);
-  return LoadVerifiedCheckpoint(path);
+namespace {
+
+// What verifying has read of a checkpoint: all that loading needs.
+struct FilesRead {
+  std::map<std::string, std::string> texts;
+  std::map<std::string, std::map<std::string, at::Tensor>> tensors;
+  std::exception_ptr unreadable;  // files that fit the manifest, and are wrong
+};
+
+// Keeps the tensors of a file. Returns its digest.
+std::string ReadTensors(const std::string& file, const std::string& name, FilesRead* read) {
+  try {
+    std::string digest;
+    read->tensors[name] = ReadSafetensors(file, &digest);
+    return digest;
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kBadData) throw;
+    if (!read->unreadable) read->unreadable = std::current_exception();
+  }
+  return Sha256HexOfFile(file);
 }
 
-LoadedCheckpoint LoadVerifiedCheckpoint(const std::string& path) {
+FilesRead VerifyAndRead(const std::string& path) {
+  FilesRead read;
+  const CheckpointFiles names = FilesOfCheckpoint(HoldsAdapter(path));
+  VerifyCheckpoint(path, [&](const ManifestEntry& entry) {
+    const std::string &name = entry.path, file = path + "/" + name;
+    if (name == names.tensors || name == kOptimizer) return ReadTensors(file, name, &read);
+    if (name != names.config && name != kState) return Sha256HexOfFile(file);
+    return Sha256Hex(read.texts[name] = ReadWholeFile(file, kLargestSettings));
+  });
+  return read;
+}
+
+LoadedCheckpoint Loaded(const std::string& path, FilesRead read) {
+  if (read.unreadable) std::rethrow_exception(read.unreadable);
   LoadedCheckpoint loaded;
   loaded.path = path;
   loaded.adapter = HoldsAdapter(path);
   const CheckpointFiles names = FilesOfCheckpoint(loaded.adapter);
-  loaded.model_config = ReadJson(path + "/" + names.config);
-  loaded.weights = ReadSafetensors(path + "/" + names.tensors);
-  for (const char* needed : {"state.json", "optimizer.safetensors"}) {
-    if (!Exists(path + "/" + needed)) RefuseCheckpoint(path, std::string(needed) + " is missing");
+  const auto json_of = [&](const std::string& name) {
+    return ParseJsonObject(read.texts[name], "read " + path + "/" + name);
+  };
+  loaded.model_config = json_of(names.config);
+  loaded.weights = std::move(read.tensors[names.tensors]);
+  if (read.texts.count(kState) == 0) RefuseCheckpoint(path, "state.json is missing");
+  const auto optimizer = read.tensors.find(kOptimizer);
+  if (optimizer == read.tensors.end()) {
+    RefuseCheckpoint(path, "optimizer.safetensors is missing");
   }
-  loaded.state = ReadJson(path + "/state.json");
-  loaded.optimizer = ReadSafetensors(path + "/optimizer.safetensors");
+  loaded.state = json_of(kState);
+  loaded.optimizer = std::move(optimizer->second);
   if (!loaded.state.contains("step") || !loaded.state["step"].is_number_unsigned()) {
     RefuseCheckpoint(path, "state.json has no step");
   }
   loaded.step = loaded.state["step"].get<int64_t>();
   return loaded;
+}
+
+}  // namespace
+
+LoadedCheckpoint LoadCheckpoint(const std::string& path) {
+  return Loaded(path, VerifyAndRead(path));
+}
+
+std::unique_ptr<LoadedCheckpoint> LoadNewestCheckpoint(const std::string& root,
+                                                       std::vector<std::string>* skipped) {
+  const std::vector<int64_t> steps = ListCheckpoints(root);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const std::string path = root + "/" + CheckpointName(*step);
+    FilesRead read;
+    try {
+      read = VerifyAndRead(path);
+    } catch (const Error& error) {
+      skipped->push_back(error.what());
+      continue;
+    }
+    return std::make_unique<LoadedCheckpoint>(Loaded(path, std::move(read)));
+  }
+  return nullptr;
+}
+
+int64_t TensorBytes(const LoadedCheckpoint& checkpoint) {
+  int64_t bytes = 0;
+  for (const auto* tensors : {&checkpoint.weights, &checkpoint.optimizer}) {
+    for (const auto& [name, tensor] : *tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  return bytes;
 }
 
 void RemoveLeftovers(const std::string& root) {

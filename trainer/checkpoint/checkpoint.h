@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -66,11 +67,15 @@ std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot);
 // checkpoint.
 void CheckTakesCheckpoints(const std::string& root);
 
-// Verifies, then reads. Throws Error(kBadData) or Error(kIo).
+// Verifies and reads, each file of tensors in one pass. Throws Error(kBadData) or Error(kIo).
 LoadedCheckpoint LoadCheckpoint(const std::string& path);
-// Does the same without verifying, for one that VerifyCheckpoint or FindNewestCheckpoint has read a
-// moment ago: large files are read once less.
-LoadedCheckpoint LoadVerifiedCheckpoint(const std::string& path);
+// Does so with the newest checkpoint below `root` that verifies; null: there is none. Appends each
+// skipped one to `skipped` with the reason.
+std::unique_ptr<LoadedCheckpoint> LoadNewestCheckpoint(const std::string& root,
+                                                       std::vector<std::string>* skipped);
+
+// Returns the bytes of its tensors.
+int64_t TensorBytes(const LoadedCheckpoint& checkpoint);
 
 // Cleans up after interrupted writers: removes .tmp-*, and renames an .old-* back if its
 // replacement is missing.

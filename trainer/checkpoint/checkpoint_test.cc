@@ -60,6 +60,58 @@ TEST_F(CheckpointTest, ReadsWhatItWrote) {
   EXPECT_TRUE(at::equal(loaded.optimizer.at("exp_avg.w"), snapshot.optimizer[0].second));
 }
 
+// Returns the bytes that this process has read so far, of files and everything else.
+uint64_t BytesRead() {
+  std::ifstream file("/proc/self/io");
+  std::string key;
+  uint64_t bytes = 0;
+  while (file >> key >> bytes) {
+    if (key == "rchar:") return bytes;
+  }
+  return 0;
+}
+
+TEST_F(CheckpointTest, EachFileIsReadOnce) {
+  if (BytesRead() == 0) GTEST_SKIP() << "this system does not count what a process reads";
+  Snapshot snapshot = SomeSnapshot(20);
+  snapshot.weights.emplace_back("large", RandomTensor({1000, 700}, at::kFloat, 1));
+  snapshot.optimizer.emplace_back("exp_avg.large", RandomTensor({1000, 500}, at::kFloat, 2));
+  WriteCheckpoint(root_, snapshot);
+  std::vector<std::string> skipped;
+  const uint64_t before = BytesRead();
+  const auto loaded = LoadNewestCheckpoint(root_, &skipped);
+  const uint64_t read = BytesRead() - before;
+  ASSERT_TRUE(loaded) << skipped[0];
+  EXPECT_GT(read, 4u * 1'200'000);
+  EXPECT_LT(read, 4u * 1'200'000 + 40'000);  // the headers twice, and the counter itself
+  EXPECT_EQ(TensorBytes(*loaded), 4 * (1'200'000 + 12 + 12) + 2 * 5);
+  EXPECT_TRUE(at::equal(loaded->weights.at("large"), snapshot.weights.back().second));
+}
+
+TEST_F(CheckpointTest, AFileThatFitsTheManifestAndIsWrongIsRefusedAndNotPassedOver) {
+  WriteCheckpoint(root_, SomeSnapshot(20));
+  const std::string path = WriteCheckpoint(root_, SomeSnapshot(30));
+  for (const char* name : {"optimizer.safetensors", "model.safetensors", "state.json"}) {
+    const std::string file = path + "/" + name, good = ReadWholeFile(file);
+    WriteFileDurably(file, "{}");
+    auto manifest = nlohmann::json::parse(ReadWholeFile(path + "/manifest.json"));
+    const nlohmann::json kept = manifest;
+    for (auto& entry : manifest["files"]) {
+      if (entry["path"] != name) continue;
+      entry["size"] = 2;
+      entry["sha256"] = Sha256Hex("{}");
+    }
+    WriteFileDurably(path + "/manifest.json", manifest.dump());
+    std::vector<std::string> skipped;
+    EXPECT_ERROR(LoadNewestCheckpoint(root_, &skipped), ExitCode::kBadData, name);
+    EXPECT_TRUE(skipped.empty());
+    WriteFileDurably(file, good);
+    WriteFileDurably(path + "/manifest.json", kept.dump());
+  }
+  std::vector<std::string> skipped;
+  EXPECT_EQ(LoadNewestCheckpoint(root_, &skipped)->step, 30);
+}
+
 TEST_F(CheckpointTest, ManifestIsAsAgreed) {
   WriteCheckpoint(root_, SomeSnapshot(20));
   const auto manifest = nlohmann::json::parse(ReadWholeFile(Path(20) + "/manifest.json"));
@@ -175,11 +227,9 @@ TEST_F(CheckpointTest, EverythingFailingFromSomePointOnLeavesNoTornCheckpoint) {
     }
     SetFaultHook({});
     std::vector<std::string> skipped;
-    const std::string newest = FindNewestCheckpoint(root_, &skipped);
+    const auto newest = LoadNewestCheckpoint(root_, &skipped);
     EXPECT_TRUE(skipped.empty()) << skipped[0];
-    if (!newest.empty()) {
-      EXPECT_NO_THROW(LoadCheckpoint(newest));
-    }
+    EXPECT_EQ(newest != nullptr, !ListCheckpoints(root_).empty());
     RemoveLeftovers(root_);
     for (const std::string& name : ListDirectory(root_)) {
       EXPECT_EQ(StepOfCheckpointName(name), 20);
@@ -207,7 +257,10 @@ TEST_F(CheckpointTest, DamageOfAnyKindIsFoundAndPassedOver) {
     damages[i]();
     EXPECT_ERROR(LoadCheckpoint(Path(30)), ExitCode::kBadData, Path(30));
     std::vector<std::string> skipped;
-    EXPECT_EQ(FindNewestCheckpoint(root_, &skipped), Path(20)) << "damage " << i;
+    const auto newest = LoadNewestCheckpoint(root_, &skipped);
+    ASSERT_TRUE(newest) << "damage " << i;
+    EXPECT_EQ(newest->path, Path(20)) << "damage " << i;
+    EXPECT_EQ(newest->step, 20);
     EXPECT_EQ(skipped.size(), 1u);
   }
 }

@@ -73,7 +73,8 @@ bool HoldsAdapter(const std::string& path) {
   return Exists(path + "/" + FilesOfCheckpoint(/*adapter=*/true).config);
 }
 
-std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path) {
+std::vector<ManifestEntry> VerifyCheckpoint(
+    const std::string& path, const std::function<std::string(const ManifestEntry&)>& read) {
   if (!IsDirectory(path)) RefuseCheckpoint(path, "no such directory");
   const std::vector<ManifestEntry> entries = ParseManifest(path);
   std::vector<std::string> listed = {kManifestName};
@@ -85,8 +86,8 @@ std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path) {
                                     static_cast<unsigned long long>(FileSize(file)),
                                     static_cast<unsigned long long>(entry.size)));
     }
-    if (Sha256HexOfFile(file) != entry.sha256)
-      RefuseCheckpoint(path, entry.path + " has another digest");
+    const std::string digest = read ? read(entry) : Sha256HexOfFile(file);
+    if (digest != entry.sha256) RefuseCheckpoint(path, entry.path + " has another digest");
     listed.push_back(entry.path);
   }
   const CheckpointFiles names = FilesOfCheckpoint(HoldsAdapter(path));
@@ -113,20 +114,6 @@ std::vector<int64_t> ListCheckpoints(const std::string& root) {
   }
   std::sort(steps.begin(), steps.end());
   return steps;
-}
-
-std::string FindNewestCheckpoint(const std::string& root, std::vector<std::string>* skipped) {
-  const std::vector<int64_t> steps = ListCheckpoints(root);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const std::string path = root + "/" + CheckpointName(*step);
-    try {
-      VerifyCheckpoint(path);
-      return path;
-    } catch (const Error& error) {
-      skipped->push_back(error.what());
-    }
-  }
-  return "";
 }
 
 }  // namespace gpuctl::trainer

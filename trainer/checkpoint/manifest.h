@@ -4,6 +4,7 @@
 #define TRAINER_CHECKPOINT_MANIFEST_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,12 +32,12 @@ int64_t StepOfCheckpointName(const std::string& name);  // -1: not such a name
 bool HoldsAdapter(const std::string& path);
 
 // Checks every file against the manifest. Throws Error(kBadData) that names the problem: a missing
-// or incomplete file, a wrong digest, a file that the manifest does not list.
-std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path);
-
-// Returns the newest checkpoint below `root` that verifies, or "". Appends each skipped one to
-// `skipped` with the reason.
-std::string FindNewestCheckpoint(const std::string& root, std::vector<std::string>* skipped);
+// or incomplete file, a wrong digest, a file that the manifest does not list. `read` reads a file
+// and returns its digest; so one that needs the content reads it once. Null: only the digest is
+// needed.
+std::vector<ManifestEntry> VerifyCheckpoint(
+    const std::string& path,
+    const std::function<std::string(const ManifestEntry&)>& read = nullptr);
 
 // Returns the steps published below `root`, ascending, complete or not.
 std::vector<int64_t> ListCheckpoints(const std::string& root);

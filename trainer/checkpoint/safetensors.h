@@ -28,9 +28,10 @@ void WriteSafetensors(const std::string& path, const NamedTensors& tensors,
 // device, by pieces of a few MiB. Throws Error(kIo), Error(kBadData).
 void ReadInto(const StoredFile& file, const StoredTensor& stored, const at::Tensor& target);
 
-// Reads all tensors into separate memory, on the CPU. Throws Error(kIo) or, for an invalid file,
-// Error(kBadData).
-std::map<std::string, at::Tensor> ReadSafetensors(const std::string& path);
+// Reads all tensors into separate memory, on the CPU. `sha256` (may be null) gets the digest of the
+// file, computed from the same bytes. Throws Error(kIo) or, for an invalid file, Error(kBadData).
+std::map<std::string, at::Tensor> ReadSafetensors(const std::string& path,
+                                                  std::string* sha256 = nullptr);
 
 }  // namespace gpuctl::trainer
 

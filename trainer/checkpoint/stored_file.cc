@@ -113,6 +113,14 @@ StoredFile::StoredFile(const std::string& path) : path_(path) {
 
 StoredFile::~StoredFile() { ::close(fd_); }
 
+std::string StoredFile::HeaderBytes() const {
+  std::string bytes(header_.data_begin, '\0');
+  if (ReadSome(fd_, path_, 0, bytes.size(), bytes.data()) != bytes.size()) {
+    throw DataError("read safetensors " + path_ + ": it ended early");
+  }
+  return bytes;
+}
+
 void StoredFile::Read(const StoredTensor& tensor, uint64_t first, uint64_t size, void* into) const {
   const uint64_t offset = header_.data_begin + tensor.begin + first;
   if (ReadSome(fd_, path_, offset, size, static_cast<char*>(into)) != size) {

@@ -26,6 +26,9 @@ class StoredFile {
   const std::string& path() const { return path_; }
   const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
+  // Returns what lies before the tensors, as it is in the file. The tensors follow, one behind the
+  // other, in their order. Throws as Read.
+  std::string HeaderBytes() const;
   // Copies `size` bytes of a tensor, from its byte `first` on. Throws Error(kIo), or
   // Error(kBadData) when the file has become shorter.
   void Read(const StoredTensor& tensor, uint64_t first, uint64_t size, void* into) const;

@@ -156,18 +156,19 @@ ExpressionPtr ExpressionParser::ParsePower() {
 }
 
 ExpressionPtr ExpressionParser::ParseUnary(bool with_filters) {
+  const bool of_print = tokens_.IsBehind(TokenKind::kVariableBegin);
   ExpressionPtr value;
   if (tokens_.IsOperator("-") || tokens_.IsOperator("+")) {
     if (++depth_ > kMostNestedExpressions) tokens_.Fail("expressions are nested too deeply");
     const Token sign = tokens_.Take();
     value = ParseUnary(/*with_filters=*/false);
-    if (sign.text == "-") value = NegativeOf(sign.line, std::move(value));
+    value = SignedOf(sign.line, sign.text == "-", std::move(value));
     --depth_;
   } else {
     value = ParsePrimary();
   }
   value = ParsePostfix(std::move(value));
-  return with_filters ? ParseFilters(std::move(value)) : std::move(value);
+  return with_filters ? ParseFilters(std::move(value), of_print) : std::move(value);
 }
 
 ExpressionPtr ExpressionParser::ParsePrimary() {
@@ -248,11 +249,11 @@ ExpressionPtr ExpressionParser::ParsePostfix(ExpressionPtr value) {
   }
 }
 
-ExpressionPtr ExpressionParser::ParseFilters(ExpressionPtr value) {
+ExpressionPtr ExpressionParser::ParseFilters(ExpressionPtr value, bool of_print) {
   for (InRow row(tokens_); true; row.Count()) {
     const int line = tokens_.line();
     if (tokens_.SkipOperator("|")) {
-      auto [name, arguments] = ParseFilter();
+      auto [name, arguments] = ParseFilter(of_print);
       value = Filtered(line, std::move(name), std::move(value), std::move(arguments));
     } else if (tokens_.IsName("is")) {
       value = ParseTest(std::move(value));
@@ -264,13 +265,17 @@ ExpressionPtr ExpressionParser::ParseFilters(ExpressionPtr value) {
   }
 }
 
-std::pair<std::string, ArgumentList> ExpressionParser::ParseFilter() {
+std::pair<std::string, ArgumentList> ExpressionParser::ParseFilter(bool of_print) {
   const std::string name = tokens_.ExpectAnyName();
   if (!IsFilter(name)) {
     tokens_.Fail("the filter '" + name + "' is not supported" + DidYouMean(name, FilterNames()));
   }
   ArgumentList arguments;
   if (tokens_.IsOperator("(")) arguments = ParseArguments();
+  // Jinja's result is no plain text: it escapes what is added to it.
+  if (name == "safe" && !(of_print && tokens_.Is(TokenKind::kVariableEnd))) {
+    tokens_.Fail("the filter 'safe' is not supported but at the end of {{ }}");
+  }
   return {name, std::move(arguments)};
 }
 

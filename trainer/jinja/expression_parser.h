@@ -20,8 +20,8 @@ class ExpressionParser {
   ExpressionPtr Parse(bool with_choice = true);
   // An expression, or several with commas, which are a tuple.
   ExpressionPtr ParseTuple(bool with_choice = true);
-  // A filter's name with its arguments, behind "|".
-  std::pair<std::string, ArgumentList> ParseFilter();
+  // A filter's name with its arguments, behind "|". `of_print`: of all that {{ }} has.
+  std::pair<std::string, ArgumentList> ParseFilter(bool of_print = false);
   ArgumentList ParseArguments();
 
  private:
@@ -41,7 +41,7 @@ class ExpressionParser {
   ExpressionPtr ParseNumber();
   ExpressionPtr ParseNameOrConstant();
   ExpressionPtr ParsePostfix(ExpressionPtr value);
-  ExpressionPtr ParseFilters(ExpressionPtr value);
+  ExpressionPtr ParseFilters(ExpressionPtr value, bool of_print);
   ExpressionPtr ParseTest(ExpressionPtr value);
   ExpressionPtr ParseDot(ExpressionPtr value);
   ExpressionPtr ParseSubscript(ExpressionPtr value);

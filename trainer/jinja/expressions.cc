@@ -144,10 +144,11 @@ ExpressionPtr NotOf(int line, ExpressionPtr value) {
   });
 }
 
-ExpressionPtr NegativeOf(int line, ExpressionPtr value) {
-  return MakeExpression(line, [value = std::move(value)](Run& run, const ScopePtr& scope) {
-    return Negate(value->Evaluate(run, scope));
-  });
+ExpressionPtr SignedOf(int line, bool negative, ExpressionPtr value) {
+  return MakeExpression(line,
+                        [negative, value = std::move(value)](Run& run, const ScopePtr& scope) {
+                          return WithSign(negative, value->Evaluate(run, scope));
+                        });
 }
 
 ExpressionPtr EitherOf(int line, bool is_or, ExpressionPtr left, ExpressionPtr right) {

@@ -30,7 +30,7 @@ ExpressionPtr CallOf(int line, ExpressionPtr function, ArgumentList arguments);
 ExpressionPtr Filtered(int line, std::string filter, ExpressionPtr value, ArgumentList arguments);
 ExpressionPtr Tested(int line, std::string test, ExpressionPtr value, ArgumentList arguments);
 ExpressionPtr NotOf(int line, ExpressionPtr value);
-ExpressionPtr NegativeOf(int line, ExpressionPtr value);
+ExpressionPtr SignedOf(int line, bool negative, ExpressionPtr value);
 // "or" gives the first value that is true, "and" the first that is not, else the last.
 ExpressionPtr EitherOf(int line, bool is_or, ExpressionPtr left, ExpressionPtr right);
 ExpressionPtr ArithmeticOf(int line, Arithmetic what, ExpressionPtr left, ExpressionPtr right);

@@ -44,7 +44,24 @@ TEST(JinjaTest, RendersAConversation) {
   EXPECT_EQ(Text(source, variables), "<|user|>Hi\n<|assistant|>Hello\n<|assistant|>");
 }
 
+TEST(JinjaTest, ComputesWhatIsRareInTemplates) {
+  const Json variables = {{"rows", {{{"a", 1}}, {{"b", 2}}}}};
+  EXPECT_EQ(Text("{{ ' 1  2   3  '.split(none, 1) }}"), "['1', '2   3  ']");
+  EXPECT_EQ(Text("{{ rows | map(attribute='a.x', default='?') | join }}", variables), "??");
+  EXPECT_EQ(Failure("{{ rows | map(attribute='a.x.y', default=none) | list }}", variables),
+            "t, line 1: 'int object' has no attribute 'x'");
+  EXPECT_EQ(Text("{{ ['x'] | max(attribute='a') }}"), "x");
+  EXPECT_EQ(Text("{{ '<b>' | upper | safe }}"), "<B>");
+  EXPECT_EQ(Text("{{ +true }}{{ -+2.5 }}"), "1-2.5");
+  EXPECT_EQ(Failure("{{ 'a' ~ + 'b' }}"), "t, line 1: bad operand type for unary +: 'str'");
+  Failure("{% for a.b in rows %}{% endfor %}", variables);
+}
+
 TEST(JinjaTest, ErrorsTellNameAndLine) {
+  for (const char* const of : {"x | safe ~ x", "x ~ x | safe", "[x | safe]", "x | safe | upper"}) {
+    EXPECT_EQ(Failure(std::string("\n{{ ") + of + " }}", {{"x", "<"}}),
+              "t, line 2: the filter 'safe' is not supported but at the end of {{ }}");
+  }
   EXPECT_EQ(Failure("a\n{{ x | nosuch }}"), "t, line 2: the filter 'nosuch' is not supported");
   EXPECT_EQ(Failure("{{ x | uper }}"),
             "t, line 1: the filter 'uper' is not supported; did you mean \"upper\"?");

@@ -125,7 +125,7 @@ class Parser {
   }
 
   StatementPtr ParseSet(int line) {
-    Target target = ParseTarget();
+    Target target = ParseTarget(/*may_be_attribute=*/true);
     if (tokens_.SkipOperator("=")) {
       ExpressionPtr value = expressions_.ParseTuple();
       EndBlock();
@@ -155,7 +155,7 @@ class Parser {
     std::vector<std::pair<Target, ExpressionPtr>> bindings;
     while (!tokens_.Is(TokenKind::kBlockEnd)) {
       if (!bindings.empty()) tokens_.ExpectOperator(",");
-      Target target = ParseOneTarget();
+      Target target = ParseOneTarget(/*may_be_attribute=*/false);
       tokens_.ExpectOperator("=");
       bindings.emplace_back(std::move(target), expressions_.Parse());
     }
@@ -191,19 +191,19 @@ class Parser {
     return parameters;
   }
 
-  Target ParseTarget() {
-    Target first = ParseOneTarget();
+  Target ParseTarget(bool may_be_attribute = false) {
+    Target first = ParseOneTarget(may_be_attribute);
     if (!tokens_.IsOperator(",")) return first;
     Target tuple;
     tuple.parts.push_back(std::move(first));
     while (tokens_.SkipOperator(",")) {
       if (!tokens_.Is(TokenKind::kName) && !tokens_.IsOperator("(")) break;
-      tuple.parts.push_back(ParseOneTarget());
+      tuple.parts.push_back(ParseOneTarget(may_be_attribute));
     }
     return tuple;
   }
 
-  Target ParseOneTarget() {
+  Target ParseOneTarget(bool may_be_attribute) {
     if (tokens_.SkipOperator("(")) {
       if (++depth_ > kMostNestedStatements) tokens_.Fail("targets are nested too deeply");
       Target target = ParseTarget();
@@ -213,7 +213,7 @@ class Parser {
     }
     Target target;
     target.name = tokens_.ExpectAnyName();
-    if (tokens_.SkipOperator(".")) target.attribute = tokens_.ExpectAnyName();
+    if (may_be_attribute && tokens_.SkipOperator(".")) target.attribute = tokens_.ExpectAnyName();
     return target;
   }
 

@@ -21,6 +21,8 @@ class TokenReader {
 
   Token Take();
   bool Is(TokenKind kind) const { return current().kind == kind; }
+  // True directly behind a token of that kind.
+  bool IsBehind(TokenKind kind) const { return at_ > 0 && tokens_[at_ - 1].kind == kind; }
   bool IsOperator(const char* text) const;
   bool IsName(const char* text) const;
   // Takes the token if it is that one.

@@ -145,7 +145,7 @@ Value ToFloat(const Value& value, const Arguments& arguments) {
 Value Absolute(const Value& value, const Arguments& arguments) {
   TakeNone("abs", arguments);
   if (value.IsBool()) return value.integer();
-  return Less(value, int64_t{0}) ? Negate(value) : value;
+  return Less(value, int64_t{0}) ? WithSign(/*negative=*/true, value) : value;
 }
 
 Value Round(const Value& value, const Arguments& arguments) {
@@ -203,9 +203,14 @@ Value Reverse(const Value& value, const Arguments& arguments) {
   return GeneratorOf(Reversed, value, {});
 }
 
-// Returns a.b.c of an item; digits are indices.
-Value ByPath(const Value& item, const Value& path) {
-  if (!path.IsString()) return GetItem(item, path);
+// Returns a.b.c of an item; digits are indices. Each part that is undefined becomes `otherwise`, if
+// there is such a value.
+Value ByPath(const Value& item, const Value& path, const Value* otherwise = nullptr) {
+  const auto part = [&](const Value& of, const Value& name) {
+    Value found = GetItem(of, name);
+    return found.IsUndefined() && otherwise != nullptr ? *otherwise : found;
+  };
+  if (!path.IsString()) return part(item, path);
   Value at = item;
   std::string rest = path.string() + ".";
   while (!rest.empty()) {
@@ -215,7 +220,7 @@ Value ByPath(const Value& item, const Value& path) {
     const bool digits =
         !name.empty() && name.size() < 10 &&
         std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
-    at = GetItem(at, digits ? Value(static_cast<int64_t>(std::stoi(name))) : Value(name));
+    at = part(at, digits ? Value(static_cast<int64_t>(std::stoi(name))) : Value(name));
   }
   return at;
 }
@@ -282,14 +287,15 @@ Value Extreme(const Value& value, const Arguments& arguments) {
   const bool exact = bound.Flag("case_sensitive", false);
   const Value::Items items = ItemsOf(value);
   if (items.empty()) return Undefined{"No aggregated item, sequence was empty."};
-  const auto less = [&](const Value& a, const Value& b) {
-    return Less(KeyOf(a, attribute, exact), KeyOf(b, attribute, exact));
-  };
-  const Value* best = &items.front();
-  for (const Value& item : items) {
-    if (kGreatest ? less(*best, item) : less(item, *best)) best = &item;
+  size_t best = 0;
+  Value best_key = KeyOf(items[0], attribute, exact);
+  for (size_t i = 1; i < items.size(); ++i) {
+    Value key = KeyOf(items[i], attribute, exact);
+    if (kGreatest ? !Less(best_key, key) : !Less(key, best_key)) continue;
+    best = i;
+    best_key = std::move(key);
   }
-  return *best;
+  return items[best];
 }
 
 Value::Items UniqueItems(const Value& value, const Arguments& arguments) {
@@ -387,9 +393,9 @@ Value::Items Mapped(const Value& value, const Arguments& arguments) {
   if (arguments.positional.empty()) {
     const Bound bound("map", arguments, {"attribute", "default"}, 1);
     for (const Value& item : ItemsOf(value)) {
-      Value found = ByPath(item, *bound.Get("attribute"));
       const Value* otherwise = bound.Get("default");
-      mapped.push_back(found.IsUndefined() && otherwise != nullptr ? *otherwise : std::move(found));
+      if (otherwise != nullptr && otherwise->IsNone()) otherwise = nullptr;
+      mapped.push_back(ByPath(item, *bound.Get("attribute"), otherwise));
     }
     return mapped;
   }

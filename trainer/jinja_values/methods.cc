@@ -79,7 +79,7 @@ Value::Items SplitAtSpaces(const std::string& text, int64_t most) {
     const bool last = static_cast<int64_t>(parts.size()) == most;
     std::string part;
     for (; i < all.size() && (last || !IsSpace(all[i])); ++i) AppendCodePoint(all[i], &part);
-    parts.emplace_back(std::string(Strip(part, nullptr, Ends::kRight)));
+    parts.push_back(std::move(part));
   }
 }
 

@@ -199,13 +199,14 @@ Value Calculate(Arithmetic what, const Value& a, const Value& b) {
   ThrowTypes(what, a, b);
 }
 
-Value Negate(const Value& value) {
+Value WithSign(bool negative, const Value& value) {
   if (value.IsUndefined()) ThrowUndefined(value);
   if (!value.IsNumber()) {
-    throw TemplateError("bad operand type for unary -: '" + value.TypeName() + "'");
+    throw TemplateError(std::string("bad operand type for unary ") + (negative ? "-" : "+") +
+                        ": '" + value.TypeName() + "'");
   }
-  if (value.IsFloat()) return -value.number();
-  return CalculateIntegers(Arithmetic::kSubtract, 0, value.integer());
+  if (value.IsFloat()) return negative ? -value.number() : value.number();
+  return CalculateIntegers(negative ? Arithmetic::kSubtract : Arithmetic::kAdd, 0, value.integer());
 }
 
 Value GetAttribute(const Value& value, const std::string& name) {

@@ -13,7 +13,7 @@ enum class Arithmetic { kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModu
 
 // All throw Error(kBadData) where Python raises, in its words.
 Value Calculate(Arithmetic what, const Value& a, const Value& b);
-Value Negate(const Value& value);
+Value WithSign(bool negative, const Value& value);
 
 // Returns value.name: a method, else an item of that name, else undefined.
 Value GetAttribute(const Value& value, const std::string& name);

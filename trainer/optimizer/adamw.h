@@ -11,6 +11,10 @@
 
 namespace gpuctl::trainer {
 
+// Gradients in 16 bits are widened for one call of a kernel up to so many elements, unless a single
+// parameter has more.
+inline constexpr int64_t kMostWidened = 64 << 20;
+
 struct AdamwStep {
   double lr = 0;
   double beta1 = 0.9;

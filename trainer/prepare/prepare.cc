@@ -100,21 +100,22 @@ class RowSink {
   // Sees that both parts have rows, as far as that can be. Throws Error(kBadData).
   void Finish() {
     const auto rows = [&](Part part) { return writer_->part(part).counts().rows; };
-    if (rows(kTrain) + rows(kHeldOut) == 0) throw DataError("prepare: there are no rows");
+    const std::string data =
+        options_.data.front() + (options_.data.size() > 1 ? " and other data" : "");
+    if (rows(kTrain) + rows(kHeldOut) == 0) throw DataError("prepare: no rows in " + data);
     const bool by_share = options_.held_out_file.empty();
     Part from = kTrain;
     std::vector<std::pair<int64_t, int64_t>> moved;
     if (rows(kTrain) == 0 || rows(kHeldOut) == 0) {
       from = rows(kTrain) == 0 ? kHeldOut : kTrain;
       if (!by_share) {
-        throw DataError(from == kTrain ? "prepare: the held-out file has no rows"
-                                       : "prepare: the data has no rows");
+        throw DataError("prepare: no rows in " + (from == kTrain ? options_.held_out_file : data));
       }
       moved = nearest_;
       if (distinct_ < 2) {
         throw DataError(
-            "prepare: there is only one row, or copies of one, and one must be held out and one "
-            "trained on",
+            "prepare: only one row, or copies of one, in " + data +
+                ", and one must be held out and one trained on",
             "two different rows or more are needed; or name another file with --held-out");
       }
     }

@@ -121,6 +121,11 @@ int64_t PassingOfToken(const ModelConfig& m) {
   return 3 * m.d_model + std::max(4 * m.ffn, 3 * (m.heads + 2 * m.kv_heads) * m.head_dim());
 }
 
+// The windows, or pairs, of a worker's share of the part of the batch that this process runs.
+int64_t ShareOfWorker(const Config& config, int workers) {
+  return (config.train.share() + workers - 1) / workers;
+}
+
 struct WorkerNeed {
   int64_t activations = 0;
   int64_t gradients = 0;
@@ -131,6 +136,9 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   const ModelConfig& m = config.model;
   const bool wide = placement.dtype != c10::kFloat, on_cpu = placement.device.is_cpu();
   const int64_t width = wide ? 2 : kFloatBytes;
+  // Gradients in 16 bits are added in fp32 where a step has several of them.
+  const bool adds = wide && (placement.workers > 1 || config.train.processes > 1 ||
+                             micro_batch < ShareOfWorker(config, placement.workers));
   micro_batch *= config.train.windows_per_example();
   const int64_t tokens = micro_batch * m.context;
   // CUDA's attention keeps no softmax.
@@ -163,8 +171,12 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   if (on_cpu) {
     need.activations += static_cast<int64_t>(kFragments * static_cast<double>(need.activations));
   }
-  // bf16 gradients are added to fp32 ones after each micro-batch.
-  need.gradients = counts.trained * (wide ? width + kFloatBytes : kFloatBytes);
+  need.gradients = counts.trained * (adds ? width + kFloatBytes : width);
+  // AdamW widens some at once, when the activations are gone.
+  if (wide && !adds) {
+    need.activations =
+        std::max(need.activations, kFloatBytes * std::min(counts.trained, kMostWidened));
+  }
   // The gradient of the lookup, before it is added to that of the head. On the CPU in fp32 its rows
   // are added at once.
   if (!on_cpu || wide) need.gradients += counts.embedding * width;
@@ -225,11 +237,6 @@ std::optional<DeviceMemory> MemoryOfCuda() {
 
 std::string Gigabytes(int64_t bytes) {
   return Format(bytes < 10'000'000'000 ? "%.2f GB" : "%.1f GB", static_cast<double>(bytes) * 1e-9);
-}
-
-// The windows, or pairs, of a worker's share of the part of the batch that this process runs.
-int64_t ShareOfWorker(const Config& config, int workers) {
-  return (config.train.share() + workers - 1) / workers;
 }
 
 // The micro-batches to try, the largest first.

@@ -65,6 +65,19 @@ TEST(MemoryTest, RecomputingFreezingAndAdaptersNeedLess) {
   EXPECT_LT(estimate.snapshot, estimate.weights / 5);
 }
 
+TEST(MemoryTest, GradientsIn16BitsNeedFp32OnlyWhereTheyAdd) {
+  const Config config = RunConfig();
+  const auto gradients = [](const Config& of, int64_t micro_batch) {
+    const Placement placement = {c10::Device(c10::kCUDA), c10::kBFloat16, 1, 1};
+    return EstimateMemory(of, placement, micro_batch, false, 0).gradients;
+  };
+  const int64_t in_fp32 = EstimateMemory(config, OnCores(1), 1, false, 0).weights;
+  EXPECT_EQ(gradients(config, 8) - gradients(config, 16), in_fp32);
+  Config two = config;
+  two.train.processes = 2;
+  EXPECT_EQ(gradients(two, 8), gradients(config, 8));
+}
+
 TEST(MemoryTest, MomentsIn8BitsNeedAQuarter) {
   Config config = RunConfig();
   const MemoryEstimate wide = EstimateMemory(config, OnCores(2), 1, true, 0);

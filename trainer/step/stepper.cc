@@ -15,13 +15,14 @@
 #include <tuple>
 
 #include "trainer/linear/threads.h"
+#include "trainer/linear/widths.h"
 #include "trainer/lora/adapter_files.h"
 #include "trainer/lora/adapters.h"
 #include "trainer/model/dispatch.h"
 #include "trainer/model/finite.h"
 #include "trainer/model/transfer.h"
+#include "trainer/optimizer/owned_ranges.h"
 #include "trainer/step/out_of_memory.h"
-#include "trainer/step/owned_ranges.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -29,6 +30,13 @@ namespace {
 // Elements; a shard begins at a multiple of it in a parameter. No two members write one cache line.
 constexpr int64_t kShardAlignment = 16384;
 constexpr double kClipEpsilon = 1e-6;
+
+// Returns its norm, with a sum in fp32.
+at::Tensor WideNorm(const at::Tensor& gradient) {
+  if (!IsHalfWidth(gradient)) return at::linalg_vector_norm(gradient);
+  return at::linalg_vector_norm(gradient, 2, at::OptionalIntArrayRef(), /*keepdim=*/false,
+                                at::kFloat);
+}
 
 // Returns the rows [first, end) that a worker runs; `each` of them stay together.
 std::pair<int64_t, int64_t> ShareOf(int worker, int workers, int64_t rows, int64_t each = 1) {
@@ -188,11 +196,6 @@ void Stepper::MakeWorkers() {
     worker.wide_gradients.resize(specs_.size());
     for (size_t i = 0; i < specs_.size(); ++i) {
       worker.leaves.push_back(compute_[i].detach().requires_grad_(!frozen_[i]));
-      if (wide() && !frozen_[i]) {
-        worker.wide_gradients[i] = buckets_ && &worker == &workers_[0]
-                                       ? buckets_->Place(i)
-                                       : at::zeros_like(compute_[i], at::kFloat);
-      }
     }
     worker.draw = std::make_shared<DropoutDraw>();
     worker.weights = ArrangeWeights(worker.leaves, config_.model);
@@ -250,7 +253,7 @@ void Stepper::MakeShards() {
 }
 
 at::Tensor Stepper::Gradient(const Worker& worker, size_t parameter) const {
-  return wide() ? worker.wide_gradients[parameter] : worker.leaves[parameter].grad();
+  return worker.adds ? worker.wide_gradients[parameter] : worker.leaves[parameter].grad();
 }
 
 void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows) {
@@ -268,7 +271,7 @@ void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, i
   if (!pairs) worker.loss.add_(loss.detach());
   *worker.draw = {};
   const at::NoGradGuard no_grad;
-  if (!wide()) return;
+  if (!worker.adds) return;
   for (const size_t i : trained_) {
     if (buckets_ && !worker.leaves[i].grad().defined()) continue;  // it is on its way
     worker.wide_gradients[i].add_(worker.leaves[i].grad());
@@ -290,13 +293,28 @@ at::Tensor Stepper::RunPairs(Worker& worker, const Batch& batch, int64_t first, 
   return WeightedLoss(shape_, worker.weights, answers, factors);
 }
 
+// Gradients in 16 bits are added in fp32.
+void Stepper::MakeRoomForSums(Worker& worker) const {
+  for (const size_t i : trained_) {
+    at::Tensor& sum = worker.wide_gradients[i];
+    const bool in_bucket = buckets_ && &worker == &workers_[0];
+    if (!worker.adds) {
+      sum = at::Tensor();
+    } else if (!sum.defined()) {
+      sum = in_bucket ? buckets_->Place(i) : at::zeros_like(compute_[i], at::kFloat);
+    } else if (!in_bucket) {  // else it is 0 already
+      sum.zero_();
+    }
+  }
+}
+
 // On the CPU in fp32 the gradients keep their memory, and the backward passes add to them.
 void Stepper::ClearGradients(Worker& worker) {
+  MakeRoomForSums(worker);
   for (const size_t i : trained_) {
     const bool in_bucket = buckets_ && &worker == &workers_[0];  // and 0 already
     if (wide()) {
       worker.leaves[i].mutable_grad().reset();
-      if (!in_bucket) worker.wide_gradients[i].zero_();
     } else if (in_bucket) {
       worker.leaves[i].mutable_grad() = buckets_->Place(i);
     } else if (!placement_.device.is_cpu()) {
@@ -313,13 +331,14 @@ void Stepper::ClearGradients(Worker& worker) {
 
 void Stepper::RunWorker(int number, const Batch& batch, const std::function<bool()>& stop) {
   Worker& worker = workers_[static_cast<size_t>(number)];
+  const int64_t each = batch.reference.empty() ? 1 : 2, most = micro_batch_ * each;
+  const auto [own_begin, own_end] = OwnRows(batch);
+  const auto [begin, end] = ShareOf(number, team_.workers(), own_end - own_begin, each);
+  worker.adds = wide() && (buckets_ || team_.workers() > 1 || end - begin > most);
   ClearGradients(worker);
   worker.loss = at::zeros({}, at::TensorOptions(at::kFloat).device(placement_.device));
   worker.stopped = false;
   worker.pairs = {};
-  const int64_t each = batch.reference.empty() ? 1 : 2, most = micro_batch_ * each;
-  const auto [own_begin, own_end] = OwnRows(batch);
-  const auto [begin, end] = ShareOf(number, team_.workers(), own_end - own_begin, each);
   for (int64_t at = begin; at < end; at += most) {
     worker.stopped = stop();
     if (worker.stopped) return;
@@ -427,7 +446,7 @@ GradientResult Stepper::ReduceOnDevice() {
 at::Tensor Stepper::NormOnDevice() const {
   std::vector<at::Tensor> norms;
   for (const size_t i : trained_) {
-    norms.push_back(at::linalg_vector_norm(Gradient(workers_[0], i)));
+    norms.push_back(WideNorm(Gradient(workers_[0], i)));
   }
   return at::linalg_vector_norm(at::stack(norms));
 }
@@ -472,18 +491,25 @@ void Stepper::UpdateOnDevice(double lr, int64_t t) {
   if (fused) UpdateInOneKernel(lr, t, clip);
   for (const size_t i : trained_) {
     if (fused && !moments_.in_8_bits(i)) continue;
-    moments_.Update(i, StepFor(i, lr, t), masters_[i], Gradient(workers_[0], i), clip);
+    moments_.Update(i, StepFor(i, lr, t), masters_[i], Widen(Gradient(workers_[0], i)), clip);
   }
   if (divided()) return SendFromOwners(owned_);
   if (!wide()) return;
   for (const size_t i : trained_) compute_[i].copy_(masters_[i]);
 }
 
-// One call for the weights that decay, one for the others; not for moments in 8 bits.
+// One call for the weights that decay, one for the others, and more where gradients are widened for
+// it; not for moments in 8 bits.
 void Stepper::UpdateInOneKernel(double lr, int64_t t, const at::Tensor& clip) {
   for (const bool decay : {true, false}) {
     AdamwTensors tensors;
     AdamwNumbers numbers{};
+    int64_t widened = 0;
+    const auto update = [&] {
+      if (!tensors.parameters.empty()) FusedAdamw(tensors, numbers, clip);
+      tensors = {};
+      widened = 0;
+    };
     for (const size_t i : trained_) {
       if (specs_[i].decay != decay || moments_.in_8_bits(i)) continue;
       const ElementRange& held = moments_.held(i);
@@ -494,12 +520,17 @@ void Stepper::UpdateInOneKernel(double lr, int64_t t, const at::Tensor& clip) {
       };
       const AdamwStep step = StepFor(i, lr, t);
       numbers = {step.lr, step.beta1, step.beta2, step.weight_decay, step.eps, step.t};
+      const at::Tensor gradient = Gradient(workers_[0], i);
+      if (IsHalfWidth(gradient)) {
+        if (widened + gradient.numel() > kMostWidened) update();
+        widened += gradient.numel();
+      }
       tensors.parameters.push_back(held_of(masters_[i]));
-      tensors.gradients.push_back(held_of(Gradient(workers_[0], i)));
+      tensors.gradients.push_back(held_of(Widen(gradient)));
       tensors.exp_avgs.push_back(moments_.exp_avg(i));
       tensors.exp_avg_sqs.push_back(moments_.exp_avg_sq(i));
     }
-    if (!tensors.parameters.empty()) FusedAdamw(tensors, numbers, clip);
+    update();
   }
 }
 
@@ -615,7 +646,7 @@ std::vector<at::Tensor> Stepper::CurrentGradients() const {
   std::vector<at::Tensor> gradients;
   for (size_t i = 0; i < specs_.size(); ++i) {
     const at::Tensor gradient = Gradient(workers_[0], i);
-    gradients.push_back(scales() && gradient.defined() ? gradient.div(scale()) : gradient);
+    gradients.push_back(scales() && gradient.defined() ? Widen(gradient).div(scale()) : gradient);
   }
   return gradients;
 }

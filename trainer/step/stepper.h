@@ -31,11 +31,11 @@
 #include "trainer/model/gpt.h"
 #include "trainer/optimizer/adamw.h"
 #include "trainer/optimizer/moments.h"
+#include "trainer/optimizer/owned_ranges.h"
 #include "trainer/ranks/group.h"
 #include "trainer/step/device.h"
 #include "trainer/step/gradient_buckets.h"
 #include "trainer/step/loss_scale.h"
-#include "trainer/step/owned_ranges.h"
 #include "trainer/step/pair_loss.h"
 #include "trainer/step/side_stream.h"
 #include "trainer/step/team.h"
@@ -152,7 +152,8 @@ class Stepper {
             const std::map<std::string, at::Tensor>& optimizer, const std::string& what);
 
   // Returns the gradient of each parameter after Gradients(), in the order of layout().specs;
-  // undefined where it is frozen. For tests.
+  // undefined where it is frozen. It has the dtype of the weights where nothing was added to it,
+  // else fp32. For tests.
   std::vector<at::Tensor> CurrentGradients() const;
   // Names the first weight that is not finite, or else the first gradient after Gradients(); ""
   // when all are.
@@ -165,7 +166,8 @@ class Stepper {
     std::vector<at::Tensor> leaves;
     GptWeights weights;
     std::shared_ptr<DropoutDraw> draw;
-    std::vector<at::Tensor> wide_gradients;  // fp32 sums when the leaves are bf16
+    std::vector<at::Tensor> wide_gradients;  // fp32 sums of gradients in 16 bits, if it adds
+    bool adds = false;                       // the step has other gradients than its one
     // Of several processes: what adds to the leaves' gradients, and tells when it has.
     std::vector<std::shared_ptr<void>> accumulators;
     bool in_last = false;  // in its last micro-batch of the step
@@ -187,6 +189,7 @@ class Stepper {
   GradientResult TryGradients(const Batch& batch, const std::function<bool()>& stop);
   void Forget();
   void ClearGradients(Worker& worker);
+  void MakeRoomForSums(Worker& worker) const;
   void RunWorker(int number, const Batch& batch, const std::function<bool()>& stop);
   void RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows);
   at::Tensor RunPairs(Worker& worker, const Batch& batch, int64_t first, int64_t rows);

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "trainer/tests/expect_error.h"
@@ -258,12 +259,62 @@ TEST(StepperTest, Bf16FollowsFp32) {
   EXPECT_EQ(half.Weights()[0].second.scalar_type(), at::kBFloat16);
 }
 
+TEST(StepperTest, GradientsIn16BitsAreFp32OnlyWhereTheyAdd) {
+  Config config = SmallConfig();
+  const auto dtype_of = [&](int workers, int64_t micro_batch) {
+    Stepper stepper(config, On(workers, at::kBFloat16), InitializeWeights(config.model, 3));
+    stepper.SetMicroBatch(micro_batch);
+    stepper.Gradients(SomeBatch(config, 1), Never);
+    return stepper.CurrentGradients()[0].scalar_type();
+  };
+  EXPECT_EQ(dtype_of(1, 8), at::kBFloat16);
+  EXPECT_EQ(dtype_of(1, 4), at::kFloat);
+  if (TestDevice().is_cpu()) {
+    EXPECT_EQ(dtype_of(2, 8), at::kFloat);
+  }
+  // Where nothing is added, the update is that of the same gradients in fp32.
+  config.optimizer.weight_decay = 0;
+  config.optimizer.grad_clip = 0.01;
+  Stepper stepper(config, On(1, at::kBFloat16), InitializeWeights(config.model, 3));
+  const GradientResult result = stepper.Gradients(SomeBatch(config, 1), Never);
+  NamedTensors gradients;
+  AppendSlices(ParameterSpecs(config.model), stepper.CurrentGradients(), "", &gradients);
+  double squares = 0;
+  std::map<std::string, at::Tensor> wide, masters;
+  for (const auto& [name, gradient] : gradients) {
+    wide[name] = gradient.to(at::kFloat);
+    squares += wide[name].to(at::kCPU, at::kDouble).pow(2).sum().item<double>();
+  }
+  EXPECT_NEAR(result.norm / std::sqrt(squares), 1, 1e-5);
+  for (const auto& [name, tensor] : stepper.OptimizerState()) {
+    if (name.rfind("master.", 0) == 0) masters[name.substr(7)] = tensor.clone();
+  }
+  stepper.Apply(1e-3, 1);
+  const OptimizerConfig& c = config.optimizer;
+  const AdamwStep step = {1e-3, c.beta1, c.beta2, c.eps, 0.0, 1};
+  const at::Tensor clip =
+      at::full({}, 0.01 / (std::sqrt(squares) + 1e-6), wide.begin()->second.options());
+  for (const auto& [name, tensor] : stepper.OptimizerState()) {
+    if (name.rfind("master.", 0) != 0) continue;
+    const std::string of = name.substr(7);
+    const at::Tensor zeros = at::zeros_like(wide[of]);
+    AdamwUpdate(step, masters[of], wide[of], zeros, zeros.clone(), clip);
+    EXPECT_LT((tensor - masters[of]).abs().max().item<float>(), 1e-6) << of;
+  }
+  for (const auto& [name, tensor] : stepper.OptimizerState()) {
+    if (name.rfind("exp_avg.", 0) != 0) continue;
+    EXPECT_LT(RelativeDifference(tensor, wide[name.substr(8)] * (1 - c.beta1)), 1e-5) << name;
+  }
+}
+
 TEST(StepperTest, SavedStateContinuesExactlyInBothWidths) {
-  for (const auto& [dtype, state] :
-       std::vector<std::pair<at::ScalarType, std::string>>{{at::kFloat, "fp32"},
-                                                           {at::kBFloat16, "fp32"},
-                                                           {at::kFloat, "int8"},
-                                                           {at::kBFloat16, "int8"}}) {
+  for (const auto& [dtype, state, workers] :
+       std::vector<std::tuple<at::ScalarType, std::string, int>>{{at::kFloat, "fp32", 2},
+                                                                 {at::kBFloat16, "fp32", 2},
+                                                                 {at::kBFloat16, "fp32", 1},
+                                                                 {at::kFloat, "int8", 2},
+                                                                 {at::kBFloat16, "int8", 2},
+                                                                 {at::kBFloat16, "int8", 1}}) {
     Config config = SmallConfig();
     config.optimizer.state = state;
     const auto copy = [](const NamedTensors& live) {
@@ -271,10 +322,10 @@ TEST(StepperTest, SavedStateContinuesExactlyInBothWidths) {
       for (const auto& [name, tensor] : live) copied[name] = tensor.clone();
       return copied;
     };
-    Stepper first(config, On(2, dtype), InitializeWeights(config.model, 3));
+    Stepper first(config, On(workers, dtype), InitializeWeights(config.model, 3));
     first.Gradients(SomeBatch(config, 1), Never);
     first.Apply(1e-2, 1);
-    Stepper second(config, On(2, dtype), InitializeWeights(config.model, 4));
+    Stepper second(config, On(workers, dtype), InitializeWeights(config.model, 4));
     second.Load(copy(first.Weights()), copy(first.OptimizerState()), "test");
     for (Stepper* stepper : {&first, &second}) {
       stepper->Gradients(SomeBatch(config, 2), Never);

@@ -10,7 +10,9 @@
 // adapter in adapter/ the gradients are those of what it trains, under its names; with a file "nf4"
 // the model is packed. Then the program also writes the loss of the merged weights, and with
 // dropout the factors of each adapter's inputs, dropout.safetensors. All of it is computed on
-// $TRAINER_TEST_DEVICE (such as cuda:0), else on the CPU.
+// $TRAINER_TEST_DEVICE (such as cuda:0), else on the CPU. There it also says whether recomputed
+// activations give the same bits, and for a whole model with whole windows writes next.safetensors:
+// the logits [T, V] after each beginning of the first window, with the keys and values kept.
 
 #include <ATen/ATen.h>
 
@@ -28,6 +30,7 @@
 #include "trainer/model/parameters.h"
 #include "trainer/model/transfer.h"
 #include "trainer/step/stepper.h"
+#include "trainer/train/generate.h"
 #include "trainer/train/model_source.h"
 
 namespace gpuctl::trainer {
@@ -79,6 +82,32 @@ void WriteDropout(const std::string& path, const Config& config, const Batch& ba
   WriteSafetensors(path + "/dropout.safetensors", factors, {{"format", "pt"}});
 }
 
+// Returns whether loss and gradients have the same bits when no activations are kept.
+bool RecomputesAlike(const std::string& path, Config config, const Batch& batch,
+                     const GradientResult& kept, const std::vector<at::Tensor>& gradients) {
+  config.train.recompute = true;
+  Stepper stepper(config, kPlacement, WeightsOf(path, config, MakeAdapterLayout(config)));
+  const GradientResult again = stepper.Gradients(batch, [] { return false; });
+  const std::vector<at::Tensor> others = stepper.CurrentGradients();
+  bool alike = again.loss == kept.loss && again.norm == kept.norm;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    alike = alike && others[i].defined() == gradients[i].defined() &&
+            (!others[i].defined() || at::equal(others[i], gradients[i]));
+  }
+  return alike;
+}
+
+void WriteNextLogits(const std::string& path, const Stepper& stepper, const at::Tensor& inputs_t) {
+  NextToken next(stepper.shape(), stepper.weights());
+  std::vector<int64_t> tokens;
+  std::vector<at::Tensor> logits;
+  for (int64_t i = 0; i < inputs_t.size(0); ++i) {
+    tokens.push_back(inputs_t[i].item<int64_t>());
+    logits.push_back(next.Logits(tokens).clone());
+  }
+  WriteSafetensors(path + "/next.safetensors", {{"logits", at::stack(logits)}}, {});
+}
+
 void Dump(const std::string& path) {
   const ModelFolder folder = ReadModelFolder(path);
   const std::map<std::string, at::Tensor> stored = ReadSafetensors(path + "/batch.safetensors");
@@ -121,6 +150,12 @@ void Dump(const std::string& path) {
     if (config.lora.dropout > 0) WriteDropout(path, config, batch);
   } else {
     AppendSlices(ParameterSpecs(config.model), stepper.CurrentGradients(), "", &live);
+  }
+  if (kPlacement.device.is_cpu()) {
+    facts["recomputes_alike"] =
+        RecomputesAlike(path, config, batch, result, stepper.CurrentGradients());
+    const bool plain = !stepper.layout().adapted() && !config.train.pairs;
+    if (plain && !batch.starts_bt.defined()) WriteNextLogits(path, stepper, inputs_bt[0]);
   }
   for (const auto& [name, tensor] : live) gradients.emplace_back(name, ToHost(tensor).clone());
   WriteSafetensors(path + "/gradients.safetensors", gradients, {{"format", "pt"}});

@@ -209,6 +209,7 @@ void AdamwStandIn(at::TensorList self, at::TensorList gradients, at::TensorList 
   for (size_t i = 0; i < self.size(); ++i) {
     EXPECT_EQ(state_steps[i].scalar_type(), at::kFloat);
     const double t = state_steps[i].item<double>();
+    EXPECT_EQ(gradients[i].scalar_type(), self[i].scalar_type());
     const at::Tensor g = gradients[i] / *grad_scale;
     self[i].mul_(1 - lr * weight_decay);
     exp_avgs[i].lerp_(g, 1 - beta1);

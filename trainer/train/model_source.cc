@@ -24,15 +24,15 @@ using nlohmann::json;
 
 void FindCheckpoint(const std::string& root, const std::string& resume, ModelSource* source) {
   if (!root.empty()) RemoveLeftovers(root);
-  source->checkpoint = resume;
+  if (resume.empty()) return;
   if (resume != "auto") {
-    if (!resume.empty()) VerifyCheckpoint(resume);
-    return;
-  }
-  if (root.empty()) {
+    source->loaded = std::make_shared<LoadedCheckpoint>(LoadCheckpoint(resume));
+  } else if (root.empty()) {
     throw ConfigError("resume auto: no checkpoint directory", "give --checkpoint-dir DIR");
+  } else {
+    source->loaded = LoadNewestCheckpoint(root, &source->skipped);
   }
-  source->checkpoint = FindNewestCheckpoint(root, &source->skipped);
+  if (source->loaded) source->checkpoint = source->loaded->path;
 }
 
 // Returns config.json without what a run changes in it.

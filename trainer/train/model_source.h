@@ -7,10 +7,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <future>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/model_folder.h"
 #include "trainer/config/config.h"
 #include "trainer/step/device.h"
@@ -24,6 +26,7 @@ struct ModelSource {
                                 // run with adapters adapter_config.json
   std::vector<KeptFile> files;  // of the model, for the run's checkpoints
   std::string checkpoint;       // to continue from, verified, or ""
+  std::shared_ptr<LoadedCheckpoint> loaded;  // what it holds; null: none, or of another process
   std::vector<std::string> skipped;  // newer checkpoints that do not verify, with the reasons
   std::shared_future<std::string> base_digest;  // of model.init, for checkpoints of adapters
   std::string base_stamp;                       // BaseStamp from before model.init was read

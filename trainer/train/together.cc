@@ -85,6 +85,7 @@ ModelSource FindModelTogether(const Config& config, const std::string& resume, G
   const bool here = !checkpoint.empty() && Exists(checkpoint + "/manifest.json");
   ModelSource source = FindModel(config, needed && here ? checkpoint : "");
   source.checkpoint = checkpoint;
+  source.loaded = nullptr;  // the first process sends it
   return source;
 }
 

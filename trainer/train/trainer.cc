@@ -45,7 +45,7 @@ Trainer::Trainer(RunOptions options)
       sampler_(config_),
       reporter_(options_.metrics_path, !speaks()),
       sgemm_gflops_(MeasureSgemm()),
-      memory_(PlanRun(config_)),
+      memory_(PlanRun(config_, source_.loaded ? TensorBytes(*source_.loaded) : 0)),
       placement_(memory_.placement),
       agreement_(Agree(config_, placement_, *data_, memory_.micro_batch, options_.group)),
       stepper_(config_, placement_, StartWeights(config_, source_, placement_), options_.group),

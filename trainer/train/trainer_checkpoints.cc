@@ -121,7 +121,7 @@ void Trainer::Resume() {
   if (source_.checkpoint.empty()) {
     return reporter_.Say("resume  nothing to resume from in " + config_.checkpoint.dir);
   }
-  LoadedCheckpoint loaded = LoadVerifiedCheckpoint(source_.checkpoint);
+  LoadedCheckpoint loaded = std::move(*source_.loaded);
   if (options_.group != nullptr) loaded = ShareCheckpoint(std::move(loaded), *options_.group);
   Restore(loaded);
 }

@@ -1,8 +1,8 @@
 // Which elements of the weights a process updates, where AdamW's moments are divided among
 // processes (optimizer.zero).
 
-#ifndef TRAINER_STEP_OWNED_RANGES_H_
-#define TRAINER_STEP_OWNED_RANGES_H_
+#ifndef TRAINER_OPTIMIZER_OWNED_RANGES_H_
+#define TRAINER_OPTIMIZER_OWNED_RANGES_H_
 
 #include <cstdint>
 #include <vector>
@@ -20,4 +20,4 @@ std::vector<std::vector<ElementRange>> DivideElements(const std::vector<Paramete
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_STEP_OWNED_RANGES_H_
+#endif  // TRAINER_OPTIMIZER_OWNED_RANGES_H_

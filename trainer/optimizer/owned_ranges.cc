@@ -1,4 +1,4 @@
-#include "trainer/step/owned_ranges.h"
+#include "trainer/optimizer/owned_ranges.h"
 
 #include <algorithm>
 
