@@ -161,8 +161,9 @@ nlohmann::ordered_json NumberToJson(const std::optional<double>& value) {
 
 std::string FormatUsd(double usd) {
   const double size = std::fabs(usd);
+  if (size == 0) return "$0.00";  // also of -0
   if (size >= 100) return absl::StrFormat("$%.0f", usd);
-  if (size >= 0.01 || size == 0) return absl::StrFormat("$%.2f", usd);
+  if (size >= 0.01) return absl::StrFormat("$%.2f", usd);
   return absl::StrFormat("$%.4f", usd);
 }
 

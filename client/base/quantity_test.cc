@@ -75,6 +75,9 @@ TEST(FormatTest, ReadsWell) {
   EXPECT_EQ(FormatNumber(2.34567), "2.346");
   EXPECT_EQ(FormatNumber(1.2e-7), "1.2e-07");
   EXPECT_EQ(FormatNumber(123456), "123456");
+  EXPECT_EQ(FormatUsd(-0.0), "$0.00");
+  EXPECT_EQ(FormatUsd(0.0042), "$0.0042");
+  EXPECT_EQ(FormatUsd(12.345), "$12.35");
 }
 
 }  // namespace

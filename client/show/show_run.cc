@@ -37,6 +37,7 @@
 #include "client/show/give_secrets.h"
 #include "client/show/run_view.h"
 #include "client/terminal/console.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/process/signal_pipe.h"
@@ -246,6 +247,13 @@ PanelState Show::LinkState() {
   state.by_other = news_.by_other;
   state.silence = news_.silence;
   state.link_error = std::string(news_.link_error.message());
+  if (!news_.linked && FaultOf(news_.link_error) == LinkFault::kNotHeld) {
+    // Nothing is wrong with the link: its machine waits for its start.
+    state.queue = state.link_error;
+    state.link_error.clear();
+    state.linked = state.ever_linked = true;
+    state.silence.reset();
+  }
   state.hint = "Ctrl-C detaches";
   if (session_ == nullptr) {
     state.linked = true;
