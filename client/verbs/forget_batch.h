@@ -28,6 +28,10 @@ struct ForgottenBatch {
 absl::StatusOr<std::vector<ForgottenBatch>> TakeBatchesToForget(
     CommandContext& context, Holdings& holdings, std::vector<std::string>& references);
 
+// Asks before batches go. CANCELLED when the user does not want it, a usage error when nobody can
+// be asked.
+absl::Status AgreeToForget(CommandContext& context, const std::vector<ForgottenBatch>& batches);
+
 // Takes the batch out of the list if none of its runs is in the list any more; else says in `why`
 // what stays.
 void ForgetBatch(CommandContext& context, RunStore& store, ForgottenBatch& forgotten);

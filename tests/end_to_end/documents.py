@@ -52,7 +52,7 @@ ELSEWHERE = {
     r"ctest --test-dir build/dev -L unit": ("test", "ctest"),
     r"gpuctl (submit|queue|cancel|wait --batch|pull) (.* )?(sweep|nightly).*": (
         "tests/end_to_end/batches.py", "submit"),
-    r"gpuctl rm --forget (--dry-run )?sweep.*": ("tests/end_to_end/batches.py", '"rm", "--forget"'),
+    r"gpuctl rm --forget (--dry-run |-y )?sweep.*": ("tests/end_to_end/batches.py", '"rm", "--forget"'),
     r"gpuctl launch --gpu RTX4090 --time 30m --checkpoints .* --down --pull -- python3 train\.py": (
         "tests/end_to_end/rent.py", '"--down"'),
     r"gpuctl launch .* --forward 8888 -- jupyter lab .*": (
