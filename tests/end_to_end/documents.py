@@ -205,6 +205,7 @@ def test_scripts(w):
     in the environment. One script finds what those before it left, as in a pipeline."""
     write(w.work + "/train.py", TRAIN_PY)
     wanted = [(0, ["nightly-1: succeeded, step 3, loss 1"]), (0, ["it failed with 3"]),
+              (0, ["nothing is wrong"]),
               (0, ["NOT_FOUND, exit code 2: ", "checked-1\t3"]), (0, []),
               (0, ["grid-1", "1e-4"]), (0, []), (0, []), (0, []), (0, []), (0, []),
               (0, ["1\n2\n3\n4\n"])]
