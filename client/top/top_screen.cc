@@ -149,8 +149,9 @@ constexpr absl::string_view kHelp[] = {
     "GPU MEM    of the fullest one",
     "SPENT      by the run, of its machine's bill",
     "",
-    "Below: the losses of the first six runs. gpuctl attach RUN shows one with its output,",
-    "gpuctl stop RUN ends its job, gpuctl down RUN its machine's bill too.",
+    "Below: the losses of the first six runs.",
+    "gpuctl attach RUN shows one with its output, gpuctl stop RUN ends its job,",
+    "gpuctl down RUN its machine's bill, too.",
 };
 
 std::vector<std::string> HelpLines(int width) {

@@ -129,10 +129,14 @@ void JudgeBatch(const std::vector<RunRemoval>& removals, ForgottenBatch& forgott
 }
 
 void TellOfForgotten(CommandContext& context, const std::vector<ForgottenBatch>& batches,
-                     bool dry_run) {
+                     bool dry_run, bool not_home) {
   for (const ForgottenBatch& one : batches) {
     if (!one.why.ok()) {
       context.Warn(absl::StrCat("batch ", one.batch.name, " stays: ", one.why.message()));
+      if (!not_home) continue;
+      context.Hint(absl::StrCat("gpuctl pull --batch ", one.batch.name,
+                                " brings what its runs name; gpuctl rm --forget --force ",
+                                one.batch.name, " does without what is not at home"));
     } else {
       context.Say(absl::StrCat("batch ", one.batch.name,
                                dry_run ? " would be forgotten" : " is forgotten"));

@@ -1,4 +1,5 @@
 // gpuctl rm: remove what finished runs left on their nodes.
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -239,7 +240,10 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   }
   const nlohmann::ordered_json more = {{"batches", ForgottenToJson(batches, dry_run)}};
   PrintRemovals(context, removals, dry_run, batches.empty() ? nullptr : &more);
-  TellOfForgotten(context, batches, dry_run);
+  const bool not_home = std::any_of(removals.begin(), removals.end(), [](const RunRemoval& one) {
+    return !one.why.ok() && !one.missing.empty();
+  });
+  TellOfForgotten(context, batches, dry_run, not_home);
   return code;
 }
 

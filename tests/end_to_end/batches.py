@@ -184,6 +184,14 @@ def test_a_batch_that_is_over_is_forgotten(l):
     done = l.run("rm", "--forget", "-y", "kept", code=1)
     assert b"kept-2 stays: not at home" in done.stderr, done
     assert b"batch kept stays: its run kept-2 stays in the list" in done.stderr, done
+    assert b"gpuctl rm --forget --force kept does without what is not at home" in done.stderr, done
+    # What helps is said once, however many stay.
+    l.run("submit", "--name", "both", "--host", "local", "--artifacts", "out", "--sweep", "v=1,2", "--no-workdir", "--",
+          "bash", "-c", "echo {v} > out")
+    l.run("wait", "--batch", "both", "--timeout", "40s")
+    done = l.run("rm", "both", code=1)
+    assert done.stderr.count(b"HINT: ") == 1 and b"gpuctl rm --force RUN does without them" in done.stderr, done
+    l.run("rm", "--forget", "--force", "both")
     assert l.run("queue", "-q", "kept").stdout == b"kept-1\nkept-2\n"
     told = l.json("rm", "--forget", "--force", "kept", "gone", "gone-1")
     assert [one["action"] for one in told["batches"]] == ["forgotten"] * 2, told
