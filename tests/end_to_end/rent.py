@@ -1104,7 +1104,9 @@ def test_resume_rents_nothing_for_a_run_that_succeeded(w):
     w.run("resume", "well-1", "--anew", "--dry-run")
     w.run("resume", "well-1", "--from", "well-1", "--dry-run")
     # Here it costs nothing.
-    w.run("resume", "well-1", "--provider", "local", "--dry-run")
+    # It is not refused for its success: this computer lacks the GPU.
+    done = w.run("resume", "well-1", "--provider", "local", "--dry-run", code=121)
+    assert b"local has no GPU" in done.stderr, done
 
 
 def test_down_brings_what_no_pattern_names(w):
