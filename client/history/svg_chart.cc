@@ -85,6 +85,53 @@ void ForEachPoint(const SvgChart& chart, const Function& function) {
   }
 }
 
+// Returns the chart with the logarithms of its values.
+SvgChart LogarithmOf(SvgChart chart) {
+  int below = 0;
+  for (auto* const all : {&chart.curves, &chart.circles}) {
+    for (std::vector<PlotPoint>& points : *all) {
+      std::vector<PlotPoint> drawn;
+      for (const PlotPoint& point : points) {
+        if (!IsFinite(point)) {
+          drawn.push_back(point);
+        } else if (point.y > 0) {
+          drawn.push_back({point.x, std::log10(point.y)});
+        } else {
+          ++below;
+        }
+      }
+      points = std::move(drawn);
+    }
+  }
+  absl::StrAppend(&chart.title, ", logarithmic");
+  if (below > 0) {
+    absl::StrAppend(&chart.title, " (", below, below == 1 ? " value" : " values",
+                    " not above 0 left out)");
+  }
+  chart.low = chart.high = std::nullopt;
+  return chart;
+}
+
+// Returns places, as logarithms, of round numbers.
+std::vector<double> LogTicks(double low, double high) {
+  std::vector<double> ticks;
+  if (high - low < 1) {
+    for (const double tick : RoundTicks(std::pow(10, low), std::pow(10, high), 5)) {
+      if (tick > 0) ticks.push_back(std::log10(tick));
+    }
+    return ticks;
+  }
+  const int step = std::max(1, static_cast<int>((high - low) / 6));
+  for (double power = std::ceil(low - 1); power <= high; power += step) {
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      const double tick = power + std::log10(factor);
+      // With many powers of ten these alone have room.
+      if (tick >= low && tick <= high && (factor == 1 || high - low < 2.5)) ticks.push_back(tick);
+    }
+  }
+  return ticks;
+}
+
 // Returns the range of a chart's values, and sets the number of values that are far above.
 Span ValuesOf(const SvgChart& chart, int& left_out) {
   std::vector<double> values;
@@ -98,7 +145,7 @@ Span ValuesOf(const SvgChart& chart, int& left_out) {
   // A training begins with large values, and these are no spikes.
   const double usual = values[(values.size() - 1) * 97 / 100];
   const double most = span.low + kFarAbove * (usual - span.low);
-  if (values.size() > kFewPoints && usual > span.low && span.high > most) {
+  if (!chart.logarithmic && values.size() > kFewPoints && usual > span.low && span.high > most) {
     const auto first_left_out = std::upper_bound(values.begin(), values.end(), most);
     span.high = *(first_left_out - 1);
     left_out = static_cast<int>(values.end() - first_left_out);
@@ -106,7 +153,8 @@ Span ValuesOf(const SvgChart& chart, int& left_out) {
   span.Widen();
   const double room = 0.04 * (span.high - span.low);
   // A loss is not drawn below zero because of the room.
-  span.low = span.low >= 0 ? std::max(0.0, span.low - room) : span.low - room;
+  const bool from_zero = span.low >= 0 && !chart.logarithmic;
+  span.low = from_zero ? std::max(0.0, span.low - room) : span.low - room;
   span.high += room;
   if (chart.low.has_value()) span.low = *chart.low;
   if (chart.high.has_value()) span.high = *chart.high;
@@ -153,12 +201,15 @@ class ChartDrawer {
     absl::StrAppend(&out_, "<clipPath id=\"", clip_, "\"><rect x=\"", Pixel(kLeft), "\" y=\"",
                     Pixel(top_ - 2), "\" width=\"", Pixel(kWidth - kLeft - kRight), "\" height=\"",
                     Pixel(bottom_ - top_ + 4), "\"/></clipPath>\n");
-    const std::vector<double> rows = RoundTicks(y_.low, y_.high, chart_.height >= 200 ? 6 : 3);
+    const std::vector<double> rows =
+        chart_.logarithmic ? LogTicks(y_.low, y_.high)
+                           : RoundTicks(y_.low, y_.high, chart_.height >= 200 ? 6 : 3);
     const double distance = rows.size() > 1 ? rows[1] - rows[0] : std::fabs(y_.high - y_.low);
     for (const double value : rows) {
       Line(kLeft, Y(value), kWidth - kRight, Y(value), "#e4e4e4");
       absl::StrAppend(&out_, Text(kLeft - 8, Y(value) + 4, " text-anchor=\"end\" fill=\"#555\"",
-                                  TickLabel(value, distance)));
+                                  chart_.logarithmic ? absl::StrFormat("%.4g", std::pow(10, value))
+                                                     : TickLabel(value, distance)));
     }
     const std::vector<double> columns = RoundTicks(x_.low, x_.high, 8);
     const double width = columns.size() > 1 ? columns[1] - columns[0] : 1;
@@ -346,8 +397,12 @@ std::vector<double> RoundTicks(double low, double high, int count) {
   return ticks;
 }
 
-std::string FormatSvg(const std::vector<std::string>& names, const std::vector<SvgChart>& charts,
+std::string FormatSvg(const std::vector<std::string>& names, const std::vector<SvgChart>& given,
                       const std::string& x_label) {
+  std::vector<SvgChart> charts;
+  for (const SvgChart& chart : given) {
+    charts.push_back(chart.logarithmic ? LogarithmOf(chart) : chart);
+  }
   Span x;
   for (const SvgChart& chart : charts) {
     if (chart.empty()) continue;

@@ -21,7 +21,10 @@ struct SvgChart {
   std::optional<double> low, high;
   std::vector<std::vector<PlotPoint>> curves;   // of each run, ascending by x
   std::vector<std::vector<PlotPoint>> circles;  // the same, drawn as circles on a broken line
-  bool empty() const;                           // true when no value is finite
+  // On an axis of powers of ten. Values that are not above zero have no place there, and the title
+  // says how many they are.
+  bool logarithmic = false;
+  bool empty() const;  // true when no value is finite
 };
 
 // Returns a document of 960 pixels' width: a legend, and the charts that are not empty below each

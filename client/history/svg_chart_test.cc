@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 namespace gpuctl {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -133,6 +135,31 @@ TEST(SvgChartTest, ManyPointsMakeASmallFile) {
   std::vector<PlotPoint> curve;
   for (int i = 0; i < 200'000; ++i) curve.push_back({i * 1.0, std::sin(i * 0.37)});
   EXPECT_LT(FormatSvg({"run"}, {LossChart({curve})}, "step").size(), 400'000u);
+}
+
+TEST(SvgChartTest, ALogarithmicAxisHasPowersOfTen) {
+  SvgChart chart;
+  chart.title = "loss";
+  chart.height = 360;
+  chart.logarithmic = true;
+  chart.curves = {{{0, 1000}, {1, 10}, {2, 0.1}, {3, 0}}};
+  const std::string svg = FormatSvg({"a-1"}, {chart}, "step");
+  EXPECT_THAT(svg, HasSubstr("loss, logarithmic (1 value not above 0 left out)"));
+  for (const char* tick : {">1000<", ">100<", ">10<", ">1<", ">0.1<"}) {
+    EXPECT_THAT(svg, HasSubstr(tick));
+  }
+  // Equal factors are equally far apart: the line is straight.
+  double y[3] = {};
+  ASSERT_NE(svg.find("d=\"M76.0 "), svg.npos) << svg;
+  ASSERT_EQ(std::sscanf(svg.c_str() + svg.find("d=\"M76.0 "), "d=\"M76.0 %lfL506.0 %lfL936.0 %lf",
+                        y, y + 1, y + 2),
+            3)
+      << svg;
+  EXPECT_NEAR(y[1] - y[0], y[2] - y[1], 0.2);
+  chart.curves = {{{0, 0.52}, {1, 0.34}}};
+  EXPECT_THAT(FormatSvg({"a-1"}, {chart}, "step"), AllOf(HasSubstr(">0.4<"), HasSubstr(">0.5<")));
+  chart.curves = {{{0, 0}, {1, -1}}};
+  EXPECT_EQ(FormatSvg({"a-1"}, {chart}, "step"), "");
 }
 
 }  // namespace

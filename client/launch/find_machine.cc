@@ -16,6 +16,7 @@
 #include "client/rent/rent_node.h"
 #include "client/rent/reuse_node.h"
 #include "client/runs/run_store.h"
+#include "client/terminal/wait_line.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/types.h"
 
@@ -52,7 +53,11 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
   if (machine.fresh) {
     // The plan's only machine is gone or busy by now.
     if (plan.rental.in_order.empty()) return plan.rental.nothing_offered;
-    absl::StatusOr<RentedNode> rented = RentNode(context, *ledger, plan.rental.markets, request);
+    absl::StatusOr<RentedNode> rented = [&] {
+      const WaitLine wait(context, context.clock,
+                          absl::StrCat(plan.row.name, " waits for its machine"));
+      return RentNode(context, *ledger, plan.rental.markets, request);
+    }();
     const bool none_left = absl::IsNotFound(rented.status()) &&
                            ExitCodeOf(rented.status()) == kExitCapacity &&
                            CauseOf(rented.status()) != kBadMachine;

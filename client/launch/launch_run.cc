@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -372,6 +373,31 @@ absl::StatusOr<int> Launcher::Work(LaunchPlan plan, UniqueFd resuming) {
 }
 
 }  // namespace
+
+absl::Status CheckOwnMachines(CommandContext& context, const LaunchPlan& plan) {
+  const RunSpec& spec = plan.spec;
+  const int gpus = spec.gpus.value_or(0);
+  if (plan.rents || (spec.gpu.empty() && spec.disk_bytes == 0 && gpus == 0)) {
+    return absl::OkStatus();
+  }
+  std::vector<NodeTarget> machines = {plan.own_machine};
+  machines.insert(machines.end(), plan.other_machines.begin(), plan.other_machines.end());
+  for (const NodeTarget& target : machines) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
+    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, target));
+    const bool gpus_matter = gpus > 0 || !spec.gpu.empty();
+    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello,
+                     gpus_matter ? calls.HelloWithGpus(context.clock) : calls.Hello());
+    RETURN_IF_ERROR(CheckNodeSatisfies(spec, hello, target.name));
+    if (hello.gpus_size() >= gpus) continue;
+    return WithExitCode(
+        WithHint(absl::NotFoundError(absl::StrCat(target.name, " has ", hello.gpus_size(),
+                                                  " GPUs; the run asks for ", gpus)),
+                 "gpuctl doctor shows what it has; or change --gpus"),
+        kExitCapacity);
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<int> LaunchRun(CommandContext& context, Holdings& holdings, RunStore& store,
                               LaunchFlags flags, LaunchPlan plan, UniqueFd resuming,

@@ -13,6 +13,10 @@
 
 namespace gpuctl {
 
+// Asks the user's own machines of `plan` whether they have the GPUs and the disk that it names, as
+// LaunchRun does: for --dry-run. Delivers the agent where it is missing.
+absl::Status CheckOwnMachines(CommandContext& context, const LaunchPlan& plan);
+
 // Launches `plan`. Returns the exit code of the verb. With `retry` on preempted, when a run's
 // machine is taken away while the run is shown, another run goes on from its newest checkpoint on
 // this laptop, on another machine and under a new name. The exit code is then that of the last run.

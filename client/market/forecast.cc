@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "client/base/quantity.h"
 #include "client/market/lease_view.h"
@@ -24,10 +25,19 @@ Forecast ForecastOf(const Lease* lease, const std::string& run_id, int64_t start
 
 std::string DescribeForecast(const Forecast& forecast, int64_t now_ms) {
   const absl::Duration left = absl::Milliseconds(std::max<int64_t>(0, forecast.done_ms - now_ms));
+  // Rounded as what is spent already, which stands beside it and must not look like more.
+  const std::string usd = FormatSpend({forecast.usd, forecast.usd});
   return absl::StrCat("in ", HumanDuration(left),
                       forecast.limited_before ? ", limit first"
-                      : forecast.usd > 0      ? absl::StrCat(", ", FormatUsd(forecast.usd))
+                      : forecast.usd > 0      ? absl::StrCat(", ", usd)
                                               : "");
+}
+
+std::string ForecastPart(const Forecast& forecast, const Lease& lease, int64_t now_ms) {
+  const std::string part = absl::StrReplaceAll(
+      DescribeForecast(forecast, now_ms), {{", limit first", " (limit first)"}, {", ", " for "}});
+  const bool others = lease.uses.size() > 1 && forecast.usd > 0 && !forecast.limited_before;
+  return absl::StrCat("done ", part, others ? " of this run" : "");
 }
 
 }  // namespace gpuctl

@@ -22,6 +22,9 @@ Forecast ForecastOf(const Lease* lease, const std::string& run_id, int64_t start
 
 // Returns "in 1h 10m, $2.31", "in 1h 10m", or "in 9h 00m, limit first".
 std::string DescribeForecast(const Forecast& forecast, int64_t now_ms);
+// Returns the same as one part of a panel's line of money: "done in 30m 00s for $3.00", "done in 5h
+// 00m (limit first)". On a machine that others used, too, the cost is that "of this run".
+std::string ForecastPart(const Forecast& forecast, const Lease& lease, int64_t now_ms);
 
 }  // namespace gpuctl
 

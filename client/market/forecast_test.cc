@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "client/market/lease_view.h"
+
 namespace gpuctl {
 namespace {
 
@@ -38,6 +40,37 @@ TEST(ForecastTest, ARunThatSharesAMachineCostsItsPart) {
               0.01);
   EXPECT_NEAR(ForecastOf(&lease, "s", kForecastBeginMs, now_ms + kForecastHourMs, now_ms).usd, 3,
               0.01);
+}
+
+TEST(ForecastTest, IsRoundedAsWhatIsSpent) {
+  Lease lease = ForecastLease();
+  lease.rates = {{0, 0, 1}};
+  lease.limits.time_s = 200 * 3600;
+  int64_t now_ms = kForecastBeginMs + 100 * kForecastHourMs + kForecastHourMs * 2 / 5;
+  const std::string spent = FormatSpend(SpentByRun(lease, "r", now_ms));
+  EXPECT_EQ(spent, "$100.40");
+  EXPECT_EQ(DescribeForecast(ForecastOf(&lease, "r", kForecastBeginMs, now_ms, now_ms), now_ms),
+            "in 0s, $100.40");
+  now_ms = kForecastBeginMs + kForecastHourMs / 1000;
+  EXPECT_EQ(FormatSpend(SpentByRun(lease, "r", now_ms)), "<$0.01");
+  EXPECT_EQ(DescribeForecast(ForecastOf(&lease, "r", kForecastBeginMs, now_ms, now_ms), now_ms),
+            "in 0s, <$0.01");
+}
+
+// The panel leaves out whole parts between ", " where a terminal is narrow, and on a machine that
+// had other runs it also shows what all of them cost: the number alone would look like that.
+TEST(ForecastTest, IsOnePartOfThePanelAndSaysWhoseCostItIs) {
+  Lease lease = ForecastLease();
+  const int64_t now_ms = kForecastBeginMs + kForecastHourMs;
+  const auto part = [&](int64_t left_ms) {
+    return ForecastPart(ForecastOf(&lease, "r", kForecastBeginMs, now_ms + left_ms, now_ms), lease,
+                        now_ms);
+  };
+  EXPECT_EQ(part(kForecastHourMs / 2), "done in 30m 00s for $3.00");
+  EXPECT_EQ(part(5 * kForecastHourMs), "done in 5h 00m (limit first)");
+  lease.uses = {{"q", "q-1", kForecastBeginMs, 0, kForecastBeginMs + kForecastHourMs / 2},
+                {"r", "r-1", kForecastBeginMs + kForecastHourMs / 2}};
+  EXPECT_EQ(part(kForecastHourMs / 2), "done in 30m 00s for $2.00 of this run");
 }
 
 TEST(ForecastTest, SaysWhenALimitComesFirst) {

@@ -135,10 +135,12 @@ std::vector<std::string> Legend(const std::vector<PlotSeries>& series, size_t wi
   return lines;
 }
 
-std::vector<PlotPoint> FinitePoints(const PlotSeries& series) {
+// Returns the points that can be drawn; with `log_y` their logarithms.
+std::vector<PlotPoint> FinitePoints(const PlotSeries& series, bool log_y) {
   std::vector<PlotPoint> points;
   for (const PlotPoint& point : series.points) {
-    if (std::isfinite(point.x) && std::isfinite(point.y)) points.push_back(point);
+    if (!std::isfinite(point.x) || !std::isfinite(point.y) || (log_y && point.y <= 0)) continue;
+    points.push_back({point.x, log_y ? std::log10(point.y) : point.y});
   }
   std::stable_sort(points.begin(), points.end(),
                    [](const PlotPoint& a, const PlotPoint& b) { return a.x < b.x; });
@@ -185,12 +187,12 @@ std::string Sparkline(const std::vector<double>& values, int width, bool ascii) 
 }
 
 std::vector<std::string> Plot(const std::vector<PlotSeries>& series, absl::string_view x_label,
-                              int width, int height, bool ascii) {
+                              int width, int height, bool ascii, bool log_y) {
   if (width < 20 || height < 4) return {};
   Range x, y;
   std::vector<std::vector<PlotPoint>> all;
   for (const PlotSeries& one : series) {
-    all.push_back(FinitePoints(one));
+    all.push_back(FinitePoints(one, log_y));
     for (const PlotPoint& point : all.back()) {
       x.Add(point.x);
       y.Add(point.y);
@@ -198,9 +200,12 @@ std::vector<std::string> Plot(const std::vector<PlotSeries>& series, absl::strin
   }
   if (x.empty()) return {};
   const bool several = series.size() > 1;
-  const std::string high = FormatNumber(y.high), low = FormatNumber(y.low);
+  const auto label = [log_y](double at) { return FormatNumber(log_y ? std::pow(10.0, at) : at); };
+  const std::string high = label(y.high), low = label(y.low);
+  // Between the two nobody can guess what a height on a logarithmic axis means.
+  const std::string middle = log_y ? label((y.high + y.low) / 2) : "";
   const int label_width =
-      static_cast<int>(std::max({size_t{kLabelWidth}, high.size(), low.size()}));
+      static_cast<int>(std::max({size_t{kLabelWidth}, high.size(), low.size(), middle.size()}));
   const int columns = width - label_width - 2;
   const std::vector<std::string> legend =
       several ? Legend(series, static_cast<size_t>(columns), static_cast<size_t>(height / 4))
@@ -213,7 +218,10 @@ std::vector<std::string> Plot(const std::vector<PlotSeries>& series, absl::strin
   }
   std::vector<std::string> lines;
   for (int row = 0; row < rows; ++row) {
-    const std::string text = row == 0 ? high : row == rows - 1 ? low : "";
+    const std::string text = row == 0          ? high
+                             : row == rows - 1 ? low
+                             : row == rows / 2 ? middle
+                                               : "";
     lines.push_back(
         absl::StrFormat("%*s %s%s", label_width, text, ascii ? "|" : "┤", canvas.Row(row)));
   }

@@ -27,9 +27,10 @@ std::string Sparkline(const std::vector<double>& values, int width, bool ascii);
 // (Braille), or '*' with `ascii`. Several series share the axes: the sign of each, 1, 2, …, stands
 // at its end and before its name in the legend below, which takes at most a quarter of the height
 // and counts those that have no room in it. Returns nothing when no point is finite or the room is
-// smaller than 20 x 4.
+// smaller than 20 x 4. With `log_y` equal factors are equally high, and points that are not above
+// zero are ignored.
 std::vector<std::string> Plot(const std::vector<PlotSeries>& series, absl::string_view x_label,
-                              int width, int height, bool ascii);
+                              int width, int height, bool ascii, bool log_y = false);
 
 }  // namespace gpuctl
 

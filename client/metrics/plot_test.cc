@@ -12,6 +12,7 @@
 namespace gpuctl {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(SparklineTest, ShowsTheShape) {
@@ -89,6 +90,22 @@ TEST(PlotTest, CopesWithNothingMuch) {
   EXPECT_TRUE(Plot({{"a", {{0, NAN}}}}, "step", 60, 12, false).empty());
   EXPECT_TRUE(Plot({{"a", {{0, 1}}}}, "step", 10, 2, false).empty());
   EXPECT_FALSE(Plot({{"a", {{0, 1}}}}, "step", 60, 12, false).empty());
+}
+
+TEST(PlotTest, ALogarithmicAxisLeavesOutWhatIsNotAboveZero) {
+  // Each step is a tenth of the one before, so that the curve is a straight line.
+  const PlotSeries series{"", {{0, 100}, {1, 10}, {2, 1}, {3, 0}, {4, -5}}};
+  const std::vector<std::string> plot =
+      Plot({series}, "steps", 40, 7, /*ascii=*/true, /*log_y=*/true);
+  ASSERT_EQ(plot.size(), 7u);
+  EXPECT_THAT(plot[0], AllOf(HasSubstr(" 100 |"), HasSubstr("*")));
+  EXPECT_THAT(plot[2], HasSubstr(" 10 |"));
+  EXPECT_THAT(plot[4], HasSubstr(" 1 |"));
+  EXPECT_THAT(plot[6], HasSubstr("2 steps"));
+  // On a linear axis the middle of the curve would be far to the left.
+  const auto middle = static_cast<double>(plot[2].find('*') + plot[2].rfind('*'));
+  EXPECT_NEAR(middle, static_cast<double>(plot[0].find('*') + plot[4].rfind('*')), 8);
+  EXPECT_TRUE(Plot({{"", {{0, 0}, {1, -1}}}}, "steps", 40, 7, true, true).empty());
 }
 
 }  // namespace

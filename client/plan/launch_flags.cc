@@ -1,12 +1,15 @@
 #include "client/plan/launch_flags.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/base/shell_quote.h"
 #include "client/config/read_run_file.h"
 #include "client/results/pull_files.h"
 #include "client/terminal/shown_name.h"
@@ -32,6 +35,25 @@ absl::Status Override(const LaunchFlags& flags, const char* flag, const std::str
   return absl::OkStatus();
 }
 
+// Returns the NAME=VALUE of an --env. A NAME alone takes its value from this environment, as docker
+// does; a job that lacks it without a word would only show it late.
+absl::StatusOr<std::string> WithValue(const std::string& typed) {
+  if (absl::StrContains(typed, '=')) return typed;
+  if (const size_t end = typed.find_first_of(" :\t"); end != typed.npos) {
+    const std::string value(absl::StripAsciiWhitespace(absl::string_view(typed).substr(end + 1)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", typed, "\" is not NAME=VALUE; an = goes between the two: ",
+                     ShellQuote(absl::StrCat(typed.substr(0, end), "=", value))));
+  }
+  const char* value = std::getenv(typed.c_str());
+  if (value == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", typed, "\" has no value, and this environment has no variable of that name; write ",
+        typed, "=VALUE"));
+  }
+  return absl::StrCat(typed, "=", value);
+}
+
 absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
   if (!flags.name.empty()) spec.name = flags.name;
   if (!flags.setup.empty()) spec.setup = flags.setup;
@@ -54,7 +76,9 @@ absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
     }
   }
   for (const std::string& assignment : flags.env) {
-    if (absl::Status status = AddEnvironment(assignment, spec); !status.ok()) {
+    const absl::StatusOr<std::string> whole = WithValue(assignment);
+    if (!whole.ok()) return FlagError(flags, "--env", whole.status());
+    if (absl::Status status = AddEnvironment(*whole, spec); !status.ok()) {
       return FlagError(flags, "--env", status);
     }
   }
@@ -157,7 +181,8 @@ void AddJobFlags(FlagSet& set, LaunchFlags& flags) {
       .Group("Job");
   set.Option("--trainer", flags.trainer, "Setting of the built-in trainer, section.key=value")
       .Group("Job");
-  set.Option("-e,--env", flags.env, "NAME=VALUE for the job").Group("Job");
+  set.Option("-e,--env", flags.env, "NAME=VALUE for the job; NAME: with its value here")
+      .Group("Job");
   set.Option("--secret", flags.secrets, "Name of a variable to pass on, kept out of all files")
       .Group("Job");
   set.Option("--checkpoints", flags.checkpoints, "Pattern of a script's checkpoints").Group("Job");

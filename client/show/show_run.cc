@@ -1,5 +1,6 @@
 #include "client/show/show_run.h"
 
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -226,7 +227,7 @@ std::string Show::MoneyText() {
   if (!status.over && eta.has_value() && lease_->open()) {
     const Forecast forecast = ForecastOf(&*lease_, row_.run_id, status.started_ms,
                                          now_ms + absl::ToInt64Milliseconds(*eta), now_ms);
-    done = absl::StrCat("done ", DescribeForecast(forecast, now_ms));
+    done = ForecastPart(forecast, *lease_, now_ms);
   }
   return CostLine(*lease_, row_.run_id, status.over ? -1 : status.started_ms, now_ms, done);
 }
@@ -510,11 +511,14 @@ absl::StatusOr<int> Show::Detach() {
       "detached; ", row_.name,
       news_.queue.has_value() ? " goes on waiting on " : " goes on running on ", row_.target.name));
   const bool rented = row_.target.provider != "local" && row_.target.provider != "ssh";
-  context_.Hint(absl::StrCat(
-      "gpuctl attach ", row_.name, " returns to it, gpuctl stop ", row_.name, " ends it",
-      rented ? absl::StrCat(", gpuctl down ", row_.name, " ends its machine's bill too") : ""));
-  if (context_.json()) {
-    context_.PrintJson(RunToJson(row_, DeriveStatus(row_, mirror_->lifecycle())));
+  // After launch -d the launch itself prints these.
+  if (!options_.until_running) {
+    context_.Hint(absl::StrCat(
+        "gpuctl attach ", row_.name, " returns to it, gpuctl stop ", row_.name, " ends it",
+        rented ? absl::StrCat(", gpuctl down ", row_.name, " ends its machine's bill too") : ""));
+    if (context_.json()) {
+      context_.PrintJson(RunToJson(row_, DeriveStatus(row_, mirror_->lifecycle())));
+    }
   }
   RETURN_IF_ERROR(OfferStop());
   return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
@@ -540,6 +544,8 @@ absl::Status Show::OfferStop() {
   for (const int signal : signals_->Take()) interrupted_again_ |= signal == SIGINT;
   if (!interrupted_again_) return absl::OkStatus();
   signals_.reset();  // a Ctrl-C ends the question, and the call below
+  // What was typed before the question answers nothing.
+  tcflush(STDIN_FILENO, TCIFLUSH);
   ASSIGN_OR_RETURN(const bool stop,
                    context_.AskYesNo("Stop the run?", absl::StrCat(row_.name, " runs on"),
                                      "there is nobody to ask", /*hint=*/""));

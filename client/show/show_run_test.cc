@@ -412,6 +412,21 @@ TEST_F(ShowRunTest, CtrlCDetachesAtOnceAndSaysHowToReturn) {
   EXPECT_EQ(failures_, 0);
 }
 
+// The launch itself prints the name, or the JSON, and one hint.
+TEST_F(ShowRunTest, WhoLeavesALaunchThatReturnsByItselfGetsNoSecondHint) {
+  Heartbeat(Script().watch);  // accepted, not started
+  ShowRunOptions options = Launching();
+  options.until_running = true;
+  const auto code = Show(std::move(options), [this] {
+    EXPECT_TRUE(Becomes([this] { return Stored().accepted_ms > 0; }));
+    raise(SIGINT);
+  });
+  ASSERT_OK(code);
+  EXPECT_EQ(*code, 0);
+  EXPECT_THAT(told_, AllOf(HasSubstr("detached; amber-fox-1 goes on"), Not(HasSubstr("HINT"))));
+  EXPECT_EQ(shown_, "");
+}
+
 TEST_F(ShowRunTest, WithoutATerminalTwoSignalsDoNotStopTheJob) {
   world_.context.terminal.stderr_tty = false;
   RunsOn();

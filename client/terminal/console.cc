@@ -29,6 +29,7 @@
 #include "client/terminal/terminal_size.h"
 #include "client/terminal/word_wrap.h"
 #include "client/terminal/write_or_wake.h"
+#include "common/process/signal_pipe.h"
 
 namespace gpuctl {
 namespace {
@@ -70,9 +71,19 @@ void WriteText(int fd, absl::string_view text) {
   }
 }
 
-void WriteOneLine(absl::string_view line) {
-  WriteText(STDERR_FILENO, absl::StrCat(MakeSafe(line), "\n"));
+// The last line of the terminal, when that is not complete. Threads may write to stderr at once.
+std::mutex last_line_mutex;
+bool waiting_is_shown = false;   // it is what ShowWaiting wrote
+bool line_is_rewritten = false;  // it is somebody's who calls RewriteLine
+
+// Writes what comes in the place of a waiting line.
+void WriteError(absl::string_view text) {
+  const std::lock_guard<std::mutex> lock(last_line_mutex);
+  const bool erases = std::exchange(waiting_is_shown, false);
+  WriteText(STDERR_FILENO, absl::StrCat(erases ? kEraseLine : "", text));
 }
+
+void WriteOneLine(absl::string_view line) { WriteError(absl::StrCat(MakeSafe(line), "\n")); }
 
 // Read by the handler; null for none.
 std::atomic<const char*> word_of_interrupt{nullptr};
@@ -186,17 +197,30 @@ void Console::Note(absl::string_view line, Tone tone) const {
   for (const std::string& part : WrapAtWords(MakeSafe(line), columns, kIndentBelow)) {
     absl::StrAppend(&text, red ? Red(part) : part, "\n");
   }
-  WriteText(STDERR_FILENO, text);
+  // A terminal shows ^C where the cursor is, and the line would not fit behind it.
+  if (terminal.stderr_tty && TakeInterrupted()) {
+    text = absl::StrCat(terminal.animation ? kEraseLine : "\n", text);
+  }
+  WriteError(text);
 }
 
 void Console::RewriteLine(absl::string_view line) const {
   if (json() || quiet) return;
+  const std::lock_guard<std::mutex> lock(last_line_mutex);
+  waiting_is_shown = false;
+  line_is_rewritten = !line.empty();
   WriteText(STDERR_FILENO, absl::StrCat(kEraseLine, MakeSafe(line)));
 }
 
-void Console::Prompt(absl::string_view question) const {
-  WriteText(STDERR_FILENO, MakeSafe(question));
+void Console::ShowWaiting(absl::string_view line) const {
+  if (json() || quiet) return;
+  const std::lock_guard<std::mutex> lock(last_line_mutex);
+  if (line_is_rewritten || (line.empty() && !waiting_is_shown)) return;
+  waiting_is_shown = !line.empty();
+  WriteText(STDERR_FILENO, absl::StrCat(kEraseLine, MakeSafe(line)));
 }
+
+void Console::Prompt(absl::string_view question) const { WriteError(MakeSafe(question)); }
 
 void Console::EndPrompt() const { WriteText(STDERR_FILENO, "\n"); }
 
@@ -226,6 +250,10 @@ void Console::PrintTableWithin(std::vector<TableRow> rows, int columns,
 void Console::PrintTableWrapped(std::vector<TableRow> rows, int columns,
                                 const std::vector<std::string>& least) const {
   WriteText(STDOUT_FILENO, FormatTableWrapped(std::move(rows), columns, least, terminal.colour));
+}
+
+void Console::PrintPage(std::vector<TableRow> rows, int columns) const {
+  WriteText(STDOUT_FILENO, FormatPage(std::move(rows), columns));
 }
 
 void Console::PrintJson(const Json& object) const {
@@ -290,8 +318,7 @@ absl::StatusOr<bool> Console::AskYesNo(absl::string_view question, absl::string_
   const int columns = terminal.stderr_tty ? GetTerminalSize(STDERR_FILENO).columns : 0;
   const std::string text = MakeSafe(absl::StrCat(question, " [y/N]"));
   // The answer stands behind it.
-  WriteText(STDERR_FILENO,
-            absl::StrCat(absl::StrJoin(WrapAtWords(text, columns - 2, kIndentBelow), "\n"), " "));
+  WriteError(absl::StrCat(absl::StrJoin(WrapAtWords(text, columns - 2, kIndentBelow), "\n"), " "));
   std::string answer;
   std::getline(std::cin, answer);
   if (std::cin.eof()) EndPrompt();
@@ -303,7 +330,7 @@ absl::StatusOr<size_t> Console::PrintJobBytes(absl::string_view bytes, int wake_
   return WriteOrWake(STDOUT_FILENO, bytes, wake_fd);
 }
 
-void Console::PrintJobErrorBytes(absl::string_view bytes) const { WriteText(STDERR_FILENO, bytes); }
+void Console::PrintJobErrorBytes(absl::string_view bytes) const { WriteError(bytes); }
 
 absl::StatusOr<size_t> Console::DrawSafe(absl::string_view frame, int wake_fd) const {
   return WriteOrWake(STDOUT_FILENO, frame, wake_fd);

@@ -62,6 +62,9 @@ class Console {
   void NoteForQuestion(absl::string_view line) const { Note(line, Tone::kWarning); }
   // Replaces the line that the cursor is on by `line`; "" removes it. Needs a terminal.
   void RewriteLine(absl::string_view line) const;
+  // Shows `line` below all that was said, on a terminal, until something else is said; "" removes
+  // it. A line of RewriteLine goes first.
+  void ShowWaiting(absl::string_view line) const;
   // Begins a line on stderr, after which the user types; in JSON modes too.
   void Prompt(absl::string_view question) const;
   // Ends that line when the terminal did not echo the typed text.
@@ -80,6 +83,9 @@ class Console {
   // Does the same, and breaks the last column between words: see FormatTableWrapped.
   void PrintTableWrapped(std::vector<TableRow> rows, int columns,
                          const std::vector<std::string>& least) const;
+  // Prints rows of names and a text, with no line wider than `columns` where its words allow it:
+  // see FormatPage.
+  void PrintPage(std::vector<TableRow> rows, int columns) const;
   // Prints one line: an object, with the schema version in front.
   void PrintJson(const nlohmann::ordered_json& object) const;
   // Prints a list under `key`, or one line per object in the jsonl format.

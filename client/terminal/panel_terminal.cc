@@ -59,6 +59,13 @@ void PrintTableFor(const Console& console, std::vector<TableRow> rows,
   console.PrintTableWrapped(std::move(rows), GetTerminalSize(STDOUT_FILENO).columns, least);
 }
 
+void PrintPageFor(const Console& console, std::vector<TableRow> rows) {
+  if (!console.terminal.stdout_tty || console.format == OutputFormat::kWide) {
+    return console.PrintTable(rows);
+  }
+  console.PrintPage(std::move(rows), GetTerminalSize(STDOUT_FILENO).columns);
+}
+
 bool PanelIsShown() { return g_panel_is_shown; }
 
 void PanelTerminal::Start() {
@@ -89,8 +96,7 @@ void PanelTerminal::Restore() {
   started_ = false;
   (void)console_.DrawSafe(Frame({}, {}));
   g_panel_is_shown = false;
-  // Input that was typed meanwhile was not meant for the shell.
-  tcflush(STDOUT_FILENO, TCIFLUSH);
+  // What was typed meanwhile stays for the shell, as behind any other command.
   RestoreAttributes();
   for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
     sigaction(kFatalSignals[i], &g_saved.before[i], nullptr);

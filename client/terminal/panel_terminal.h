@@ -16,6 +16,10 @@ namespace gpuctl {
 void PrintTableFor(const Console& console, std::vector<TableRow> rows,
                    const std::vector<std::string>& least);
 
+// Prints rows of names and a text as Console::PrintPage does on a terminal, as wide as that is;
+// each row on one line elsewhere, and in the wide format.
+void PrintPageFor(const Console& console, std::vector<TableRow> rows);
+
 // True while a panel is on stdout, so that nothing else may write to the terminal. Safe from any
 // thread.
 bool PanelIsShown();

@@ -141,6 +141,25 @@ std::string FormatTableWrapped(std::vector<TableRow> rows, int width,
   return text;
 }
 
+std::string FormatPage(std::vector<TableRow> rows, int width) {
+  MakeAllSafe(rows);
+  const int before = WidthWith(WidthsOf(rows), 0);
+  if (width - before < kLeastToWrap) return FormatTable(rows);
+  std::vector<std::string> last;
+  for (TableRow& row : rows) last.push_back(std::exchange(row.back().text, ""));
+  std::vector<std::string> lines = LinesOf(rows, /*colour=*/false);
+  std::string text;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::string& line = lines[i];
+    for (const std::string& part : WrapAtWords(last[i], width - before, 0)) {
+      line.append(static_cast<size_t>(std::max(0, before - DisplayWidth(line))), ' ');
+      absl::StrAppend(&text, line, part, "\n");
+      line.clear();
+    }
+  }
+  return text;
+}
+
 std::string Red(absl::string_view safe) { return absl::StrCat("\x1b[31m", safe, "\x1b[0m"); }
 
 }  // namespace gpuctl

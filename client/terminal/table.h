@@ -38,6 +38,10 @@ std::string FormatTableWithin(std::vector<TableRow> rows, int width,
 std::string FormatTableWrapped(std::vector<TableRow> rows, int width,
                                const std::vector<std::string>& least, bool colour = false);
 
+// Returns rows of a name and a text, with the text broken between words. A word that is longer than
+// a line, such as a path, stays whole: the terminal breaks it, and whoever copies it gets it whole.
+std::string FormatPage(std::vector<TableRow> rows, int width);
+
 // Returns `safe` in red.
 std::string Red(absl::string_view safe);
 

@@ -164,7 +164,8 @@ class Top {
       }
       parts.push_back(absl::StrCat(FormatSpend(spent), " spent"));
     }
-    return absl::StrCat("gpuctl top: ", absl::StrJoin(parts, ", "), "; q leaves, the runs go on");
+    return absl::StrCat("gpuctl top: ", absl::StrJoin(parts, ", "),
+                        "; q leaves, the runs go on; ? helps");
   }
 
   absl::Status Draw() {
@@ -172,6 +173,7 @@ class Top {
     if (pending_.empty()) {
       TopScreen screen;
       screen.title = Title();
+      screen.help = helps_;
       screen.notices = notices_;
       screen.notices.insert(screen.notices.end(), waiting_lines_.begin(), waiting_lines_.end());
       for (const Lease& lease : idle_) {
@@ -221,13 +223,19 @@ class Top {
     terminal_.Start();
   }
 
-  bool TakeKeys() const {
+  // The same.
+  bool TakeKeys() {
     pollfd polled = {STDIN_FILENO, POLLIN, 0};
     if (poll(&polled, 1, 0) <= 0 || polled.revents == 0) return false;
     char keys[64];
     const ssize_t count = read(STDIN_FILENO, keys, sizeof(keys));
     if (count <= 0) return true;  // nobody can type any more
-    return std::any_of(keys, keys + count, [](char key) { return key == 'q' || key == 'Q'; });
+    const absl::string_view typed(keys, static_cast<size_t>(count));
+    for (const char key : typed) {
+      if (key == 'q' || key == 'Q') return true;
+      if (key == '?' || key == 'h' || key == 'H') helps_ = !helps_;
+    }
+    return false;
   }
 
   // Ends all links: all are told before one is waited for.
@@ -255,6 +263,7 @@ class Top {
   absl::Duration list_at_ = absl::ZeroDuration(), leases_at_ = absl::ZeroDuration();
   std::string pending_;   // of the frame, not written yet
   bool unbegun_ = false;  // nothing of it was written
+  bool helps_ = false;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/safe_text.h"
 #include "client/terminal/table.h"
+#include "client/terminal/word_wrap.h"
 
 namespace gpuctl {
 namespace {
@@ -135,12 +136,46 @@ std::vector<std::string> PlotLines(const std::vector<TopRun>& runs, int width, i
   return Plot(series, "steps", width, std::min(rows, kMostPlotRows), ascii);
 }
 
+// What the keys do and what the columns are, those first that do not explain themselves.
+constexpr absl::string_view kHelp[] = {
+    "q, Ctrl-C  leave; the runs go on",
+    "?, h       show this, and the runs again",
+    "Ctrl-Z     stop gpuctl top; fg goes on with it",
+    "",
+    "LEFT       until the last step, at the present pace",
+    "OWN        the newest number that only the job knows",
+    "TOK/S      tokens per second",
+    "GPU        utilization; of several: how many, and the least to the most",
+    "GPU MEM    of the fullest one",
+    "SPENT      by the run, of its machine's bill",
+    "",
+    "Below: the losses of the first six runs.",
+    "gpuctl attach RUN shows one with its output, gpuctl stop RUN ends its job,",
+    "gpuctl down RUN its machine's bill, too.",
+};
+
+std::vector<std::string> HelpLines(int width) {
+  std::vector<std::string> lines;
+  for (const absl::string_view line : kHelp) {
+    for (const std::string& part : WrapAtWords(line, width, 2)) {
+      lines.push_back(TruncateToWidth(part, width));
+    }
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::vector<std::string> RenderTop(const TopScreen& screen, int columns, int rows, bool colour,
                                    bool utf8) {
   const int width = columns - 1;
   std::vector<std::string> lines = {TruncateToWidth(MakeSafe(screen.title), width)};
+  if (screen.help) {
+    for (std::string& line : HelpLines(width)) {
+      if (static_cast<int>(lines.size()) < rows) lines.push_back(std::move(line));
+    }
+    return lines;
+  }
   const size_t notices =
       std::min({screen.notices.size(), kNotices, static_cast<size_t>(std::max(0, rows - 5))});
   // The title, the head of the table, the line that counts the others, notices.

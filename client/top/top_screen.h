@@ -28,6 +28,7 @@ struct TopScreen {
   std::vector<TopRun> runs;
   std::string title;                 // what the whole is, for the first line
   std::vector<std::string> notices;  // the newest last
+  bool help = false;                 // what the keys do, in the place of the rest
 };
 
 // Returns the lines for a terminal of this size, each at most `columns` - 1 wide and safe. Runs

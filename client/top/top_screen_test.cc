@@ -123,6 +123,25 @@ TEST(TopScreenTest, AnEndedRunHasNoSpeedAndNoTimeLeft) {
               AllOf(HasSubstr("\x1b[31mfailed"), HasSubstr("nan"), Not(HasSubstr("1234"))));
 }
 
+TEST(TopScreenTest, HelpTakesThePlaceOfTheRuns) {
+  TopScreen screen;
+  screen.title = "gpuctl top: 1 run lives";
+  screen.runs = {Row("amber-fox-1", nullptr)};
+  screen.help = true;
+  const std::vector<std::string> lines = RenderTop(screen, 80, 24, true, true);
+  EXPECT_EQ(lines[0], screen.title);
+  const std::string all = absl::StrJoin(lines, "\n");
+  EXPECT_THAT(all, AllOf(HasSubstr("q, Ctrl-C"), HasSubstr("?, h"), HasSubstr("OWN "),
+                         Not(HasSubstr("amber-fox-1"))));
+  for (const int columns : {20, 40, 80}) {
+    for (const int rows : {4, 10, 24}) {
+      const std::vector<std::string> fitted = RenderTop(screen, columns, rows, true, true);
+      EXPECT_LE(fitted.size(), static_cast<size_t>(rows));
+      for (const std::string& line : fitted) EXPECT_LT(DisplayWidth(line), columns) << line;
+    }
+  }
+}
+
 TEST(TopScreenTest, WithoutRunsOnlyTheTitleIsThere) {
   TopScreen screen;
   screen.title = "gpuctl top: nothing is running";

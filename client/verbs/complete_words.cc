@@ -38,6 +38,9 @@ const std::map<std::string, std::vector<std::string>>& FlagValues() {
       {"--for", {"done", "running", "checkpoint"}},
       {"--on-price-rise", {kPriceRules.begin(), kPriceRules.end()}},
       {"--retry-on", {"lost", "failed", "preempted"}},
+      {"--status",
+       {"running", "queued", "succeeded", "failed", "stopped", "limit", "lost", "launching",
+        "pending", "stopping", "retrying"}},
       {"--goal", {"min", "max"}}};
   return *values;
 }

@@ -1,4 +1,6 @@
 // gpuctl diff: how two runs differ.
+#include <unistd.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -11,8 +13,11 @@
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
 #include "client/terminal/console.h"
+#include "client/terminal/line_assembler.h"
+#include "client/terminal/panel_terminal.h"
 #include "client/terminal/shown_name.h"
 #include "client/terminal/table.h"
+#include "client/terminal/terminal_size.h"
 #include "client/verbs/batch_text.h"
 #include "client/verbs/changed_files.h"
 #include "client/verbs/ps_money.h"
@@ -86,6 +91,24 @@ void LeaveOutMachine(std::vector<RecordField>& fields) {
   fields.erase(std::remove_if(fields.begin(), fields.end(), is_machines), fields.end());
 }
 
+// Prints the two side by side, or, on a terminal that is too narrow for that, below each other.
+void PrintTwoSides(const CommandContext& context, const std::vector<TableRow>& table) {
+  const int columns = GetTerminalSize(STDOUT_FILENO).columns;
+  const std::vector<std::string> lines = absl::StrSplit(FormatTable(table), '\n');
+  const bool fits = std::all_of(lines.begin(), lines.end(), [columns](const std::string& line) {
+    return DisplayWidth(line) <= columns;
+  });
+  if (fits || !context.terminal.stdout_tty || context.format == OutputFormat::kWide) {
+    return context.PrintTable(table);
+  }
+  std::vector<TableRow> page = {{"FIELD", "RUN", "VALUE"}};
+  for (size_t i = 1; i < table.size(); ++i) {
+    page.push_back({table[i][0], table[0][1], table[i][1]});
+    page.push_back({"", table[0][2], table[i][2]});
+  }
+  PrintPageFor(context, std::move(page));
+}
+
 void PrintDifferences(CommandContext& context, const Side& first, const Side& second,
                       const std::vector<Difference>& differences) {
   const std::string& before = first.record.row.name;
@@ -118,7 +141,7 @@ void PrintDifferences(CommandContext& context, const Side& first, const Side& se
     table.push_back(
         {one.name, one.before.empty() ? "-" : one.before, one.after.empty() ? "-" : one.after});
   }
-  context.PrintTable(table);
+  PrintTwoSides(context, table);
   if (!changed.files.empty()) {
     context.PrintLine(absl::StrCat("files that differ: ", FirstFew(changed.files)));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -30,6 +31,7 @@
 #include "client/runs/context.h"
 #include "client/runs/find_run.h"
 #include "client/runs/given_up.h"
+#include "client/runs/pulled_record.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
@@ -84,6 +86,7 @@ class Down {
   absl::Status AddRun(RunRow row, Plan& plan);
   absl::Status StopOne(RunRow& row);
   void GiveUp(const RunRow& row);
+  void NoteGivenUp(const RunRow& row);
   // Records the end of a run whose end nobody saw.
   absl::Status RecordGivenBack(RunRow& row);
   absl::StatusOr<bool> AddInstance(const std::string& reference, Plan& plan);
@@ -101,7 +104,9 @@ class Down {
   NotHomeOn FindNotHome(const Lease& lease);
   // Returns what of a run is on its machine and not here; of a live one only what it has saved.
   Missing MissingOf(NodeCalls& calls, const RunRow& row);
-  bool MayAnswerLater(const Lease& lease) const;
+  std::optional<Instance::State> Shown(const Lease& lease) const;
+  bool MayAnswerLater(const Lease& lease);
+  bool IsNotedHome(const RunRow& row);
   bool SchedulerIsSilent(const Lease& lease) const;
   absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
   std::string NothingEnded(bool all, bool open) const;
@@ -342,6 +347,10 @@ void Down::GiveUp(const RunRow& row) {
     context_.Warn(absl::StrCat("what was asked for the end of ", row.name,
                                " stays recorded: ", dropped.message()));
   }
+  NoteGivenUp(row);
+}
+
+void Down::NoteGivenUp(const RunRow& row) {
   const absl::StatusOr<ClientPaths> paths = context_.Paths();
   const absl::Status noted =
       paths.ok() ? GiveUpIfTakenAway(paths->MirrorDir(row.run_id), row) : paths.status();
@@ -377,15 +386,36 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
   return absl::OkStatus();
 }
 
-// True when this verb's listing showed the machine in order, so that it may answer later. What was
-// asked for its end already has nobody who waits for its results.
-bool Down::MayAnswerLater(const Lease& lease) const {
-  if (!found_.has_value() || lease.state != LeaseState::kRented) return false;
-  return std::any_of(found_->instances.begin(), found_->instances.end(),
-                     [&lease](const SeenInstance& seen) {
-                       return seen.listed.instance.id == lease.instance_id &&
-                              seen.listed.instance.state == Instance::State::kRunning;
-                     });
+// Returns what this verb's listing showed of the machine; nothing when it did not show it.
+std::optional<Instance::State> Down::Shown(const Lease& lease) const {
+  if (!found_.has_value()) return std::nullopt;
+  for (const SeenInstance& seen : found_->instances) {
+    if (seen.listed.instance.id == lease.instance_id) return seen.listed.instance.state;
+  }
+  return std::nullopt;
+}
+
+// True when the market has the machine in order, out of its sight, or stopped with its disk, so
+// that what is on it may be had later. What was asked for its end already, or was out of order for
+// as long as its results are kept, has nobody who waits for its results.
+bool Down::MayAnswerLater(const Lease& lease) {
+  const std::optional<Instance::State> state = Shown(lease);
+  if (!state.has_value() || lease.state != LeaseState::kRented) return false;
+  if (*state == Instance::State::kRunning) return true;
+  const bool in_salvage =
+      lease.trouble_ms == 0 || context_.NowMs() - lease.trouble_ms < lease.limits.salvage_s * 1000;
+  if (!in_salvage || *state != Instance::State::kFailed) {
+    return in_salvage && *state == Instance::State::kSilent;
+  }
+  const absl::StatusOr<Provider*> provider = holdings_.Find(lease.provider);
+  return provider.ok() && (*provider)->traits().keeps_stopped_disk;
+}
+
+// True when this laptop has noted that all results of an ended run are at home.
+bool Down::IsNotedHome(const RunRow& row) {
+  const absl::StatusOr<ClientPaths> paths = context_.Paths();
+  return row.end.has_value() && paths.ok() &&
+         PulledRecord(paths->MirrorDir(row.run_id)).AllHomeMs() > 0;
 }
 
 // True for an allocation of a cluster whose controller did not answer: each step in it would hang.
@@ -416,6 +446,7 @@ NotHomeOn Down::FindNotHome(const Lease& lease) {
     absl::StatusOr<NodeCalls> calls =
         links.ok() ? NodeCalls::Connect(context_, **links, row->target) : links.status();
     if (!calls.ok()) {
+      if (IsNotedHome(*row)) continue;
       const std::string unknown = absl::StrCat("it is not known whether all results of ", row->name,
                                                " are at home: ", calls.status().message());
       found.unknown = true;
@@ -424,7 +455,10 @@ NotHomeOn Down::FindNotHome(const Lease& lease) {
         continue;
       }
       found.wanted.push_back(unknown);
-      found.ways.push_back(absl::StrCat("gpuctl pull ", row->name));
+      const bool stopped = Shown(lease) == Instance::State::kFailed;
+      found.ways.push_back(
+          absl::StrCat(stopped ? absl::StrCat("once ", lease.provider, " runs it again, ") : "",
+                       "gpuctl pull ", row->name));
       continue;
     }
     const Missing missing = MissingOf(*calls, *row);
@@ -515,6 +549,11 @@ absl::Status Down::ReleaseOne(const Lease& lease, const NotHomeOn* agreed_to) {
                           {"usd_per_hour", lease.usd_per_hour()},
                           {"why", absl::StrCat("not at home: ", missing.Wanted())}});
     code_ = kExitFailed;
+    // Its results stay, but nobody goes on with what its user ends.
+    for (const LeaseUse& use : lease.uses) {
+      const absl::StatusOr<RunRow> row = store_.Get(use.run_id);
+      if (row.ok() && (all_ || named_.count(row->run_id) > 0)) NoteGivenUp(*row);
+    }
     return absl::OkStatus();
   }
   if (const std::string lost = missing.All(); !lost.empty() && lost != told.All()) {
@@ -661,28 +700,6 @@ absl::Status Down::PrintResult(bool rented, bool all) const {
         {{"runs", runs_json_}, {"instances", instances_json_}, {"kept", kept_json_}});
   }
   return absl::OkStatus();
-}
-
-// Says which batches will rent again: who ends all bills may have forgotten them. `only`: of this
-// batch; "": of all.
-void TellOfBatches(CommandContext& context, const std::string& only) {
-  const absl::StatusOr<std::unique_ptr<BatchStore>> batches = OpenBatches(context);
-  if (!batches.ok()) return;
-  const absl::StatusOr<std::vector<Batch>> open = (*batches)->List(/*open_only=*/true);
-  if (!open.ok()) return;
-  for (const Batch& batch : *open) {
-    if (!only.empty() && batch.name != only) continue;
-    const absl::StatusOr<std::vector<Entry>> entries = (*batches)->Entries(batch.batch_id);
-    if (!batch.rents || !entries.ok()) continue;
-    const auto waiting = std::count_if(entries->begin(), entries->end(), [](const Entry& entry) {
-      return entry.state == EntryState::kWaiting;
-    });
-    if (waiting == 0) continue;
-    context.Say(
-        absl::StrCat("batch ", batch.name, " will rent again: ", waiting, " of its runs wait"),
-        Tone::kAlarm);
-    context.Hint(absl::StrCat("gpuctl cancel ", batch.name));
-  }
 }
 
 // Returns `none_live` with the way to end what bills without a live run, if something does.

@@ -1,5 +1,6 @@
 #include "client/verbs/down_text.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "client/batch/batch_store.h"
 #include "client/market/lease_view.h"
+#include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
 #include "client/verbs/batch_text.h"
 
@@ -84,6 +86,26 @@ std::string HowToBringAll(CommandContext& context, const Lease& lease, const Not
     }
   }
   return each;
+}
+
+void TellOfBatches(CommandContext& context, const std::string& only) {
+  const absl::StatusOr<std::unique_ptr<BatchStore>> batches = OpenBatches(context);
+  if (!batches.ok()) return;
+  const absl::StatusOr<std::vector<Batch>> open = (*batches)->List(/*open_only=*/true);
+  if (!open.ok()) return;
+  for (const Batch& batch : *open) {
+    if (!only.empty() && batch.name != only) continue;
+    const absl::StatusOr<std::vector<Entry>> entries = (*batches)->Entries(batch.batch_id);
+    if (!batch.rents || !entries.ok()) continue;
+    const auto waiting = std::count_if(entries->begin(), entries->end(), [](const Entry& entry) {
+      return entry.state == EntryState::kWaiting;
+    });
+    if (waiting == 0) continue;
+    context.Say(
+        absl::StrCat("batch ", batch.name, " will rent again: ", waiting, " of its runs wait"),
+        Tone::kAlarm);
+    context.Hint(absl::StrCat("gpuctl cancel ", batch.name));
+  }
 }
 
 }  // namespace gpuctl

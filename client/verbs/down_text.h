@@ -37,6 +37,10 @@ std::string EndQuestion(const Lease& lease, const std::vector<std::string>& live
 // batch.
 std::string HowToBringAll(CommandContext& context, const Lease& lease, const NotHomeOn& found);
 
+// Says which batches will rent again: who ends all bills may have forgotten them. `only`: of this
+// batch; "": of all.
+void TellOfBatches(CommandContext& context, const std::string& only);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_VERBS_DOWN_TEXT_H_

@@ -19,6 +19,7 @@
 #include "client/rent/lease_limits.h"
 #include "client/rent/market_expiry.h"
 #include "client/rent/node_terms.h"
+#include "client/results/start_point.h"
 #include "client/runs/find_run.h"
 #include "client/runs/run_store.h"
 #include "client/spec/launch_record.h"
@@ -64,6 +65,25 @@ void RaiseCost(int64_t now_ms, Extension& extension) {
                                           lease.usd_per_hour() * absl::ToDoubleHours(to_pay));
 }
 
+// Says what runs the work of an ended run again: a resume that would be refused is no help.
+std::string HintForEnded(CommandContext& context, RunStore& store, const RunRow& row) {
+  if (row.end->exit_code == kExitOk && row.end->cause == EndCause::kNone) {
+    return absl::StrCat("gpuctl launch --like ", row.name, " runs it again");
+  }
+  absl::StatusOr<RunRow> of = row;
+  while (of.ok()) {
+    const absl::StatusOr<std::optional<StartPoint>> point = NewestAtHome(context, *of);
+    if (point.ok() && point->has_value()) {
+      return absl::StrCat("gpuctl resume ", row.name, " goes on from its newest checkpoint");
+    }
+    if (of->resumed_from.empty()) break;
+    of = store.Get(of->resumed_from);
+  }
+  return absl::StrCat("no checkpoint of it is at home: gpuctl pull ", row.name,
+                      " brings one, if it saved one, gpuctl resume ", row.name,
+                      " --anew begins anew");
+}
+
 absl::StatusOr<Extension> PlanExtension(CommandContext& context, Holdings& holdings,
                                         RunStore& store, RunRow row, absl::Duration more) {
   if (row.accepted_ms == 0 && !row.end.has_value()) {
@@ -73,10 +93,9 @@ absl::StatusOr<Extension> PlanExtension(CommandContext& context, Holdings& holdi
   absl::Status error;
   RETURN_IF_ERROR(CatchUp(context, store, row, kAskFor, &error).status());
   if (row.end.has_value()) {
-    return WithHint(
-        absl::FailedPreconditionError(
-            absl::StrCat(row.name, " is over: it ", DescribeEnd(*row.end))),
-        absl::StrCat("gpuctl resume ", row.name, " goes on from its newest checkpoint"));
+    return WithHint(absl::FailedPreconditionError(
+                        absl::StrCat(row.name, " is over: it ", DescribeEnd(*row.end))),
+                    HintForEnded(context, store, row));
   }
   if (!error.ok()) return ExplainLinkError(error, row.target);
   ASSIGN_OR_RETURN(const RunRow whole, store.Get(row.run_id));

@@ -89,6 +89,22 @@ absl::StatusOr<std::vector<ForgottenBatch>> TakeBatchesToForget(
   return found;
 }
 
+absl::Status AgreeToForget(CommandContext& context, const std::vector<ForgottenBatch>& batches) {
+  if (batches.empty()) return absl::OkStatus();
+  size_t runs = 0;
+  for (const ForgottenBatch& one : batches) runs += one.run_ids.size();
+  const std::string which = batches.size() == 1 ? absl::StrCat("batch ", batches.front().batch.name)
+                                                : absl::StrCat(batches.size(), " batches");
+  ASSIGN_OR_RETURN(
+      const bool agreed,
+      context.AskYesNo(absl::StrCat("Forget ", which, ", its ", runs, runs == 1 ? " run" : " runs",
+                                    " and the copies of their output here?"),
+                       "nothing was removed",
+                       "rm asks before it forgets a batch, and there is nobody to ask"));
+  if (agreed) return absl::OkStatus();
+  return WithExitCode(absl::CancelledError("nothing was removed"), kExitFailed);
+}
+
 void ForgetBatch(CommandContext& context, RunStore& store, ForgottenBatch& forgotten) {
   for (const std::string& run_id : forgotten.run_ids) {
     const absl::StatusOr<RunRow> row = store.Get(run_id);
@@ -113,10 +129,14 @@ void JudgeBatch(const std::vector<RunRemoval>& removals, ForgottenBatch& forgott
 }
 
 void TellOfForgotten(CommandContext& context, const std::vector<ForgottenBatch>& batches,
-                     bool dry_run) {
+                     bool dry_run, bool not_home) {
   for (const ForgottenBatch& one : batches) {
     if (!one.why.ok()) {
       context.Warn(absl::StrCat("batch ", one.batch.name, " stays: ", one.why.message()));
+      if (!not_home) continue;
+      context.Hint(absl::StrCat("gpuctl pull --batch ", one.batch.name,
+                                " brings what its runs name; gpuctl rm --forget --force ",
+                                one.batch.name, " does without what is not at home"));
     } else {
       context.Say(absl::StrCat("batch ", one.batch.name,
                                dry_run ? " would be forgotten" : " is forgotten"));

@@ -28,6 +28,10 @@ struct ForgottenBatch {
 absl::StatusOr<std::vector<ForgottenBatch>> TakeBatchesToForget(
     CommandContext& context, Holdings& holdings, std::vector<std::string>& references);
 
+// Asks before batches go. CANCELLED when the user does not want it, a usage error when nobody can
+// be asked.
+absl::Status AgreeToForget(CommandContext& context, const std::vector<ForgottenBatch>& batches);
+
 // Takes the batch out of the list if none of its runs is in the list any more; else says in `why`
 // what stays.
 void ForgetBatch(CommandContext& context, RunStore& store, ForgottenBatch& forgotten);
@@ -35,9 +39,9 @@ void ForgetBatch(CommandContext& context, RunStore& store, ForgottenBatch& forgo
 // Says in `why` what would stay, from what is known of its runs.
 void JudgeBatch(const std::vector<RunRemoval>& removals, ForgottenBatch& forgotten);
 
-// Says on stderr what became of each batch.
+// Says on stderr what became of each batch. `not_home`: runs stay whose results are not at home.
 void TellOfForgotten(CommandContext& context, const std::vector<ForgottenBatch>& batches,
-                     bool dry_run);
+                     bool dry_run, bool not_home);
 
 // Returns them as JSON (docs/json.md).
 nlohmann::ordered_json ForgottenToJson(const std::vector<ForgottenBatch>& batches, bool dry_run);

@@ -114,6 +114,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   RETURN_IF_ERROR(AddUnusedIdle(context, holdings, *store, flags.yes, plan));
   RETURN_IF_ERROR(TellOfOthersThere(context, *store, plan, flags));
   if (flags.dry_run) {
+    RETURN_IF_ERROR(CheckOwnMachines(context, plan));
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(plan)}});
     } else {

@@ -75,13 +75,17 @@ absl::Status LogLines::AddLine(absl::string_view line, bool ended) {
     if (ended && !text.empty() && text.back() == '\r') text.remove_suffix(1);
     const absl::StatusOr<bool> matches = options_.pattern->Matches(text);
     if (!matches.ok()) {
-      return WithHint(
-          absl::FailedPreconditionError(absl::StrCat(
-              "--grep: the line at byte ", begin_, " of the output: ", matches.status().message())),
-          "a simpler expression, without repeats of repeats, needs fewer steps");
+      // As grep: 1 says that no line matches, and this is another answer.
+      return WithExitCode(
+          WithHint(absl::FailedPreconditionError(
+                       absl::StrCat("--grep: the line at byte ", begin_,
+                                    " of the output: ", matches.status().message())),
+                   "a simpler expression, without repeats of repeats, needs fewer steps"),
+          kExitUsage);
     }
     if (!*matches) return absl::OkStatus();
   }
+  chose_ = true;
   std::string whole;
   if (options_.stamps.has_value()) {
     const int64_t time_ms = TimeBefore(*options_.stamps, begin_);

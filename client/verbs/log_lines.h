@@ -44,6 +44,8 @@ class LogLines {
   absl::StatusOr<bool> GiveLast();
   // Takes the end of the output; a line without its end counts.
   absl::Status Finish();
+  // True when a line was chosen, even if it was not one of the last ones.
+  bool chose() const { return chose_; }
 
  private:
   absl::Status AddLine(absl::string_view line, bool ended);
@@ -53,6 +55,7 @@ class LogLines {
   const Sink sink_;
   std::string partial_;
   int64_t begin_ = 0;  // offset of partial_
+  bool chose_ = false;
   int64_t next_ = -1;  // offset of the next byte; -1: none has come
   std::string ready_;
   std::list<std::string> newest_;  // with `last`

@@ -95,9 +95,9 @@ absl::Status PrintFrom(const Console& console, MirrorReader& mirror, int64_t off
   }
 }
 
-// Prints the lines from `offset` that `options` choose.
-absl::Status PrintChosen(const Console& console, MirrorReader& mirror, int64_t offset,
-                         LogLines::Options options) {
+// Prints the lines from `offset` that `options` choose. Returns whether there were any.
+absl::StatusOr<bool> PrintChosen(const Console& console, MirrorReader& mirror, int64_t offset,
+                                 LogLines::Options options) {
   LogLines lines(std::move(options), [&console](absl::string_view text) -> absl::StatusOr<bool> {
     const absl::StatusOr<size_t> written = console.PrintJobBytes(text);
     if (absl::IsUnavailable(written.status())) return false;  // `| head` has enough
@@ -106,16 +106,19 @@ absl::Status PrintChosen(const Console& console, MirrorReader& mirror, int64_t o
   });
   while (true) {
     ASSIGN_OR_RETURN(const std::string bytes, mirror.ReadOutput(offset));
-    if (bytes.empty()) return lines.Finish();
+    if (bytes.empty()) break;
     ASSIGN_OR_RETURN(const bool more, lines.Add(offset, bytes));
-    if (!more) return absl::OkStatus();
+    if (!more) return true;
     offset += static_cast<int64_t>(bytes.size());
   }
+  RETURN_IF_ERROR(lines.Finish());
+  return lines.chose();
 }
 
-// Prints what the process `rank` printed from `begin` on, chosen by `options`.
-absl::Status PrintRank(const Console& console, MirrorReader& mirror, int rank, int64_t begin,
-                       LogLines::Options options) {
+// Prints what the process `rank` printed from `begin` on, chosen by `options`. Returns whether that
+// was anything.
+absl::StatusOr<bool> PrintRank(const Console& console, MirrorReader& mirror, int rank,
+                               int64_t begin, LogLines::Options options) {
   LogLines lines(std::move(options), [&console](absl::string_view text) -> absl::StatusOr<bool> {
     const absl::StatusOr<size_t> written = console.PrintJobBytes(text);
     if (absl::IsUnavailable(written.status())) return false;  // `| head` has enough
@@ -127,11 +130,13 @@ absl::Status PrintRank(const Console& console, MirrorReader& mirror, int rank, i
   ASSIGN_OR_RETURN(const Extent extent, mirror.OutputExtent());
   for (int64_t offset = extent.first_offset;;) {
     ASSIGN_OR_RETURN(const std::string bytes, mirror.ReadOutput(offset));
-    if (bytes.empty()) return of_rank.Finish();
+    if (bytes.empty()) break;
     ASSIGN_OR_RETURN(const bool more, of_rank.Add(offset, bytes));
-    if (!more) return absl::OkStatus();
+    if (!more) return true;
     offset += static_cast<int64_t>(bytes.size());
   }
+  RETURN_IF_ERROR(of_rank.Finish());
+  return lines.chose();
 }
 
 // Chooses lines of an output that goes on.
@@ -169,6 +174,7 @@ class ChosenLines : public OutputFilter {
     RETURN_IF_ERROR(of_rank_.has_value() ? of_rank_->Finish() : lines_.Finish());
     return std::exchange(chosen_, "");
   }
+  bool chose() const { return lines_.chose(); }
 
  private:
   absl::Status Add(int64_t offset, absl::string_view bytes) {
@@ -193,11 +199,16 @@ struct LogFlags {
   bool by_line() const { return !grep.empty() || timestamps || rank >= 0; }
 };
 
-absl::Status PrintLog(CommandContext& context, MirrorReader& mirror, const LogFlags& flags) {
+// Returns false when --grep matches no line.
+absl::StatusOr<bool> PrintLog(CommandContext& context, MirrorReader& mirror,
+                              const LogFlags& flags) {
   // Of lines that a pattern chooses, the last ones are only known at the end.
   const int tail_lines = flags.grep.empty() && flags.rank < 0 ? flags.tail_lines : -1;
   ASSIGN_OR_RETURN(const int64_t begin, BeginOffset(context, mirror, tail_lines, flags.since));
-  if (!flags.by_line()) return PrintFrom(context, mirror, begin);
+  if (!flags.by_line()) {
+    RETURN_IF_ERROR(PrintFrom(context, mirror, begin));
+    return true;
+  }
   LogLines::Options options;
   if (!flags.grep.empty()) {
     ASSIGN_OR_RETURN(options.pattern, LinePattern::Compile(flags.grep));
@@ -207,10 +218,11 @@ absl::Status PrintLog(CommandContext& context, MirrorReader& mirror, const LogFl
     RETURN_IF_ERROR(mirror.Refresh());
     ASSIGN_OR_RETURN(options.stamps, ReadStamps(mirror));
   }
-  if (flags.rank >= 0) {
-    return PrintRank(context, mirror, flags.rank, begin, std::move(options));
-  }
-  return PrintChosen(context, mirror, begin, std::move(options));
+  ASSIGN_OR_RETURN(const bool chose,
+                   flags.rank >= 0
+                       ? PrintRank(context, mirror, flags.rank, begin, std::move(options))
+                       : PrintChosen(context, mirror, begin, std::move(options)));
+  return chose || flags.grep.empty();
 }
 
 // Returns an error for --rank and a run that has no ranks.
@@ -225,6 +237,12 @@ absl::Status CheckHasRanks(const RunRow& row, MirrorReader& mirror) {
   }
   return UsageError(absl::StrCat(row.name, " has no ranks: its run file has no processes"),
                     absl::StrCat("gpuctl logs ", row.name));
+}
+
+// Says that --grep matches no line. Returns the exit code, as that of grep.
+int NothingMatches(const Console& console, const RunRow& row) {
+  console.Say(absl::StrCat("no line of ", row.name, " matches"));
+  return kExitFailed;
 }
 
 // Prints what comes until the run ends, behind what is there.
@@ -252,7 +270,10 @@ absl::StatusOr<int> FollowLog(CommandContext& context, RunStore& store, const Ru
   // A failed run is no failure of logs.
   ASSIGN_OR_RETURN(const int code, ShowRun(context, store, row, links.get(), std::move(options)));
   (void)code;
-  return kExitOk;
+  if (flags.grep.empty() || chosen->chose()) return kExitOk;
+  // Who leaves it has not seen the end.
+  const absl::StatusOr<RunRow> now = store.Get(row.run_id);
+  return now.ok() && now->end.has_value() ? NothingMatches(context, row) : kExitOk;
 }
 
 // Returns usage errors.
@@ -323,12 +344,12 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   if (flags.follow && !offline && !row.end.has_value()) {
     return FollowLog(context, *store, row, mirror, flags);
   }
-  RETURN_IF_ERROR(PrintLog(context, mirror, flags));
+  ASSIGN_OR_RETURN(const bool matches, PrintLog(context, mirror, flags));
   RETURN_IF_ERROR(mirror.Refresh());
   if (const OutputLoss loss = LossOf(mirror.lifecycle()); loss.any()) {
     context.Warn(DescribeLoss(loss));
   }
-  if (caught != Caught::kNot) return kExitOk;
+  if (caught != Caught::kNot) return matches ? int{kExitOk} : NothingMatches(context, row);
   return WithHint(Annotate(error, "printed what is on this laptop; the rest did not come"),
                   absl::StrCat("try again later, or gpuctl logs --offline ", row.name));
 }

@@ -176,8 +176,8 @@ nlohmann::ordered_json Points(const std::vector<PlotPoint>& points) {
 }
 
 // `metric`: the number that is shown beside the others, and drawn in place of the loss; "": none.
-void PrintText(const CommandContext& context, const RunNumbersList& runs,
-               const std::string& metric) {
+void PrintText(const CommandContext& context, const RunNumbersList& runs, const std::string& metric,
+               bool log_y) {
   std::vector<TableRow> table = {{"RUN", "STEP", "LOSS", "EVAL", "LR", "TOKENS/S", "CHECKPOINT"}};
   if (!metric.empty()) table[0].insert(table[0].begin() + 2, Cell(metric));
   std::vector<PlotSeries> series;
@@ -213,10 +213,15 @@ void PrintText(const CommandContext& context, const RunNumbersList& runs,
   }
   const std::vector<std::string> plot =
       Plot(series, "steps", std::min(size.columns - 1, 100), std::clamp(size.rows - 8, 8, 20),
-           !context.terminal.utf8);
-  if (plot.empty()) return;
+           !context.terminal.utf8, log_y);
+  const bool any = std::any_of(series.begin(), series.end(),
+                               [](const PlotSeries& one) { return !one.points.empty(); });
+  if (plot.empty()) {
+    if (any && log_y) context.Say("no value is above 0, so a logarithmic axis shows none");
+    return;
+  }
   context.PrintLine("");
-  context.PrintLine(metric.empty() ? "loss" : metric);
+  context.PrintLine(absl::StrCat(metric.empty() ? "loss" : metric, log_y ? ", logarithmic" : ""));
   context.PrintLines(plot);
 }
 
@@ -250,7 +255,7 @@ void PrintFiles(const CommandContext& context, const std::vector<WrittenFile>& f
 // Writes what the flags name; empty: not wanted.
 absl::StatusOr<int> WriteFiles(const CommandContext& context, const RunNumbersList& runs,
                                const std::string& tensorboard, const std::string& plot,
-                               const std::string& metric) {
+                               const std::string& metric, bool log_y) {
   std::vector<WrittenFile> files;
   for (const auto& run : runs) {
     if (!run->history.points().empty()) continue;
@@ -265,7 +270,7 @@ absl::StatusOr<int> WriteFiles(const CommandContext& context, const RunNumbersLi
     }
   }
   if (!plot.empty()) {
-    ASSIGN_OR_RETURN(WrittenFile drawing, WritePlot(runs, plot, metric));
+    ASSIGN_OR_RETURN(WrittenFile drawing, WritePlot(runs, plot, metric, log_y));
     if (runs.size() == 1) drawing.run_id = runs[0]->row.run_id;
     if (runs.size() == 1) drawing.name = runs[0]->row.name;
     files.push_back(std::move(drawing));
@@ -350,7 +355,7 @@ void TellWhoHasNot(CommandContext& context, const ClientPaths& paths, const RunN
 absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
   std::string tensorboard, plot, metric;
-  bool csv = false, offline = false;
+  bool csv = false, offline = false, log_y = false;
   VerbParser parser(
       context, "metrics [RUN...] [FLAGS]",
       "Shows what runs measured: the newest numbers and the loss curve; several runs\n"
@@ -365,6 +370,7 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   parser.Switch("--csv", csv, "All steps as CSV: loss, time, epoch, rate, speed, GPU");
   const FlagSet::Flag plots =
       parser.Option("--plot", plot, "Draw all runs into FILE.svg or FILE.png");
+  parser.Switch("--log", log_y, "Draw with a logarithmic axis: for values of different sizes");
   const FlagSet::Flag exports = parser.Option("--tensorboard", tensorboard,
                                               "Write event files for TensorBoard below this DIR");
   parser.Switch("--offline", offline, "Only what is on this laptop already");
@@ -378,6 +384,10 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   if (csv && files) {
     return UsageError("--csv prints, --plot and --tensorboard write files: give one kind",
                       "call gpuctl metrics twice");
+  }
+  if (log_y && (csv || context.json() || (files && !plots.given()))) {
+    return UsageError("--log is for what is drawn, on the terminal or by --plot",
+                      "leave it out: the numbers are the same");
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
@@ -398,7 +408,7 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   }
   LabelRuns(context, runs);
   if (files) {
-    const absl::StatusOr<int> written = WriteFiles(context, runs, tensorboard, plot, metric);
+    const absl::StatusOr<int> written = WriteFiles(context, runs, tensorboard, plot, metric, log_y);
     if (!written.ok()) return WithExitCode(written.status(), kExitFailed);
     return written;
   }
@@ -408,7 +418,7 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
     PrintCsv(context, runs);
   } else {
     TellWhoHasNot(context, paths, runs, metric);
-    PrintText(context, runs, metric);
+    PrintText(context, runs, metric, log_y);
   }
   return kExitOk;
 }

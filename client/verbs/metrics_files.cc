@@ -143,12 +143,13 @@ absl::Status CheckPlotName(const std::string& path) {
 }
 
 absl::StatusOr<WrittenFile> WritePlot(const RunNumbersList& runs, const std::string& path,
-                                      const std::string& metric) {
+                                      const std::string& metric, bool log_y) {
   std::vector<std::string> names;
   SvgChart loss{metric.empty() ? "loss" : MakeSafe(metric), 360, true, {}, {}, {}, {}};
   SvgChart rate{"learning rate", 90, false, 0.0, {}, {}, {}};
   SvgChart speed{"tokens per second", 90, true, 0.0, {}, {}, {}};
   SvgChart gpu{"GPU utilization, %", 90, true, 0.0, 100.0, {}, {}};
+  loss.logarithmic = log_y;
   for (const auto& run : runs) {
     const MetricHistory& history = run->history;
     names.push_back(run->label);

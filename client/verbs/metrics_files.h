@@ -43,9 +43,10 @@ absl::StatusOr<std::vector<WrittenFile>> WriteEventFiles(const RunNumbersList& r
 
 // Checks the name of a drawing, before anything is asked or read.
 absl::Status CheckPlotName(const std::string& path);
-// Draws all runs into an SVG file; replaces an existing one. NOT_FOUND when no run has numbers.
+// Draws all runs into an SVG file, with `log_y` the loss or the metric on a logarithmic axis;
+// replaces an existing one. NOT_FOUND when no run has numbers.
 absl::StatusOr<WrittenFile> WritePlot(const RunNumbersList& runs, const std::string& path,
-                                      const std::string& metric);
+                                      const std::string& metric, bool log_y);
 
 }  // namespace gpuctl
 

@@ -12,10 +12,12 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/base/suggest.h"
 #include "client/follow/ask_again.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/catch_up_all.h"
@@ -222,23 +224,24 @@ void AddForecast(const std::optional<Forecast>& forecast, bool rented,
 // The list as it is stored on this laptop.
 class StoredRuns {
  public:
-  StoredRuns(CommandContext& context, RunStore& store, ClientPaths paths, RunFilter filter)
+  // `statuses`: words of those that are listed, at most `limit` (0: all) of them; empty: every one.
+  StoredRuns(CommandContext& context, RunStore& store, ClientPaths paths, RunFilter filter,
+             std::set<std::string> statuses, int limit)
       : context_(context),
         store_(store),
         paths_(std::move(paths)),
         filter_(std::move(filter)),
+        chosen_(std::move(statuses)),
+        limit_(static_cast<size_t>(limit)),
         wide_(context.format == OutputFormat::kWide) {}
 
   absl::Status Read(Holdings& holdings) {
-    ASSIGN_OR_RETURN(rows_, store_.List(filter_));
-    ASSIGN_OR_RETURN(money_, ReadMoney(holdings, rows_));
+    ASSIGN_OR_RETURN(std::vector<RunRow> rows, store_.List(filter_));
+    std::vector<int64_t> done;
+    rows_.clear();
     statuses_.clear();
-    forecasts_.clear();
-    wishes_.clear();
-    for (KnownWish& known : KnownWishesOf(context_, "", IsKept(paths_.state_dir))) {
-      wishes_[known.wish.run_id].push_back(std::move(known));
-    }
-    for (RunRow& row : rows_) {
+    for (RunRow& row : rows) {
+      if (!chosen_.empty() && limit_ > 0 && rows_.size() == limit_) break;
       int64_t done_ms = 0;
       const absl::StatusOr<RunStatus> stored = StoredStatus(paths_, row, done_ms);
       // One run must not hide the others.
@@ -246,13 +249,17 @@ class StoredRuns {
         context_.Warn(
             absl::StrCat(row.name, ": its state here cannot be read: ", stored.status().message()));
       }
-      statuses_.push_back(stored.ok() ? *stored : DeriveStatus(row, Lifecycle()));
-      forecasts_.emplace_back();
-      if (done_ms == 0) continue;
-      forecasts_.back() = ForecastOf(money_.Of(row), row.run_id, statuses_.back().started_ms,
-                                     done_ms, context_.NowMs());
+      RunStatus status = stored.ok() ? *stored : DeriveStatus(row, Lifecycle());
+      if (!chosen_.empty() && chosen_.count(WordOf(status.phase)) == 0) continue;
+      rows_.push_back(std::move(row));
+      statuses_.push_back(std::move(status));
+      done.push_back(done_ms);
     }
-    return absl::OkStatus();
+    return ReadMore(holdings, done);
+  }
+  // Prints the names alone, one on each line.
+  void PrintNames() const {
+    for (const RunRow& row : rows_) context_.PrintLine(row.name);
   }
   // `bills`: what bills without a live run.
   void PrintJson(const nlohmann::ordered_json& bills) const {
@@ -310,6 +317,22 @@ class StoredRuns {
   const Money& money() const { return money_; }
 
  private:
+  // Reads what is known of the listed runs besides their status. `done`: when each will be done; 0:
+  // nobody knows.
+  absl::Status ReadMore(Holdings& holdings, const std::vector<int64_t>& done) {
+    ASSIGN_OR_RETURN(money_, ReadMoney(holdings, rows_));
+    wishes_.clear();
+    for (KnownWish& known : KnownWishesOf(context_, "", IsKept(paths_.state_dir))) {
+      wishes_[known.wish.run_id].push_back(std::move(known));
+    }
+    forecasts_.assign(rows_.size(), std::nullopt);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      if (done[i] == 0) continue;
+      forecasts_[i] = ForecastOf(money_.Of(rows_[i]), rows_[i].run_id, statuses_[i].started_ms,
+                                 done[i], context_.NowMs());
+    }
+    return absl::OkStatus();
+  }
   std::vector<KnownWish> WishesOfRow(size_t i) const {
     const auto found = wishes_.find(rows_[i].run_id);
     return found == wishes_.end() ? std::vector<KnownWish>() : found->second;
@@ -326,6 +349,8 @@ class StoredRuns {
   RunStore& store_;
   const ClientPaths paths_;
   const RunFilter filter_;
+  const std::set<std::string> chosen_;
+  const size_t limit_;
   const bool wide_;
   std::vector<RunRow> rows_;
   std::vector<RunStatus> statuses_;
@@ -339,11 +364,36 @@ class StoredRuns {
 struct WhichRuns {
   bool all = false, live = false;
   std::optional<std::string> tag, since;
+  std::optional<std::vector<std::string>> status;
   int limit = 0;
 
   // True when a flag picks among runs that ended, too.
-  bool searches() const { return tag.has_value() || since.has_value() || limit > 0; }
+  bool searches() const {
+    return tag.has_value() || since.has_value() || status.has_value() || limit > 0;
+  }
 };
+
+// Returns the words of --status as `status` has them. An error names those that there are.
+absl::StatusOr<std::set<std::string>> StatusWords(const std::vector<std::string>& typed) {
+  std::vector<std::string> known;
+  for (int phase = 0; phase <= static_cast<int>(RunPhase::kLost); ++phase) {
+    known.emplace_back(WordOf(static_cast<RunPhase>(phase)));
+  }
+  std::set<std::string> words;
+  // A script may remove what is listed, and "" is not the same as no flag.
+  if (typed.empty()) return UsageError("--status: no status is named", "--status failed,lost");
+  for (const std::string& one : typed) {
+    std::string word = absl::AsciiStrToLower(absl::StripAsciiWhitespace(one));
+    if (word == "setting-up" || word == "setting_up") word = WordOf(RunPhase::kSettingUp);
+    if (std::find(known.begin(), known.end(), word) == known.end()) {
+      return UsageError(
+          absl::StrCat("--status: \"", one, "\" is no status of a run", DidYouMean(word, known)),
+          absl::StrCat("they are ", absl::StrJoin(known, ", ")));
+    }
+    words.insert(std::move(word));
+  }
+  return words;
+}
 
 absl::StatusOr<RunFilter> FilterOf(const WhichRuns& which, int64_t now_ms) {
   if (which.all && which.live) {
@@ -351,7 +401,8 @@ absl::StatusOr<RunFilter> FilterOf(const WhichRuns& which, int64_t now_ms) {
   }
   RunFilter filter;
   filter.live_only = which.live || !(which.all || which.searches());
-  filter.limit = which.limit;
+  // The status of a run is known here alone, so the newest are counted after it.
+  if (!which.status.has_value()) filter.limit = which.limit;
   if (which.tag.has_value()) {
     const absl::Status tag = CheckTag(*which.tag);
     if (!tag.ok()) return UsageError(absl::StrCat("--tag: ", tag.message()), "gpuctl tag --help");
@@ -409,10 +460,17 @@ absl::StatusOr<bool> ReadPsFlags(CommandContext& context, const std::vector<std:
       "Lists the runs that have not ended. Asks their machines first, for a second at "
       "most;\nwhat is stored on this laptop is shown for those that do not answer.",
       "  gpuctl ps\n"
-      "  gpuctl ps -a --since 1d --tag baseline\n"
+      "  gpuctl ps --since 1d --tag baseline --status failed,lost\n"
       "  gpuctl ps -q | xargs gpuctl stop     all that live");
   parser.Switch("-a,--all", which.all, "Also those that ended");
   std::string tag, since;
+  std::vector<std::string> status;
+  const FlagSet::Flag in_status =
+      parser
+          .Option("--status", status,
+                  "Only runs with one of these, e.g. failed,lost; ended ones too")
+          .Commas()
+          .OneValueEach();
   const FlagSet::Flag tagged =
       parser.Option("--tag", tag, "Only runs with this tag; ended ones too");
   const FlagSet::Flag young =
@@ -432,6 +490,7 @@ absl::StatusOr<bool> ReadPsFlags(CommandContext& context, const std::vector<std:
   // "" is a mistake, and not the same as no flag: a script may remove what is listed.
   if (tagged.given()) which.tag = tag;
   if (young.given()) which.since = since;
+  if (in_status.given()) which.status = status;
   return true;
 }
 
@@ -446,11 +505,15 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(ClientPaths paths, context.Paths());
   Holdings holdings(context);
+  std::set<std::string> statuses;
+  if (flags.which.status.has_value()) {
+    ASSIGN_OR_RETURN(statuses, StatusWords(*flags.which.status));
+  }
   LiveNodes nodes(context, *store);
-  StoredRuns runs(context, *store, paths, filter);
+  StoredRuns runs(context, *store, paths, filter, statuses, flags.which.limit);
   if (update) RETURN_IF_ERROR(AskFurther(context, holdings, *store));
   // Whether a run has ended matters to its name only where ended ones are left out.
-  const bool asks = !flags.offline && (!quiet || filter.live_only || update);
+  const bool asks = !flags.offline && (!quiet || filter.live_only || !statuses.empty() || update);
   if (asks) RETURN_IF_ERROR(nodes.Find(filter, /*all=*/update));
   bool drawn = false;
   if (!nodes.empty()) {
@@ -465,7 +528,12 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   }
   if (drawn) runs.Rewind();
   if (quiet) {
-    RETURN_IF_ERROR(PrintNames(context, *store, filter));
+    if (statuses.empty()) {
+      RETURN_IF_ERROR(PrintNames(context, *store, filter));
+    } else {
+      RETURN_IF_ERROR(runs.Read(holdings));
+      runs.PrintNames();
+    }
     nodes.Tell();
     if (nodes.stuck()) ExitAtOnce(context, kExitOk);
     return kExitOk;

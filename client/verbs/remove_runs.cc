@@ -1,9 +1,11 @@
 #include "client/verbs/remove_runs.h"
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
@@ -202,12 +204,21 @@ void PrintRemovals(CommandContext& context, const std::vector<RunRemoval>& remov
     }
   }
   if (table.size() > 1 && !context.quiet) context.PrintTable(table);
+  const auto not_home = std::count_if(removals.begin(), removals.end(), [](const auto& removal) {
+    return !removal.why.ok() && !removal.missing.empty();
+  });
+  std::string of_all;  // one hint for runs of which all the same is missing
   for (const RunRemoval& removal : removals) {
     if (removal.why.ok()) continue;
     context.Warn(absl::StrCat(removal.row.name, " stays: ", removal.why.message()));
     const std::string hint = HintOf(removal.why);
-    if (!hint.empty()) context.Hint(hint);
+    if (not_home > 1 && !removal.missing.empty()) {
+      if (of_all.empty()) of_all = absl::StrReplaceAll(hint, {{removal.row.name, "RUN"}});
+    } else if (!hint.empty()) {
+      context.Hint(hint);
+    }
   }
+  if (!of_all.empty()) context.Hint(of_all);
   if (freed > 0) {
     context.Say(absl::StrCat(FormatBytes(freed), dry_run ? " would be free" : " are free again"));
   }

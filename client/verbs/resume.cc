@@ -99,6 +99,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   RETURN_IF_ERROR(CheckIsOfUse(row, flags, from, resume.plan));
   RETURN_IF_ERROR(AddUnusedIdle(context, holdings, *store, flags.yes, resume.plan));
   if (flags.dry_run) {
+    RETURN_IF_ERROR(CheckOwnMachines(context, resume.plan));
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(resume.plan)}});
     } else {

@@ -1,4 +1,5 @@
 // gpuctl rm: remove what finished runs left on their nodes.
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -173,7 +174,7 @@ absl::Status CheckNoPart(RunStore& store, const RunRow& row) {
 
 absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
-  bool force = false, dry_run = false, forget = false;
+  bool force = false, dry_run = false, forget = false, yes = false;
   VerbParser parser(
       context, "rm RUN... [FLAGS]",
       "Removes what ended runs left on their machines: work directory, checkpoints, output,\n"
@@ -186,9 +187,10 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
       "  gpuctl prune                       all runs that have ended");
   parser.Option("RUN", references, "Name, id, or the beginning of one; a batch: all its runs")
       .Required();
-  parser.Switch("-f,--force", force, "Remove also what is not at home");
+  parser.Switch("-f,--force", force, "Remove also what is not at home; asks nothing");
   parser.Switch("--forget", forget, "Take it out of ps -a too, with the copy of its output here");
   parser.Switch("--dry-run", dry_run, "Only say what it would free");
+  parser.Switch("-y,--yes", yes, "Do not ask before a batch is forgotten");
   parser.Quiet("Print nothing; with --dry-run the names of the runs");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
@@ -201,6 +203,7 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
     for (const ForgottenBatch& one : batches) {
       references.insert(references.end(), one.run_ids.begin(), one.run_ids.end());
     }
+    if (!yes && !force && !dry_run) RETURN_IF_ERROR(AgreeToForget(context, batches));
   }
   // Of a batch its newest run alone would be a surprise.
   ASSIGN_OR_RETURN(references, WithRunsOfBatches(context, references));
@@ -237,7 +240,10 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   }
   const nlohmann::ordered_json more = {{"batches", ForgottenToJson(batches, dry_run)}};
   PrintRemovals(context, removals, dry_run, batches.empty() ? nullptr : &more);
-  TellOfForgotten(context, batches, dry_run);
+  const bool not_home = std::any_of(removals.begin(), removals.end(), [](const RunRemoval& one) {
+    return !one.why.ok() && !one.missing.empty();
+  });
+  TellOfForgotten(context, batches, dry_run, not_home);
   return code;
 }
 

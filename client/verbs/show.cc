@@ -17,6 +17,7 @@
 #include "client/streams/mirror.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
+#include "client/terminal/panel_terminal.h"
 #include "client/terminal/shown_name.h"
 #include "client/terminal/table.h"
 #include "client/verbs/batch_text.h"
@@ -270,7 +271,7 @@ void PrintPage(CommandContext& context, RunStore& store, const RunRecord& record
   }
   page.Add("files here", record.mirror);
   if (row.accepted_ms > 0) page.Add("files there", record.on_node);
-  context.PrintTable(page.rows());
+  PrintPageFor(context, page.rows());
   if (!record.launch.has_value()) {
     context.Say(absl::StrCat("an older gpuctl launched ", row.name, ", and recorded less"));
     return;

@@ -19,6 +19,7 @@
 #include "client/ignore/ignore_rules.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
+#include "client/node/node_calls.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
 #include "client/transfer/transfer_interrupt.h"
@@ -47,6 +48,13 @@ constexpr int kMostTries = 5;
 
 std::string Files(int64_t count) { return absl::StrCat(count, count == 1 ? " file" : " files"); }
 
+absl::Status EndedError(const RunRow& row) {
+  return WithHint(
+      absl::AbortedError(absl::StrCat("sync ", row.name, ": it has ended, and nothing was sent")),
+      absl::StrCat("gpuctl launch --like ", row.name,
+                   " starts it again, with the work directory as it is now"));
+}
+
 class Syncer {
  public:
   Syncer(CommandContext& context, const SyncRunFlags& flags, RunRow row,
@@ -69,6 +77,23 @@ class Syncer {
     return status;
   }
 
+  // Returns an error, which no later try changes, for a run that has ended: nobody would use what
+  // is sent. A node that does not answer is no reason: the transfer says so.
+  absl::Status CheckIsLive() const {
+    const absl::StatusOr<std::unique_ptr<LinkFactory>> links = MakeLinks(context_, row_.target);
+    if (!links.ok()) return absl::OkStatus();
+    absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context_, **links, row_.target);
+    if (!calls.ok()) return absl::OkStatus();
+    const absl::StatusOr<gpuctl::v1::HelloReply> hello = calls->Hello({row_.job_id});
+    if (!hello.ok()) return absl::OkStatus();
+    for (const gpuctl::v1::Job& job : hello->jobs()) {
+      const bool over = job.state() == gpuctl::v1::JOB_STATE_FINISHED ||
+                        job.state() == gpuctl::v1::JOB_STATE_LOST;
+      if (job.job_id() == row_.job_id && over) return EndedError(row_);
+    }
+    return absl::OkStatus();
+  }
+
  private:
   absl::Status Once() {
     // Connect while the directory is scanned.
@@ -76,11 +101,14 @@ class Syncer {
     if (!flags_.watch || first_) {
       opening = std::async(std::launch::async, [this] { return OpenReceiver(*links_); });
     }
+    std::future<absl::Status> live;
+    if (first_) live = std::async(std::launch::async, [this] { return CheckIsLive(); });
     absl::StatusOr<Workdir> workdir = Scan();
     absl::StatusOr<TransferStream> stream;
     if (opening.valid()) stream = opening.get();
     RETURN_IF_ERROR(workdir.status());
     if (!first_ && workdir->digest == digest_) return absl::OkStatus();
+    RETURN_IF_ERROR(live.valid() ? live.get() : CheckIsLive());
     RETURN_IF_ERROR(AgreeToRemove(*workdir));
     if (!opening.valid() && !first_) stream = OpenReceiver(*links_);
     if (!stream.ok()) return ExplainLinkError(stream.status(), row_.target);
@@ -236,6 +264,7 @@ absl::StatusOr<int> SyncRun(CommandContext& context, const SyncRunFlags& flags) 
   RETURN_IF_ERROR(
       CheckNoBatch(context, {flags.reference}, "gpuctl sync $-1 sends changes to one run"));
   ASSIGN_OR_RETURN(RunRow row, store->Get(flags.reference));
+  if (row.end.has_value()) return EndedError(row);
   if (flags.workdir.empty() && row.workdir.empty()) {
     return UsageError(absl::StrCat("sync ", row.name, ": it was launched without a work directory"),
                       "--workdir DIR names one to send");

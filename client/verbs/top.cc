@@ -20,7 +20,8 @@ absl::StatusOr<int> CmdTop(CommandContext& context, std::vector<std::string> arg
       "Shows all live runs on one screen: step, loss with its curve, speed, GPU, cost.",
       "  gpuctl top\n\n"
       "Runs that begin meanwhile come onto it, and those that end stay. What comes is\n"
-      "stored here, as attach stores it. q or Ctrl-C leaves; the runs go on.");
+      "stored here, as attach stores it. q or Ctrl-C leaves, and\nthe runs go on; ? tells what the "
+      "keys and columns are.");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (context.json() || !context.terminal.animation) {

@@ -18,8 +18,11 @@ volatile sig_atomic_t g_write_fd = -1;
 int g_read_fd = -1;
 pid_t g_process = -1;  // the process that made them
 
+volatile sig_atomic_t g_interrupted = 0;
+
 void OnSignal(int signal) {
   const int saved = errno;
+  if (signal == SIGINT) g_interrupted = 1;
   const char byte = static_cast<char>(signal);
   // A full pipe holds thousands of signals already; one more adds nothing.
   [[maybe_unused]] const ssize_t written = write(g_write_fd, &byte, 1);
@@ -63,6 +66,12 @@ SignalPipe::~SignalPipe() {
   for (auto of_signal = before_.rbegin(); of_signal != before_.rend(); ++of_signal) {
     sigaction(of_signal->first, &of_signal->second, nullptr);
   }
+}
+
+bool TakeInterrupted() {
+  const bool interrupted = g_interrupted != 0;
+  if (interrupted) g_interrupted = 0;
+  return interrupted;
 }
 
 std::vector<int> SignalPipe::Take() {

@@ -40,6 +40,9 @@ class SignalPipe {
   std::vector<std::pair<int, struct sigaction>> before_;
 };
 
+// True when a SIGINT has come to a SignalPipe since the last call: a terminal may show ^C for it.
+bool TakeInterrupted();
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_COMMON_PROCESS_SIGNAL_PIPE_H_

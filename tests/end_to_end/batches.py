@@ -154,11 +154,21 @@ def test_a_batch_that_is_over_is_forgotten(l):
     told = l.json("rm", "--forget", "--dry-run", "gone")
     assert [one["action"] for one in told["batches"]] == ["would_forget"], told
     assert batch(l, "gone")["done"] == 2
-    done = l.run("rm", "--forget", "gone")
+    # Nobody is asked without a terminal; on one the answer counts.
+    done = l.run("rm", "--forget", "gone", code=2)
+    assert b"rm asks before it forgets a batch" in done.stderr and b"HINT: add -y" in done.stderr, done
+    for answer, code in (b"\n", 1), (b"n\n", 1):
+        terminal = Terminal(l, "rm", "--forget", "gone")
+        terminal.until(b"[y/N]")
+        assert b"Forget batch gone, its 2 runs and the copies of their output here?" in terminal.text, terminal.text
+        terminal.type(answer)
+        assert terminal.finish() == code and b"nothing was removed" in terminal.text, terminal.text
+    assert batch(l, "gone")["done"] == 2
+    done = l.run("rm", "--forget", "-y", "gone")
     assert b"batch gone is forgotten" in done.stderr, done
     assert b"gone" not in l.run("queue", "-aq").stdout and b"gone" not in l.run("ps", "-aq").stdout
     for _ in range(2):
-        done = l.run("rm", "--forget", "gone", code=2)
+        done = l.run("rm", "--forget", "-y", "gone", code=2)
         assert b"no run \"gone\"" in done.stderr, done
     # The same again is another batch, with the first names.
     assert submit_json(l, *args)["submitted"]["submitted_before"] is False
@@ -171,9 +181,17 @@ def test_a_batch_that_is_over_is_forgotten(l):
     l.run("wait", "--batch", "kept", "--timeout", "40s")
     told = l.json("rm", "--forget", "--dry-run", "kept", code=1)
     assert told["batches"][0]["why"] == "its run kept-2 stays in the list", told
-    done = l.run("rm", "--forget", "kept", code=1)
+    done = l.run("rm", "--forget", "-y", "kept", code=1)
     assert b"kept-2 stays: not at home" in done.stderr, done
     assert b"batch kept stays: its run kept-2 stays in the list" in done.stderr, done
+    assert b"gpuctl rm --forget --force kept does without what is not at home" in done.stderr, done
+    # What helps is said once, however many stay.
+    l.run("submit", "--name", "both", "--host", "local", "--artifacts", "out", "--sweep", "v=1,2", "--no-workdir", "--",
+          "bash", "-c", "echo {v} > out")
+    l.run("wait", "--batch", "both", "--timeout", "40s")
+    done = l.run("rm", "both", code=1)
+    assert done.stderr.count(b"HINT: ") == 1 and b"gpuctl rm --force RUN does without them" in done.stderr, done
+    l.run("rm", "--forget", "--force", "both")
     assert l.run("queue", "-q", "kept").stdout == b"kept-1\nkept-2\n"
     told = l.json("rm", "--forget", "--force", "kept", "gone", "gone-1")
     assert [one["action"] for one in told["batches"]] == ["forgotten"] * 2, told
@@ -181,7 +199,7 @@ def test_a_batch_that_is_over_is_forgotten(l):
     # Nothing of it ever ran.
     l.run("submit", "--name", "never", "--host", "no-such-host.invalid", "--no-workdir", "--", "true")
     l.run("cancel", "never")
-    l.run("rm", "--forget", "never")
+    l.run("rm", "--forget", "-y", "never")
     assert b"never" not in l.run("queue", "-aq").stdout
 
 
@@ -192,7 +210,7 @@ def test_a_batch_is_forgotten_while_others_look(l):
         l.run("submit", "--name", name, "--host", "local", "--sweep", "v=1,2,3", *job(l, name + ".ran", "0"))
         looking = [l.start("queue", "-a") for _ in range(2)]
         patience = Patience()
-        while l.run("rm", "--forget", "-q", name, code=None).returncode != 0:
+        while l.run("rm", "--forget", "-qy", name, code=None).returncode != 0:
             assert patience.lasts(), batch(l, name)
             looking.append(l.start("queue"))
         for one in looking:

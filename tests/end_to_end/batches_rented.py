@@ -73,7 +73,7 @@ def test_one_warm_machine_serves_a_batch(w):
     assert len(w.json("queue", "warm", "--results")["results"]) == 4
     spent = w.json("cost", "--by", "run")["total"]["spent_high_usd"]
     w.run("down", "--batch", "warm", "-y", "--force")
-    w.run("rm", "--forget", "warm")
+    w.run("rm", "--forget", "-y", "warm")
     assert b"warm" not in w.run("queue", "-aq").stdout + w.run("ps", "-aq").stdout
     assert w.json("cost", "--by", "run")["total"]["spent_high_usd"] >= spent
     w.run("down", "--all", "-y", "--force")

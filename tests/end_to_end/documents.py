@@ -52,7 +52,7 @@ ELSEWHERE = {
     r"ctest --test-dir build/dev -L unit": ("test", "ctest"),
     r"gpuctl (submit|queue|cancel|wait --batch|pull) (.* )?(sweep|nightly).*": (
         "tests/end_to_end/batches.py", "submit"),
-    r"gpuctl rm --forget (--dry-run )?sweep.*": ("tests/end_to_end/batches.py", '"rm", "--forget"'),
+    r"gpuctl rm --forget (--dry-run |-y )?sweep.*": ("tests/end_to_end/batches.py", '"rm", "--forget"'),
     r"gpuctl launch --gpu RTX4090 --time 30m --checkpoints .* --down --pull -- python3 train\.py": (
         "tests/end_to_end/rent.py", '"--down"'),
     r"gpuctl launch .* --forward 8888 -- jupyter lab .*": (
@@ -205,6 +205,7 @@ def test_scripts(w):
     in the environment. One script finds what those before it left, as in a pipeline."""
     write(w.work + "/train.py", TRAIN_PY)
     wanted = [(0, ["nightly-1: succeeded, step 3, loss 1"]), (0, ["it failed with 3"]),
+              (0, ["nothing is wrong"]),
               (0, ["NOT_FOUND, exit code 2: ", "checked-1\t3"]), (0, []),
               (0, ["grid-1", "1e-4"]), (0, []), (0, []), (0, []), (0, []), (0, []),
               (0, ["1\n2\n3\n4\n"])]

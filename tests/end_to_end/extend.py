@@ -15,10 +15,10 @@ from markets import end_at_shadeform, ends_in_ledger, SHADEFORM
 from rent_world import eventually, run_tests
 
 
-def here(w, name, time_limit):
+def here(w, name, time_limit, *words):
     """Starts a run on this computer, and returns when it runs."""
     w.run("launch", "-d", "--no-workdir", "--provider", "local", "--name", name, "--time", time_limit,
-          "--", "sleep", "3600")
+          *(words or ("--", "sleep", "3600")))
 
 
 def state_of(w, name):
@@ -46,7 +46,26 @@ def test_a_run_outlives_its_first_limit(w):
     w.run("stop", "long-1")
     done = w.run("extend", "long-1", "1h", code=1)
     assert b"long-1 is over: it " in done.stderr, done
-    assert b"HINT: gpuctl resume long-1 goes on" in done.stderr, done
+    # A hint at what would be refused is none.
+    assert b"HINT: no checkpoint of it is at home: gpuctl pull long-1 brings one" in done.stderr, done
+    assert b"gpuctl resume long-1 --anew begins anew" in done.stderr, done
+
+
+def pulls(w, name):
+    return w.run("pull", name, code=None).returncode == 0
+
+
+def test_what_helps_an_ended_run(w):
+    here(w, "saves", "1h", "--checkpoints", "out-*", "--", "bash", "-c",
+         "mkdir out-1 && echo 1 > out-1/weights; sleep 3600")
+    eventually(lambda: pulls(w, "saves-1"), "its checkpoint comes home")
+    w.run("stop", "saves-1")
+    done = w.run("extend", "saves-1", "1h", code=1)
+    assert b"HINT: gpuctl resume saves-1 goes on from its newest checkpoint" in done.stderr, done
+    here(w, "good", "1h", "--", "true")
+    w.run("wait", "good-1")
+    done = w.run("extend", "good-1", "1h", code=1)
+    assert b"HINT: gpuctl launch --like good-1 runs it again" in done.stderr, done
 
 
 def test_the_new_limit_ends_the_run_too(w):

@@ -221,7 +221,7 @@ def test_it_is_resumed_no_dearer_than_it_was(w):
 
 
 def test_what_its_user_ends_is_not_resumed(w):
-    for verb in (["down", "-y"], ["stop"]):
+    for verb in (["down", "--force"], ["stop"]):
         name = "ended-" + verb[0]
         w.rent(*SPOT, "--cost", "5", "--fresh", "--name", name, "--", "bash", "-c", JOB)
         pulled(w, name)

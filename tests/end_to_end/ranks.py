@@ -102,7 +102,7 @@ def test_logs_of_a_rank(l):
     assert l.run("logs", "ranked-1").stdout == output
     # It is over: nothing follows.
     assert l.run("logs", "-f", "ranked-1", "--rank", "2", "-n", "1").stdout == b"half\n"
-    assert l.run("logs", "-f", "ranked-1", "--grep", "nothing like it").stdout == b""
+    assert l.run("logs", "-f", "ranked-1", "--grep", "nothing like it", code=1).stdout == b""
     wrong = l.run("logs", "-f", "ranked-1", "--rank", "2", "--timestamps", code=2)
     assert b"--timestamps is for what is there" in wrong.stderr, wrong
     l.run("launch", "--no-workdir", "--name", "plain", "--", "echo", "1| hello")

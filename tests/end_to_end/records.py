@@ -14,7 +14,7 @@ import sys
 import time
 
 from runs import DEADLINE_S, Patience, Terminal, held_job, open_gate, run_tests
-from sync import read_bytes, write
+from sync import eventually, read_bytes, write
 
 
 def git(where, *args):
@@ -158,6 +158,64 @@ def test_tags_find_runs_again(l):
     l.run("wait", "live-1")
 
 
+def test_a_status_finds_runs(l):
+    for name, code in (("good", 0), ("bad", 3), ("worse", 4)):
+        l.run("launch", "--no-workdir", "--name", name, "--tag", "stat", "--", "sh", "-c", "exit %d" % code, code=code)
+    gate = held_job(l, "held-1", "--tag", "stat")
+    names = lambda *flags: l.run("ps", "-q", "--tag", "stat", *flags).stdout.split()  # noqa: E731
+    assert names("--status", "failed") == [b"worse-1", b"bad-1"], names("--status", "failed")
+    assert names("--status", "failed,running") == [b"held-1", b"worse-1", b"bad-1"]
+    assert names("--status", "failed", "--status", "Succeeded") == [b"worse-1", b"bad-1", b"good-1"]
+    assert names("--status", "failed", "--limit", "1") == [b"worse-1"]
+    assert names("--status", "failed", "--live") == [] and names("--status", "lost") == []
+    assert [run["status"] for run in l.json("ps", "--status", "running")["runs"]] == ["running"]
+    table = l.run("ps", "--status", "failed").stdout
+    assert b"bad-1" in table and b"good-1" not in table, table
+    for wrong in ("faild", "", "failed,lots"):
+        done = l.run("ps", "--status", wrong, code=2)
+        assert b"--status" in done.stderr and b"succeeded" in done.stderr.split(b"HINT")[1], done
+    assert b'did you mean "failed"?' in l.run("ps", "--status", "faild", code=2).stderr
+    open_gate(gate)
+    l.run("wait", "held-1")
+    # What has ended meanwhile is asked for.
+    gate = held_job(l, "held-2", "--tag", "stat")
+    open_gate(gate)
+    eventually(lambda: names("--status", "succeeded")[0] == b"held-2", "held-2 has ended")
+
+
+def test_the_environment_of_a_job(l):
+    run = ["launch", "--no-workdir", "--name", "env"]
+    shows = ["--", "sh", "-c", 'echo "$FROM_HERE,$EMPTY_HERE,$GIVEN"']
+    done = l.run(*run, "-e", "FROM_HERE", "-e", "EMPTY_HERE", "-e", "GIVEN=a b=c", *shows,
+                 FROM_HERE="as docker does", EMPTY_HERE="")
+    assert done.stdout == b"as docker does,,a b=c\n", done
+    for typed, words in ((["-e", "NOT_HERE"], b"this environment has no variable of that name; write NOT_HERE=VALUE"),
+                         (["-e", "LR 3"], b'"LR 3" is not NAME=VALUE; an = goes between the two: LR=3'),
+                         (["-e", "LR: 3 4"], b"an = goes between the two: 'LR=3 4'")):
+        done = l.run(*run, *typed, *shows, code=2)
+        assert words in b" ".join(done.stderr.split()), done
+
+
+def test_pages_are_broken_between_words(l):
+    for name, word in (("first", "alpha"), ("second", "beta")):
+        l.run("launch", "--no-workdir", "--name", name, "-e", "WORDS=" + " ".join([word] * 30), "--note",
+              " ".join(["note"] * 40), "--", "true")
+    for columns in (80, 50):
+        terminal = Terminal(l, "show", "first", columns=columns)
+        assert terminal.finish() == 0
+        lines = terminal.text.decode().replace("\r\n", "\n").split("\n")
+        # Paths stay whole.
+        assert all(len(line) <= columns or "/" in line for line in lines), lines
+        assert any(line.startswith("             note") and line.strip().startswith("note") for line in lines), lines
+        terminal = Terminal(l, "diff", "first", "second", columns=columns)
+        assert terminal.finish() == 0
+        lines = terminal.text.decode().replace("\r\n", "\n").split("\n")
+        assert all(len(line) <= columns for line in lines), lines
+        assert any("first-1" in line and "alpha alpha" in line for line in lines), lines
+        assert any("second-1" in line and "beta beta" in line for line in lines), lines
+    assert b" ".join([b"note"] * 40) in l.run("show", "first").stdout
+
+
 def test_several_tag_one_run_at_once(l):
     l.run("launch", "--no-workdir", "--name", "crowded", "--", "true")
     taggers = [l.start("tag", "crowded", "t%d" % count) for count in range(8)]
@@ -240,14 +298,19 @@ def test_logs_prints_chosen_lines(l):
     times = [line.split(b" ", 1)[0] for line in lines]
     assert times == sorted(times) and len(set(times)) >= 3, lines
     assert lines[0].endswith(b"Z step 1") and lines[2].endswith(b"Z step 2"), lines
-    assert l.run("logs", "chatty", "--grep", "absent").stdout == b""
+    # As grep, it says by its exit code that there is none; with the whole output here, or without.
+    for flags in ([], ["-f"], ["--offline"], ["-n", "1"], ["--timestamps"]):
+        done = l.run("logs", "chatty", "--grep", "absent", *flags, code=1)
+        assert done.stdout == b"" and b"no line of chatty-1 matches" in done.stderr, done
+        assert l.run("logs", "chatty", "--grep", "absent", "-q", *flags, code=1).stderr == b""
+    assert l.run("logs", "chatty", "--grep", "step", "-n", "0").stdout == b""
     assert l.run("logs", "chatty", "--grep", "^step 3", "-f").stdout == b"step 3\n"
     for bad in (["--grep", "("], ["--grep", ""], ["--grep", "(", "-f"], ["--timestamps", "-f"]):
         done = l.run("logs", "chatty", *bad, code=2)
         assert b"HINT" in done.stderr, done
     l.run("launch", "--no-workdir", "--name", "slow", "--", "bash", "-c",
           "printf '%0200d' 0 | tr 0 a; echo b")
-    done = l.run("logs", "slow", "--grep", "^(a+)+$", code=1)
+    done = l.run("logs", "slow", "--grep", "^(a+)+$", code=2)
     assert b"--grep" in done.stderr and b"HINT" in done.stderr, done
     reader = subprocess.run(["bash", "-c", "\"$0\" logs chatty --grep . | head -n 1", l.gpuctl],
                             cwd=l.work, env=l.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

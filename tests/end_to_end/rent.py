@@ -791,6 +791,65 @@ def test_an_idle_machine_that_costs_too_much_is_left_alone(w):
     assert [spec["retry"].get("max_retries", 0) for spec in specs] == [1, 0], specs
 
 
+def test_what_is_told_of_a_run_that_was_taken_away(w):
+    """Its end is told once, a hint that works, and nobody takes its disk for empty."""
+    w.rent("-d", "--spot", "--provider", "vast", *GPU, "--name", "cut", "--", "sleep", "600")
+    (book,) = w.alive()
+    w.sim.change("vast", book["id"], "preempt")
+    done = w.run("attach", "cut", code=125)
+    words = b" ".join(done.stderr.split())
+    assert b"cut-1 lost: preempted: " in words, done
+    assert b"HINT: gpuctl resume cut-1 --anew starts it again from the beginning" in words, done
+    for verb, code in ((["show", "cut"], 0), (["ps", "-a"], 0), (["ps", "-a", "-u"], 0), (["wait", "cut"], 125),
+                       (["attach", "cut"], 125), (["logs", "cut"], 0), (["extend", "cut", "1h"], 1)):
+        done = w.run(*verb, code=None)
+        told = (done.stdout + done.stderr).lower()
+        assert b"lost: lost" not in told and b"preempted: preempted" not in told, done
+    assert b"--anew begins anew" in w.run("extend", "cut", "1h", code=1).stderr
+    assert b"--anew" in w.run("resume", "cut", "-d", "-y", code=None).stderr
+    # Where nobody is asked, the disk stays; a machine that the market does not see, too.
+    done = w.run("down", "cut", "-y", code=1)
+    words = b" ".join(done.stderr.split())
+    assert b"stays, and bills on" in words and b"gpuctl down --force cut-1 does without them" in words, done
+    assert len(w.alive()) == 1, w.alive()
+    assert w.json("down", "cut", "-y", code=1)["kept"][0]["instance_id"] == book["id"]
+    terminal = Terminal(w, "down", "cut")
+    terminal.until(b"[y/N]")
+    assert b"it is not known whether all results of cut-1" in b" ".join(terminal.text.split()), terminal.text
+    terminal.type(b"n\r")
+    assert terminal.finish() == 1 and len(w.alive()) == 1
+    # Nobody waits longer than the results are kept.
+    w.advance(25 * 3600)
+    w.run("down", "cut", "-y")
+    assert w.alive() == []
+
+
+def test_a_kept_disk_of_which_all_is_at_home_goes(w):
+    w.rent("-d", "--spot", "--provider", "vast", *GPU, "--name", "home", "--artifacts", "out", "--", "bash", "-c",
+           "echo 1 > out")
+    w.run("wait", "home")
+    w.run("pull", "home")
+    (book,) = w.alive()
+    w.sim.change("vast", book["id"], "preempt")
+    w.run("down", "home", "-y")
+    assert w.alive() == []
+
+
+def test_the_wait_for_a_machine_tells_its_time(w):
+    hold = w.sim.hold(service="vast", route="create", nth_request=1, phase="before")
+    terminal = Terminal(w, "launch", "-y", "--no-workdir", "--provider", "vast", *GPU, "--name", "slow", "--",
+                        "true")
+    w.sim.wait_hold(hold)
+    terminal.until(b"slow waits for its machine: 3s")
+    w.sim.release(hold)
+    assert terminal.finish() == 0, terminal.text
+    # What is said comes in a line of its own, and nothing of it is left behind.
+    assert re.search(rb"waits for its machine: \d+s\r\x1b\[Kgpuctl: ", terminal.text), terminal.text
+    rest = terminal.text.split(b"gpuctl: launching slow-1")[1]
+    assert b"waits for its machine" not in rest, terminal.text
+    w.run("down", "slow", "-y", "--force")
+
+
 def test_nobody_is_asked_without_a_terminal(w):
     done = w.run("launch", "--no-workdir", *GPU, "--", "true", code=2)
     assert b"-y" in done.stderr, done
@@ -1045,7 +1104,9 @@ def test_resume_rents_nothing_for_a_run_that_succeeded(w):
     w.run("resume", "well-1", "--anew", "--dry-run")
     w.run("resume", "well-1", "--from", "well-1", "--dry-run")
     # Here it costs nothing.
-    w.run("resume", "well-1", "--provider", "local", "--dry-run")
+    # It is not refused for its success: this computer lacks the GPU.
+    done = w.run("resume", "well-1", "--provider", "local", "--dry-run", code=121)
+    assert b"local has no GPU" in done.stderr, done
 
 
 def test_down_brings_what_no_pattern_names(w):

@@ -228,6 +228,37 @@ def open_gate(gate, text="now"):
     os.close(file)
 
 
+def test_the_end_of_a_run_says_how_its_results_come_home(l):
+    home = os.path.join(l.dir, "results")
+    os.mkdir(home)
+    makes = ["--workdir", home, "--", "sh", "-c", "mkdir out; echo 1 > out/a"]
+    for name, flags, words in (
+            ("named", ["--artifacts", "out/**"], b"HINT: gpuctl pull named-1 brings the results that it named home"),
+            ("unnamed", [], b"HINT: files that it made stay on local: gpuctl pull unnamed-1 lists them"),
+            ("pulled", ["--artifacts", "out/**", "--pull"], None)):
+        terminal = Terminal(l, "launch", "--name", name, *flags, *makes)
+        assert terminal.finish() == 0, terminal.text
+        text = b" ".join(terminal.text.split())
+        assert words in text if words else b"gpuctl pull" not in text, text
+
+
+def test_a_dry_run_asks_the_machine_for_its_gpu(l):
+    """It says what the launch would say."""
+    write = os.path.join(l.work, "gpu.yaml")
+    with open(write, "w", encoding="utf-8") as file:
+        file.write("name: needs\nresources: {gpu: H100:1, provider: local}\nrun: 'true'\n")
+    for flags in (["gpu.yaml"], ["--provider", "local", "--gpus", "1", "--", "true"],
+                  ["--host", "local", "--gpu", "A100-80GB", "--", "true"],
+                  ["--provider", "local", "--disk", "900TB", "--", "true"]):
+        for more in ([], ["--json"]):
+            dry = l.run("launch", "--no-workdir", "--dry-run", *more, *flags, code=121)
+            real = l.run("launch", "--no-workdir", *more, *flags, code=121)
+            if "--gpus" not in flags:
+                assert (dry.stdout, dry.stderr) == (real.stdout, real.stderr), (dry, real)
+            assert b"asks for" in dry.stdout + dry.stderr, dry
+    assert b"machine   local" in l.run("launch", "--no-workdir", "--dry-run", "--", "true").stdout
+
+
 def test_output_and_exit_code_pass_through(l):
     done = l.run("launch", "--no-workdir", "--", "bash", "-c",
                  "printf 'a\\0b\\n\\033[2J'; echo err >&2; exit 7", code=7)

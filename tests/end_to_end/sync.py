@@ -100,6 +100,36 @@ def test_sync_brings_what_changed_and_keeps_what_the_job_changed(l):
     open_gate(gate)
 
 
+def test_sync_to_a_run_that_has_ended(l):
+    """Nobody would use what is sent."""
+    home, work, gate = project(l, "ended", a="1")
+    open_gate(gate)
+    write(home + "/a", "2")
+    # Nobody here has seen the end yet.
+    job = os.path.dirname(work)
+    eventually(lambda: b'"exited"' in read_bytes(job + "/lifecycle.jsonl"), "the job's end")
+    eventually(lambda: l.run("sync", "ended", code=None).returncode == 1, "the node tells of the end")
+    write(home + "/a", "3")
+    for _ in range(2):
+        done = l.run("sync", "ended", code=1)
+        assert b"sync ended-1: it has ended, and nothing was sent" in done.stderr, done
+        assert b"HINT: gpuctl launch --like ended-1 " in done.stderr, done
+        assert read(work + "/a") in ("1", "2")
+        l.run("wait", "ended")
+    assert "has ended" in l.json("sync", "ended", code=1)["error"]["message"]
+
+
+def test_a_watch_ends_when_there_is_something_for_an_ended_run(l):
+    home, work, gate = project(l, "watched-end", a="1")
+    child = l.start("sync", "watched-end", "--watch")
+    open_gate(gate)
+    l.run("wait", "watched-end")
+    write(home + "/a", "2")
+    _, err = child.communicate(timeout=DEADLINE_S)
+    assert child.returncode == 1 and b"it has ended, and nothing was sent" in err, err
+    assert read(work + "/a") == "1"
+
+
 @contextlib.contextmanager
 def appending(path):
     """Appends to a file all the time."""

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import time
+import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "end_to_end"))
@@ -173,6 +174,38 @@ def test_attach(l):
                 t.type("C-c")
                 compare("attach_left", columns, rows,
                         newest(t.settled("gpuctl attach seen-1"), rows))
+
+
+def test_what_is_typed_meanwhile_is_for_the_shell(l):
+    """As behind any other command. Ctrl-C takes it away, as everywhere."""
+    shell = types.SimpleNamespace(gpuctl="/bin/bash", work=l.work, env=l.env)
+    gate = os.path.join(l.dir, "typed.gate")
+    os.mkfifo(gate)
+    l.run("launch", "-d", "--no-workdir", "--name", "typed", "--", "bash", "-c", "read x < " + gate)
+    terminal = Terminal(shell, "-c", "\"$0\" attach typed; read -r line; echo \"then: $line.\"", l.gpuctl)
+    terminal.until(b"Ctrl-C detaches")
+    terminal.type(b"the next command\r")
+    open_gate(gate)
+    terminal.until(b"then: the next command.")
+    assert terminal.finish() == 0
+
+
+def test_ctrl_c_shifts_no_line(l):
+    """A terminal shows ^C where the cursor is; what is said then begins at the first column."""
+    gate = os.path.join(l.dir, "shifted.gate")
+    os.mkfifo(gate)
+    l.run("submit", "--name", "shifted", "--host", "local", "--no-workdir", "--", "bash", "-c",
+          "read x < " + gate)
+    for term, between in ("xterm", b"^C\r\x1b[Kgpuctl: interrupted"), ("dumb", b"^C\r\ngpuctl: interrupted"):
+        shell = types.SimpleNamespace(gpuctl=l.gpuctl, work=l.work, env={**l.env, "TERM": term})
+        terminal = Terminal(shell, "wait", "--batch", "shifted")
+        wait_until(lambda: b"shifted-1" in l.run("ps", "-q").stdout, "it runs")
+        time.sleep(0.5)  # until it waits
+        terminal.type(b"\x03")
+        terminal.until(between)
+        terminal.finish()
+    open_gate(gate)
+    assert l.run("wait", "--batch", "shifted").returncode == 0
 
 
 def test_attach_follows_resizes(l):
