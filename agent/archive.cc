@@ -99,6 +99,7 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     WatchSession::Callbacks callbacks;
     absl::Duration sent = clock_.SinceBoot();
     callbacks.send = [&](const gpuctl::v1::WatchReply& reply) {
+      if (IsTakenBack(request->job_id(), reply)) return false;
       const bool written = writer->Write(reply);
       if (reply.chunks_size() > 0) sent = clock_.SinceBoot();
       return written;
@@ -181,7 +182,8 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
   grpc::Status SetNodeLimits(grpc::ServerContext*, const gpuctl::v1::NodeLimits* request,
                              gpuctl::v1::NodeLimitsState* reply) override {
     if (!in_queue_) return IsOverStatus();
-    const absl::Status set = StoreNodeLimits(paths_, *request, StampNow(BootId(), clock_));
+    absl::Status set = StoreNodeLimits(paths_, *request, StampNow(BootId(), clock_));
+    if (set.ok()) set = StillWaits();
     const absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths_);
     if (set.ok() && stored.ok()) *reply->mutable_limits() = stored->limits;
     // The batch script's holder ends with them, and the allocation with it.
@@ -236,7 +238,16 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     if (request.time_s() <= 0) return absl::InvalidArgumentError("set the job's time: it is 0");
     const JobPaths job = paths_.Job(request.job_id());
     RETURN_IF_ERROR(WriteFileAtomic(job.time_limit, absl::StrCat(request.time_s(), "\n")));
+    RETURN_IF_ERROR(StillWaits());
     return DeriveJob(job);
+  }
+
+  // True when a message is about a job whose start is over, and was none: the client must not take
+  // it for accepted. Waits for that.
+  bool IsTakenBack(const std::string& job_id, const gpuctl::v1::WatchReply& reply) {
+    if (!IsStaged(paths_) || reply.headers_size() + reply.chunks_size() == 0) return false;
+    MutexLock lock(mutex_);
+    return !PathExists(paths_.Job(job_id).spec);
   }
 
   absl::StatusOr<gpuctl::v1::Job> StartStaged(const gpuctl::v1::StartJobRequest& request) {
@@ -249,9 +260,20 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     // The start has it.
     if (absl::IsNotFound(back)) return job;
     RETURN_IF_ERROR(back);
-    return DetailedError(absl::StatusCode::kFailedPrecondition,
-                         "the allocation has begun without the run",
-                         gpuctl::v1::ErrorDetail::KIND_NODE_CHANGED, node_id_);
+    return HasBegun();
+  }
+
+  // The client tries again, and finds the node.
+  static absl::Status HasBegun() {
+    return absl::UnavailableError("Slurm has just started the allocation");
+  }
+  // OK while what is written here is found by the allocation's next start.
+  absl::Status StillWaits() const {
+    const std::optional<AllocationStart> start = ParseAllocationStart(BaseName(paths_.root));
+    if (!start.has_value()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::string state, StateInSlurm(start->job));
+    const bool waits = state.empty() || state == "PENDING" || state == "COMPLETING";
+    return waits ? absl::OkStatus() : HasBegun();
   }
 
   absl::StatusOr<gpuctl::v1::Job> StopInQueue(const gpuctl::v1::StopJobRequest& request) {

@@ -42,11 +42,17 @@ absl::Status RunProgram(std::vector<std::string> argv, absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ", status ", status));
 }
 
-// Runs one of Slurm's programs. Returns what it printed, also when it failed: `code`.
-absl::StatusOr<std::string> AskSlurm(const std::string& line, int& code) {
+// A client that hears nothing for 15 seconds takes the link for dead.
+constexpr int kQuestionS = 10;
+constexpr int kCommandS = 20;
+
+// Runs one of Slurm's programs, for so many seconds at most. Returns what it printed, also when it
+// failed: `code`.
+absl::StatusOr<std::string> AskSlurm(const std::string& line, int within_s, int& code) {
   ASSIGN_OR_RETURN(FdPair out, MakePipe("ask Slurm"));
   SpawnOptions spawn;
-  spawn.argv = {"/bin/sh", "-c", absl::StrCat("LC_ALL=C exec timeout -k 2 20 ", line, " 2>&1")};
+  spawn.argv = {"/bin/sh", "-c",
+                absl::StrCat("LC_ALL=C exec timeout -k 2 ", within_s, " ", line, " 2>&1")};
   spawn.stdout_fd = out.second.get();
   ASSIGN_OR_RETURN(const pid_t pid, Spawn(spawn));
   out.second.reset();
@@ -165,7 +171,7 @@ std::vector<std::string> TreesOf(const gpuctl::v1::JobSpec& spec) {
 absl::StatusOr<std::string> StateInSlurm(int64_t job) {
   int code = 0;
   ASSIGN_OR_RETURN(const std::string said,
-                   AskSlurm(absl::StrCat("squeue -h -o %T -j ", job), code));
+                   AskSlurm(absl::StrCat("squeue -h -o %T -j ", job), kQuestionS, code));
   if (code == 0) return said;
   if (absl::StrContains(said, "Invalid job id")) return std::string();
   return absl::UnavailableError(
@@ -187,7 +193,8 @@ absl::Status SettleInQueue(const RootPaths& copy, const std::string& directory) 
   if (!any) {
     int code = 0;
     // A job that runs by now is not cancelled by this.
-    RETURN_IF_ERROR(AskSlurm(absl::StrCat("scancel --state=PENDING ", own->job), code).status());
+    RETURN_IF_ERROR(
+        AskSlurm(absl::StrCat("scancel --state=PENDING ", own->job), kCommandS, code).status());
   }
   ASSIGN_OR_RETURN(const std::string state, StateInSlurm(own->job));
   // One that still completes has not begun its next start.

@@ -1,6 +1,7 @@
 // Jobs that are accepted while their Slurm allocation still waits for its first start: the login
 // node's agent puts them on the cluster's shared file system, as if an earlier start had kept them
-// (agent/hold/kept_layout.h), and the first start takes them. So no client is needed then.
+// (agent/hold/kept_layout.h), and the first start takes them. So no client is needed then. That
+// start is also the node, with the identity and the limits, that the client has found here before.
 #ifndef GPUCTL_AGENT_RESTART_STAGED_H_
 #define GPUCTL_AGENT_RESTART_STAGED_H_
 

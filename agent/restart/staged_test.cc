@@ -93,14 +93,23 @@ TEST_F(StagedTest, WhatIsTakenBackDoesNotBegin) {
   ASSERT_OK(Make().status());
   ASSERT_OK(Accept().status());
   ASSERT_OK(TakeBackStaged(Copy(), "j-1"));
-  EXPECT_EQ(Start(), kNothingStagedExit);
+  EXPECT_EQ(Start(), 0);
   EXPECT_FALSE(PathExists(Started().spec));
   EXPECT_FALSE(PathExists(Copy().Job("j-1").spec));
 }
 
-TEST_F(StagedTest, AStartThatFindsNothingIsAnyOther) {
+// Its client, if it lives, finds the node that it knows, and starts its run there.
+TEST_F(StagedTest, AStartForWhichNoRunWaitsIsTheNodeThatTheClientKnows) {
   ASSERT_OK(Make().status());
-  EXPECT_EQ(Start(), kNothingStagedExit);
+  gpuctl::v1::NodeLimits limits;
+  limits.set_revision(1);
+  limits.set_idle_s(600);
+  ASSERT_OK(StoreNodeLimits(Copy(), limits, {"b-1", 5, 5}));
+  EXPECT_EQ(Start(), 0);
+  EXPECT_EQ(ReadFileToString(dir_.Sub("17-0/node_id")).value(),
+            ReadFileToString(Copy().node_id).value());
+  EXPECT_EQ(ReadNodeLimits(RootPaths(dir_.Sub("17-0")))->limits.idle_s(), 600);
+  EXPECT_TRUE(PathExists(dir_.Sub("17-0/bin/current/gpuctl-agent")));
 }
 
 TEST_F(StagedTest, AStoppedRunDoesNotBegin) {

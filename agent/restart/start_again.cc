@@ -290,6 +290,17 @@ absl::Status TakePrograms(const RootPaths& root, const RootPaths& again) {
   return AdoptBundle(root, own).status();
 }
 
+// Makes a root without jobs and programs: the node of `copy`, with its limits.
+absl::StatusOr<RootPaths> MakeEmptyRoot(const RootPaths& root, const std::string& copy,
+                                        Clock& clock) {
+  ASSIGN_OR_RETURN(RootPaths made, PrepareNodeRoot(root.root));
+  ASSIGN_OR_RETURN(const std::string stored_id, ReadFileToString(RootPaths(copy).node_id, 4096));
+  RETURN_IF_ERROR(
+      WriteFileAtomic(made.node_id, absl::StrCat(absl::StripAsciiWhitespace(stored_id), "\n")));
+  RETURN_IF_ERROR(TakeLimits(made, copy, clock));
+  return made;
+}
+
 // Makes the root of the jobs in `copy`. Takes those that cannot go on out of `jobs`.
 absl::Status MakeRoot(const RootPaths& root, const std::string& directory, const std::string& copy,
                       std::vector<KeptJob>& jobs, Clock& clock) {
@@ -299,11 +310,8 @@ absl::Status MakeRoot(const RootPaths& root, const std::string& directory, const
   if (!any()) return NoneGoesOn(jobs);
   const RootPaths from(copy);
   const RootPaths again(JoinPath(directory, kKeptAgain));
-  ASSIGN_OR_RETURN(const RootPaths made, PrepareNodeRoot(root.root));
-  ASSIGN_OR_RETURN(const std::string stored_id, ReadFileToString(from.node_id, 4096));
-  const std::string node_id(absl::StripAsciiWhitespace(stored_id));
-  RETURN_IF_ERROR(WriteFileAtomic(made.node_id, absl::StrCat(node_id, "\n")));
-  RETURN_IF_ERROR(TakeLimits(made, copy, clock));
+  ASSIGN_OR_RETURN(const RootPaths made, MakeEmptyRoot(root, copy, clock));
+  ASSIGN_OR_RETURN(const std::string node_id, NodeId(made));
   // The machine's own numbers are no reason not to go on.
   if (IsDirectory(from.telemetry) && !CopyDirectory(from.telemetry, made.telemetry).ok()) {
     RETURN_IF_ERROR(RemoveTree(made.telemetry));
@@ -336,6 +344,20 @@ absl::Status MakeRoot(const RootPaths& root, const std::string& directory, const
 }
 
 }  // namespace
+
+absl::Status StartFirst(const RootPaths& root, const std::string& directory, Clock& clock) {
+  const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(root.root));
+  if (!own.has_value() || own->restart != 0) {
+    return absl::InvalidArgumentError("this is no root of a first start");
+  }
+  const RootPaths copy(JoinPath(directory, absl::StrCat(own->job, "-", kStagedWord)));
+  const absl::Status taken = TakeStaged(copy);
+  if (taken.ok()) return StartAgain(root, directory, clock);
+  if (!absl::IsNotFound(taken)) return taken;
+  // The client asks the node to start its run. It is to find the node that it knows.
+  ASSIGN_OR_RETURN(const RootPaths made, MakeEmptyRoot(root, copy.root, clock));
+  return TakePrograms(made, RootPaths(JoinPath(directory, kKeptAgain)));
+}
 
 absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clock& clock) {
   const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(root.root));
@@ -410,15 +432,9 @@ int RunStartAgain(const std::string& root, const std::string& directory) {
       directory, token != nullptr ? token : "", kFindWithin, [] { return false; }, Clock::Real());
   if (status.ok()) status = CheckOwnDirectory(directory);
   const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(root));
-  if (status.ok() && own.has_value() && own->restart == 0) {
-    // The client that has left jobs for this start may be taking them back now.
-    const absl::Status taken =
-        TakeStaged(RootPaths(JoinPath(directory, absl::StrCat(own->job, "-", kStagedWord))));
-    if (absl::IsNotFound(taken)) return kNothingStagedExit;
-    status = taken;
-  }
   if (status.ok()) {
-    status = StartAgain(paths, directory, Clock::Real());
+    status = own.has_value() && own->restart == 0 ? StartFirst(paths, directory, Clock::Real())
+                                                  : StartAgain(paths, directory, Clock::Real());
     if (!status.ok() && !absl::IsNotFound(status) && own.has_value()) {
       Complain(NoteFailedStart(directory, *own, status.message()));
     }

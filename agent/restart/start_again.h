@@ -21,6 +21,11 @@ namespace gpuctl {
 // named "JOB-RESTART", is held already.
 absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clock& clock);
 
+// Makes the root of an allocation's first start, of what was left for it (agent/restart/staged.h):
+// as StartAgain, with the jobs that wait there. Without any it is a root of the node that the
+// client knows, with its limits and programs, and the client starts its run there.
+absl::Status StartFirst(const RootPaths& root, const std::string& directory, Clock& clock);
+
 // Ends a job in `copy`, of which `job` is a part or a copy, that must not go on: one that waits,
 // and one whose node failed. Nothing happens to one that is over.
 absl::Status EndKept(const JobPaths& job, const std::string& copy, absl::string_view reason,
@@ -32,7 +37,7 @@ absl::Status EndKept(const JobPaths& job, const std::string& copy, absl::string_
 void EndAllKept(const RootPaths& copy, Clock& clock);
 
 // Looks for the token of $GPUCTL_RESULTS_TOKEN first, so that only the lease's own directory
-// counts. Returns 0, kNothingStagedExit, or 1 after printing why. Notes in the directory why a
+// counts. Returns 0, or 1 after printing why. Notes in the directory why a
 // start makes no root (FailedStartAfter).
 int RunStartAgain(const std::string& root, const std::string& directory);
 

@@ -305,8 +305,9 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
   }
   if (complete) local.Update(mirror_->Sync());
   RETURN_IF_ERROR(local);
-  if (satisfied) return Next::kDone;
+  // What was seen of a job that the node takes back at last is nothing.
   if (start_result != Next::kDone) return start_result;
+  if (satisfied) return Next::kDone;
   return AfterWatch(FromGrpc(ended), was_accepted);
 }
 

@@ -149,11 +149,11 @@ while kill -0 $p 2>/dev/null && [ "$x" != ........... ]; do nap 1; x=$x.; done
 kill -9 $p 2>/dev/null
 return 1
 }
-# True when a run waits for this first start; false where that cannot be told: then this is a start
+# True when a client has left something for this first start; false where that cannot be told: then this is a start
 # as any other.
 staged() {
 [ -n "$a" ] || return
-(enter && [ -e "$j-@STAGED@/@STAGED@" ]) &
+(enter && [ -e "$j-@STAGED@/node_id" ]) &
 p=$! x=
 while kill -0 $p 2>/dev/null && [ "$x" != .............................. ]; do
 case $x in ....................*) nap 1 ;; *) nap 0.05 ;; esac
@@ -182,7 +182,7 @@ nap 1
 done
 [ -n "$c" ] || { wait $p; c=$?; }
 case $c in
-0 | @NOTHING_STAGED@) return 0 ;;
+0) return ;;
 # It has told the reason.
 1) say "start $n of job $j: there is nothing to go on with" ;;
 3) say "start $n of job $j: $a is not there, or others may write to it" ;;
@@ -336,7 +336,6 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
                                        {"@RELEASED@", kReleasedFile},
                                        {"@RESULTS@", kResultsVariable},
                                        {"@STAGED@", kStagedWord},
-                                       {"@NOTHING_STAGED@", absl::StrCat(kNothingStagedExit)},
                                        {"@GRACE_NAME@", kHoldGraceVariable},
                                        {"@GRACE@", absl::StrCat(grace_s)},
                                        {"@STALLED@", absl::StrCat(kStalledS)},

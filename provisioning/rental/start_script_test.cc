@@ -521,9 +521,9 @@ TEST_F(HeldScriptTest, AnotherStartGoesOnFromADirectoryThatOnlyWeWriteTo) {
   };
   ASSERT_EQ(chmod(kept.c_str(), 0755), 0);
   EXPECT_EQ(start("0"), "") << "the first start has nothing to go on with";
-  dir_.Write("disk/kept/18-staged/staged", "");
+  dir_.Write("disk/kept/18-staged/node_id", "");
   EXPECT_EQ(start("0"), "") << "that is another allocation's";
-  dir_.Write("disk/kept/17-staged/staged", "");
+  dir_.Write("disk/kept/17-staged/node_id", "");
   EXPECT_EQ(start("0"), absl::StrCat("start-again --root ", dir_.Sub("system/tmp/"), Own(),
                                      "/17-0 --from ", kept, "\n"));
   ASSERT_EQ(chmod(kept.c_str(), 0757), 0);
