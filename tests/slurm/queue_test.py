@@ -5,6 +5,7 @@
 """
 import glob
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -189,6 +190,28 @@ def test_what_needs_gpuctl_waits_with_it(l, c):
     assert launched.returncode == 0 and shown == b"has it\n", (launched.returncode, shown)
     l.run("down", "--yes", "waits-2")
     check_clean(c)
+
+
+def test_it_begins_once_whenever_a_node_becomes_free(l, c, rounds=8, seed=281126):
+    see_nodes(l, c)
+    rng = random.Random(seed)
+    for number in range(rounds):
+        name, after = "race-%d" % number, rng.uniform(8, 16)
+        holding, _ = c.fill(0)
+        launched = l.start(*LAUNCH, *(("-d",) if number % 2 else ()), "--name", name, "--", *command(name))
+        time.sleep(after)
+        free(c, holding)
+        shown, said = launched.communicate(timeout=600)
+        words = (number, after, shown, said.decode())
+        assert launched.returncode == 0, words
+        job = job_of(l, name)
+        wait_until(lambda: begun(c, name), lambda: "it begins: %s" % (words,))
+        check_whole(l, c, name, job)
+        # Its limits are there, too: an idle allocation ends itself.
+        limits = "cat /tmp/gpuctl-%d/%s-0/limits.json" % (c.uid, job)
+        assert job in c.machines[c.squeue(job, "%N")].run(["sh", "-c", limits]).stdout, words
+        l.run("down", "--yes", name)
+        check_clean(c)
 
 
 def main():
