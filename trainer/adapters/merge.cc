@@ -11,6 +11,7 @@
 #include "trainer/adapters/low_rank.h"
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
+#include "trainer/base/sha256.h"
 #include "trainer/base/text.h"
 #include "trainer/checkpoint/base_digest.h"
 #include "trainer/checkpoint/folder_files.h"
@@ -236,7 +237,8 @@ MergeResult MergeAdapter(const MergeRequest& request) {
   Adapter adapter = ReadAdapter(request.adapter);
   // That of a checkpoint of the trainer's.
   if (Exists(request.adapter + "/" + kManifestName)) {
-    VerifyCheckpoint(request.adapter);
+    const ManifestEntry tensors = VerifyButTensors(request.adapter);
+    CheckDigest(request.adapter, tensors, Sha256HexOfFile(request.adapter + "/" + tensors.path));
     CheckBase(request.adapter, request.model, BaseDigest(request.model, request.check));
   }
   JoinTied(places, config, &adapter);

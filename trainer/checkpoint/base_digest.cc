@@ -14,10 +14,21 @@ namespace gpuctl::trainer {
 
 namespace {
 
+std::string ConfigPath(const std::string& folder) { return folder + "/config.json"; }
+
 std::set<std::string> BasePaths(const std::string& folder) {
-  std::set<std::string> paths = {folder + "/config.json"};
+  std::set<std::string> paths = {ConfigPath(folder)};
   for (const auto& [name, place] : OpenWeights(folder)) paths.insert(place.file->path());
   return paths;
+}
+
+std::string DigestOfAll(const std::string& folder,
+                        const std::map<std::string, std::string>& digests) {
+  std::string lines;
+  for (const auto& [path, digest] : digests) {
+    lines += digest + " " + path.substr(folder.size() + 1) + "\n";
+  }
+  return Sha256Hex(lines);
 }
 
 }  // namespace
@@ -51,11 +62,17 @@ void CheckUnchanged(const std::string& folder, const std::string& stamp) {
 }
 
 std::string BaseDigest(const std::string& folder, const std::function<void()>& check) {
-  std::string lines;
-  for (const std::string& path : BasePaths(folder)) {
-    lines += Sha256HexOfFile(path, check) + " " + path.substr(folder.size() + 1) + "\n";
-  }
-  return Sha256Hex(lines);
+  std::map<std::string, std::string> digests;
+  for (const std::string& path : BasePaths(folder)) digests[path] = Sha256HexOfFile(path, check);
+  return DigestOfAll(folder, digests);
+}
+
+std::string BaseDigest(const std::string& folder,
+                       const std::map<std::string, std::string>& weights) {
+  std::map<std::string, std::string> digests = weights;
+  const std::string config = ConfigPath(folder);
+  digests[config] = Sha256HexOfFile(config);
+  return DigestOfAll(folder, digests);
 }
 
 void CheckBase(const std::string& checkpoint, const std::string& folder,

@@ -4,6 +4,7 @@
 #define TRAINER_CHECKPOINT_BASE_DIGEST_H_
 
 #include <functional>
+#include <map>
 #include <string>
 
 namespace gpuctl::trainer {
@@ -12,6 +13,10 @@ namespace gpuctl::trainer {
 // Reads all of them. Calls `check` often; it may throw to give up. Throws Error(kBadData) or
 // Error(kIo).
 std::string BaseDigest(const std::string& folder, const std::function<void()>& check = nullptr);
+
+// Returns the same where the digests of the files of weights are known already, by their paths.
+std::string BaseDigest(const std::string& folder,
+                       const std::map<std::string, std::string>& weights);
 
 // Returns sizes and times of the same files, in some form, to tell later whether they changed.
 // Throws as BaseDigest does.

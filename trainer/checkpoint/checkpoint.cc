@@ -19,7 +19,6 @@
 namespace gpuctl::trainer {
 namespace {
 
-constexpr char kOptimizer[] = "optimizer.safetensors";
 constexpr char kState[] = "state.json";
 
 ManifestEntry WriteText(const std::string& directory, const std::string& name,
@@ -41,7 +40,7 @@ void WriteContents(const std::string& directory, const Snapshot& snapshot) {
   const CheckpointFiles names = FilesOfCheckpoint(snapshot.adapter);
   entries.push_back(WriteText(directory, names.config, snapshot.model_config.dump(2) + "\n"));
   entries.push_back(WriteTensors(directory, names.tensors, snapshot.weights));
-  entries.push_back(WriteTensors(directory, kOptimizer, snapshot.optimizer));
+  entries.push_back(WriteTensors(directory, kOptimizerName, snapshot.optimizer));
   entries.push_back(WriteText(directory, kState, snapshot.state.dump(2) + "\n"));
   for (const KeptFile& file : snapshot.files) {
     entries.push_back(WriteText(directory, file.name, *file.bytes));
@@ -147,7 +146,7 @@ FilesRead VerifyAndRead(const std::string& path) {
   const CheckpointFiles names = FilesOfCheckpoint(HoldsAdapter(path));
   VerifyCheckpoint(path, [&](const ManifestEntry& entry) {
     const std::string &name = entry.path, file = path + "/" + name;
-    if (name == names.tensors || name == kOptimizer) return ReadTensors(file, name, &read);
+    if (name == names.tensors || name == kOptimizerName) return ReadTensors(file, name, &read);
     if (name != names.config && name != kState) return Sha256HexOfFile(file);
     return Sha256Hex(read.texts[name] = ReadWholeFile(file, kLargestSettings));
   });
@@ -166,7 +165,7 @@ LoadedCheckpoint Loaded(const std::string& path, FilesRead read) {
   loaded.model_config = json_of(names.config);
   loaded.weights = std::move(read.tensors[names.tensors]);
   if (read.texts.count(kState) == 0) RefuseCheckpoint(path, "state.json is missing");
-  const auto optimizer = read.tensors.find(kOptimizer);
+  const auto optimizer = read.tensors.find(kOptimizerName);
   if (optimizer == read.tensors.end()) {
     RefuseCheckpoint(path, "optimizer.safetensors is missing");
   }

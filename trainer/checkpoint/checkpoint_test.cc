@@ -88,6 +88,45 @@ TEST_F(CheckpointTest, EachFileIsReadOnce) {
   EXPECT_TRUE(at::equal(loaded->weights.at("large"), snapshot.weights.back().second));
 }
 
+TEST_F(CheckpointTest, ADigestTakesWhatIsReadAndReadsTheRest) {
+  const std::string path = directory_.path() + "/some.safetensors";
+  const at::Tensor large = RandomTensor({1000, 700}, at::kFloat, 1);
+  WriteSafetensors(path, {{"a", large}, {"b", large}, {"d", at::empty({0, 4})}, {"c", large}}, {});
+  const std::string expected = Sha256HexOfFile(path);
+  const StoredFile file(path);
+  const at::Tensor same = at::empty_like(large), none = at::empty({0, 4});
+  const at::Tensor other = at::empty({1000, 700}, at::kBFloat16);
+  for (const std::vector<size_t>& read :
+       std::vector<std::vector<size_t>>{{}, {0}, {1}, {2}, {3}, {0, 3}, {1, 2}, {0, 1, 2, 3}}) {
+    const uint64_t before = BytesRead();
+    FileDigest digest(file);
+    for (const size_t i : read) {
+      const at::Tensor& target = i == 1 ? other : same;  // which converts
+      ReadInto(file, file.tensors()[i], i == 2 ? none : target, &digest);
+    }
+    EXPECT_EQ(digest.Hex(), expected);
+    EXPECT_LT(BytesRead() - before, 3u * 4 * 700'000 + 20'000);
+    if (read == std::vector<size_t>{0, 3}) {
+      EXPECT_TRUE(at::equal(same, large));
+    }
+  }
+}
+
+TEST_F(CheckpointTest, AllButTensorsIsVerified) {
+  WriteCheckpoint(root_, SomeSnapshot(20));
+  const std::string path = Path(20);
+  const ManifestEntry weights = VerifyButTensors(path);
+  EXPECT_EQ(weights.path, "model.safetensors");
+  CheckDigest(path, weights, Sha256HexOfFile(path + "/" + weights.path));
+  FlipByte(path + "/optimizer.safetensors", 100);
+  FlipByte(path + "/model.safetensors", 100);
+  VerifyButTensors(path);
+  EXPECT_ERROR(CheckDigest(path, weights, Sha256HexOfFile(path + "/" + weights.path)),
+               ExitCode::kBadData, "model.safetensors has another digest");
+  FlipByte(path + "/state.json", 1);
+  EXPECT_ERROR(VerifyButTensors(path), ExitCode::kBadData, "state.json has another digest");
+}
+
 TEST_F(CheckpointTest, AFileThatFitsTheManifestAndIsWrongIsRefusedAndNotPassedOver) {
   WriteCheckpoint(root_, SomeSnapshot(20));
   const std::string path = WriteCheckpoint(root_, SomeSnapshot(30));

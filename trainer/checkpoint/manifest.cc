@@ -87,7 +87,7 @@ std::vector<ManifestEntry> VerifyCheckpoint(
                                     static_cast<unsigned long long>(entry.size)));
     }
     const std::string digest = read ? read(entry) : Sha256HexOfFile(file);
-    if (digest != entry.sha256) RefuseCheckpoint(path, entry.path + " has another digest");
+    CheckDigest(path, entry, digest);
     listed.push_back(entry.path);
   }
   const CheckpointFiles names = FilesOfCheckpoint(HoldsAdapter(path));
@@ -103,6 +103,21 @@ std::vector<ManifestEntry> VerifyCheckpoint(
     }
   }
   return entries;
+}
+
+ManifestEntry VerifyButTensors(const std::string& path) {
+  const CheckpointFiles names = FilesOfCheckpoint(HoldsAdapter(path));
+  ManifestEntry tensors;
+  VerifyCheckpoint(path, [&](const ManifestEntry& entry) {
+    if (entry.path == names.tensors) tensors = entry;
+    const bool passed = entry.path == names.tensors || entry.path == kOptimizerName;
+    return passed ? entry.sha256 : Sha256HexOfFile(path + "/" + entry.path);
+  });
+  return tensors;
+}
+
+void CheckDigest(const std::string& path, const ManifestEntry& entry, const std::string& sha256) {
+  if (sha256 != entry.sha256) RefuseCheckpoint(path, entry.path + " has another digest");
 }
 
 std::vector<int64_t> ListCheckpoints(const std::string& root) {

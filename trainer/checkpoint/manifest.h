@@ -11,6 +11,7 @@
 namespace gpuctl::trainer {
 
 inline constexpr char kManifestName[] = "manifest.json";
+inline constexpr char kOptimizerName[] = "optimizer.safetensors";
 
 struct ManifestEntry {
   std::string path;
@@ -38,6 +39,12 @@ bool HoldsAdapter(const std::string& path);
 std::vector<ManifestEntry> VerifyCheckpoint(
     const std::string& path,
     const std::function<std::string(const ManifestEntry&)>& read = nullptr);
+
+// Does so for one that needs the weights and not the moments, and does not read either: only their
+// sizes are checked. Returns the entry of the weights, or of the adapters, for CheckDigest.
+ManifestEntry VerifyButTensors(const std::string& path);
+// Throws the Error(kBadData) of VerifyCheckpoint unless the file has this digest.
+void CheckDigest(const std::string& path, const ManifestEntry& entry, const std::string& sha256);
 
 // Returns the steps published below `root`, ascending, complete or not.
 std::vector<int64_t> ListCheckpoints(const std::string& root);

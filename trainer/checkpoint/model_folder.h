@@ -13,6 +13,8 @@
 
 namespace gpuctl::trainer {
 
+using FileDigests = std::map<std::string, std::string>;
+
 // All errors are Error(kBadData) that name file and tensor, or Error(kIo).
 class StoredWeights {
  public:
@@ -25,6 +27,9 @@ class StoredWeights {
   // Copies a tensor of the same shape into `target`, which must be contiguous; converts dtype and
   // device. Needs a few MiB besides.
   void ReadInto(const std::string& name, const at::Tensor& target) const;
+  // Does so with many, by name, in the order of the files. Returns the SHA-256 of each file by its
+  // path, from the same bytes.
+  FileDigests ReadAllInto(const std::map<std::string, at::Tensor>& targets) const;
 
  private:
   std::map<std::string, StoredPlace> places_;

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -70,10 +71,21 @@ void WriteSafetensors(const std::string& path, const NamedTensors& tensors,
   if (sha256 != nullptr) *sha256 = digest.Hex();
 }
 
-void ReadInto(const StoredFile& file, const StoredTensor& stored, const at::Tensor& target) {
+void ReadInto(const StoredFile& file, const StoredTensor& stored, const at::Tensor& target,
+              FileDigest* digest) {
   const at::ScalarType type = TypeOf(stored, file.path());
+  const auto read = [&](size_t first, size_t size, void* into) {
+    // In pieces, which the digest still finds in the processor's cache.
+    const size_t piece = digest == nullptr ? size : kDigestPiece;
+    for (size_t at = 0; at < size; at += piece) {
+      const size_t part = std::min(piece, size - at);
+      char* const place = static_cast<char*>(into) + at;
+      file.Read(stored, first + at, part, place);
+      if (digest != nullptr) digest->Add(stored, first + at, place, part);
+    }
+  };
   if (target.is_cpu() && target.scalar_type() == type) {
-    return file.Read(stored, 0, target.nbytes(), target.data_ptr());
+    return read(0, target.nbytes(), target.data_ptr());
   }
   const at::Tensor flat = target.view({-1});
   const auto element = static_cast<int64_t>(SafetensorsElementSize(stored.dtype));
@@ -81,34 +93,24 @@ void ReadInto(const StoredFile& file, const StoredTensor& stored, const at::Tens
   const at::Tensor piece = at::empty({std::min(most, flat.numel())}, at::TensorOptions(type));
   for (int64_t first = 0; first < flat.numel(); first += most) {
     const int64_t count = std::min(most, flat.numel() - first);
-    file.Read(stored, static_cast<uint64_t>(first * element),
-              static_cast<uint64_t>(count * element), piece.data_ptr());
+    read(static_cast<size_t>(first * element), static_cast<size_t>(count * element),
+         piece.data_ptr());
     flat.narrow(0, first, count).copy_(piece.narrow(0, 0, count));
   }
 }
 
 std::map<std::string, at::Tensor> ReadSafetensors(const std::string& path, std::string* sha256) {
   const StoredFile file(path);
-  Sha256 digest;
-  if (sha256 != nullptr) {
-    const std::string header = file.HeaderBytes();
-    digest.Update(header.data(), header.size());
-  }
+  std::optional<FileDigest> digest;
+  if (sha256 != nullptr) digest.emplace(file);
   std::map<std::string, at::Tensor> tensors;
   for (const StoredTensor& stored : file.tensors()) {
     const auto options = at::TensorOptions(TypeOf(stored, path));
     const at::Tensor tensor = at::empty(stored.shape, options);
-    // In pieces, which the digest still finds in the processor's cache.
-    const size_t piece = sha256 == nullptr ? tensor.nbytes() : kDigestPiece;
-    for (size_t at = 0; at < tensor.nbytes(); at += piece) {
-      const size_t size = std::min(piece, tensor.nbytes() - at);
-      char* const into = static_cast<char*>(tensor.data_ptr()) + at;
-      file.Read(stored, at, size, into);
-      if (sha256 != nullptr) digest.Update(into, size);
-    }
+    ReadInto(file, stored, tensor, digest ? &*digest : nullptr);
     tensors.emplace(stored.name, tensor);
   }
-  if (sha256 != nullptr) *sha256 = digest.Hex();
+  if (digest) *sha256 = digest->Hex();
   return tensors;
 }
 

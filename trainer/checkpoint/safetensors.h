@@ -25,8 +25,10 @@ void WriteSafetensors(const std::string& path, const NamedTensors& tensors,
                       std::string* sha256 = nullptr);
 
 // Copies a tensor of `file` into `target`, of the same shape and contiguous; converts dtype and
-// device, by pieces of a few MiB. Throws Error(kIo), Error(kBadData).
-void ReadInto(const StoredFile& file, const StoredTensor& stored, const at::Tensor& target);
+// device, by pieces of a few MiB. `digest` (may be null) gets the bytes, too. Throws Error(kIo),
+// Error(kBadData).
+void ReadInto(const StoredFile& file, const StoredTensor& stored, const at::Tensor& target,
+              FileDigest* digest = nullptr);
 
 // Reads all tensors into separate memory, on the CPU. `sha256` (may be null) gets the digest of the
 // file, computed from the same bytes. Throws Error(kIo) or, for an invalid file, Error(kBadData).

@@ -128,6 +128,34 @@ void StoredFile::Read(const StoredTensor& tensor, uint64_t first, uint64_t size,
   }
 }
 
+FileDigest::FileDigest(const StoredFile& file) : file_(file) {
+  const std::string header = file.HeaderBytes();
+  digest_.Update(header.data(), header.size());
+}
+
+void FileDigest::Add(const StoredTensor& tensor, uint64_t first, const void* bytes, size_t size) {
+  ReadUpTo(tensor.begin + first);
+  digest_.Update(bytes, size);
+  taken_ += size;
+}
+
+std::string FileDigest::Hex() {
+  ReadUpTo(file_.data_bytes());
+  return digest_.Hex();
+}
+
+void FileDigest::ReadUpTo(uint64_t end) {
+  constexpr uint64_t kPiece = 1 << 20;
+  const StoredTensor data{"", "U8", {}, 0, file_.data_bytes()};
+  std::string piece;
+  while (taken_ < end) {
+    piece.resize(std::min(kPiece, end - taken_));
+    file_.Read(data, taken_, piece.size(), piece.data());
+    digest_.Update(piece.data(), piece.size());
+    taken_ += piece.size();
+  }
+}
+
 void CheckFloats(const StoredFile& file) {
   for (const StoredTensor& tensor : file.tensors()) {
     if (tensor.dtype != "F32" && tensor.dtype != "F16" && tensor.dtype != "BF16") {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/sha256.h"
 #include "trainer/checkpoint/safetensors_header.h"
 
 namespace gpuctl::trainer {
@@ -29,6 +30,7 @@ class StoredFile {
   // Returns what lies before the tensors, as it is in the file. The tensors follow, one behind the
   // other, in their order. Throws as Read.
   std::string HeaderBytes() const;
+  uint64_t data_bytes() const { return tensors().empty() ? 0 : tensors().back().end; }
   // Copies `size` bytes of a tensor, from its byte `first` on. Throws Error(kIo), or
   // Error(kBadData) when the file has become shorter.
   void Read(const StoredTensor& tensor, uint64_t first, uint64_t size, void* into) const;
@@ -37,6 +39,25 @@ class StoredFile {
   const std::string path_;
   int fd_ = -1;
   SafetensorsHeader header_;
+};
+
+// Computes the SHA-256 of a file from the bytes that are read of it anyway.
+class FileDigest {
+ public:
+  // The file must live as long. Throws as StoredFile::Read does.
+  explicit FileDigest(const StoredFile& file);
+  // Takes bytes of a tensor, from its byte `first` on. They must lie behind those that it took
+  // before; it reads what is between them itself. Throws as StoredFile::Read does.
+  void Add(const StoredTensor& tensor, uint64_t first, const void* bytes, size_t size);
+  // Reads the rest. Call once. Throws as StoredFile::Read does.
+  std::string Hex();
+
+ private:
+  void ReadUpTo(uint64_t end);
+
+  const StoredFile& file_;
+  Sha256 digest_;
+  uint64_t taken_ = 0;  // bytes of the data
 };
 
 // One tensor and the file that has it.

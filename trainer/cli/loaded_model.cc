@@ -3,10 +3,12 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "trainer/base/error.h"
+#include "trainer/base/sha256.h"
 #include "trainer/checkpoint/base_digest.h"
-#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/model_folder.h"
 #include "trainer/lora/adapter_files.h"
 #include "trainer/lora/adapters.h"
 #include "trainer/lora/layout.h"
@@ -15,19 +17,73 @@
 namespace gpuctl::trainer {
 namespace {
 
-// Returns the weights of the model with the adapter's merged into them.
-std::vector<at::Tensor> ReadMerged(const ModelPaths& paths, const ModelConfig& model,
-                                   const at::TensorOptions& options) {
-  if (paths.adapter.empty()) return ReadPretrained(paths.model, model, options);
+std::string TensorsPath(const ModelPaths& paths) {
+  return paths.checkpoint + "/" + paths.tensors.path;
+}
+
+// The weights of the model, and those of the adapter behind them.
+struct Weights {
+  AdapterLayout layout;
+  std::vector<at::Tensor> flat;
+};
+
+// Puts the digests of a checkpoint's tensors, and of those of its adapters' model, into `digests`.
+Weights Read(const ModelPaths& paths, const ModelConfig& model, const at::TensorOptions& options,
+             FileDigests* digests) {
+  const bool verifies = !paths.checkpoint.empty();
+  const auto pretrained = [&] {
+    return verifies ? ReadPretrained(paths.model, model, options, digests)
+                    : ReadPretrained(paths.model, model, options);
+  };
+  Weights weights;
+  if (paths.adapter.empty()) {
+    weights.flat = pretrained();
+    return weights;
+  }
   Config config;
   config.model = model;
   config.lora = ReadAdapterConfig(paths.adapter, model);
-  const AdapterLayout layout = MakeAdapterLayout(config);
-  std::vector<at::Tensor> flat = ReadPretrained(paths.model, model, options);
-  AppendInitialAdapters(layout, 1, &flat);
-  ReadAdapterInto(paths.adapter, layout, flat);
-  MergeAdapters(layout, &flat);
-  return flat;
+  weights.layout = MakeAdapterLayout(config);
+  weights.flat = pretrained();
+  AppendInitialAdapters(weights.layout, 1, &weights.flat);
+  ReadAdapterInto(paths.adapter, weights.layout, weights.flat,
+                  verifies ? &(*digests)[TensorsPath(paths)] : nullptr);
+  return weights;
+}
+
+// Throws unless the files are those of the checkpoint, and of its model.
+void Check(const ModelPaths& paths, FileDigests digests) {
+  const std::string tensors = TensorsPath(paths);
+  CheckDigest(paths.checkpoint, paths.tensors, digests[tensors]);
+  if (paths.adapter.empty()) return;
+  digests.erase(tensors);
+  CheckBase(paths.checkpoint, paths.model, BaseDigest(paths.model, digests));
+}
+
+Weights ReadAndCheck(const ModelPaths& paths, const ModelConfig& model,
+                     const at::TensorOptions& options) {
+  FileDigests digests;
+  Weights weights;
+  try {
+    weights = Read(paths, model, options, &digests);
+  } catch (const Error& error) {
+    if (paths.checkpoint.empty() || error.code() != ExitCode::kBadData) throw;
+    // That a file is damaged, or another, says more than what is wrong in it.
+    const std::string tensors = TensorsPath(paths);
+    CheckDigest(paths.checkpoint, paths.tensors, Sha256HexOfFile(tensors));
+    if (!paths.adapter.empty()) CheckBase(paths.checkpoint, paths.model, BaseDigest(paths.model));
+    throw;
+  }
+  if (!paths.checkpoint.empty()) Check(paths, std::move(digests));
+  return weights;
+}
+
+// Returns the weights of the model with the adapter's merged into them.
+std::vector<at::Tensor> ReadMerged(const ModelPaths& paths, const ModelConfig& model,
+                                   const at::TensorOptions& options) {
+  Weights weights = ReadAndCheck(paths, model, options);
+  if (!paths.adapter.empty()) MergeAdapters(weights.layout, &weights.flat);
+  return std::move(weights.flat);
 }
 
 }  // namespace
@@ -48,10 +104,10 @@ ModelPaths PathsOf(const Args& args, const std::string& command) {
   if (args.Has("checkpoint") == args.Has("model") && !adapted) {
     throw ConfigError(command + ": give one of --checkpoint and --model");
   }
-  if (args.Has("checkpoint")) VerifyCheckpoint(checkpoint);
-  if (!adapted) return {args.Get("model", checkpoint), args.Get("adapter")};
-  CheckBase(checkpoint, args.Get("model"), BaseDigest(args.Get("model")));
-  return {args.Get("model"), checkpoint};
+  if (!args.Has("checkpoint")) return {args.Get("model"), args.Get("adapter"), "", {}};
+  const ManifestEntry tensors = VerifyButTensors(checkpoint);
+  if (!adapted) return {checkpoint, "", checkpoint, tensors};
+  return {args.Get("model"), checkpoint, checkpoint, tensors};
 }
 
 LoadedModel LoadModel(const ModelPaths& paths, const ModelFolder& folder, int64_t context,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/folder_files.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/args.h"
 #include "trainer/model/gpt.h"
 #include "trainer/step/device.h"
@@ -17,12 +18,13 @@ namespace gpuctl::trainer {
 // Where the weights of a command are.
 struct ModelPaths {
   std::string model;
-  std::string adapter;  // merged into the model's, or ""
+  std::string adapter;     // merged into the model's, or ""
+  std::string checkpoint;  // the one of them that is a checkpoint, or ""
+  ManifestEntry tensors;   // of the checkpoint: what LoadModel compares
 };
 
-// Reads --model, --adapter and --checkpoint. Verifies a checkpoint, and that the model of its
-// adapters is the one that is given. Throws Error(kBadConfig), Error(kBadData); `command` begins
-// the messages.
+// Reads --model, --adapter and --checkpoint. Verifies a checkpoint but for its tensors. Throws
+// Error(kBadConfig), Error(kBadData); `command` begins the messages.
 ModelPaths PathsOf(const Args& args, const std::string& command);
 
 struct LoadedModel {
@@ -32,7 +34,9 @@ struct LoadedModel {
 };
 
 // Loads the weights to `device` ("auto", …), for windows of at most `context` tokens. `folder` is
-// that of paths.model. Leaves LibTorch with one thread.
+// that of paths.model. Verifies the tensors of a checkpoint in the same pass, and that the model of
+// its adapters is the one that is given. Leaves LibTorch with one thread. Throws Error(kBadConfig),
+// Error(kBadData), Error(kIo).
 LoadedModel LoadModel(const ModelPaths& paths, const ModelFolder& folder, int64_t context,
                       const std::string& device);
 

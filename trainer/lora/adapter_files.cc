@@ -128,9 +128,10 @@ LoraConfig ReadAdapterConfig(const std::string& folder, const ModelConfig& model
 }
 
 void ReadAdapterInto(const std::string& folder, const AdapterLayout& layout,
-                     const std::vector<at::Tensor>& flat) {
+                     const std::vector<at::Tensor>& flat, std::string* sha256) {
   CheckTensors(*OpenTensors(folder), layout, folder);
-  LoadAdapter(layout, ReadSafetensors(TensorsPath(folder)), "adapter " + TensorsPath(folder), flat);
+  LoadAdapter(layout, ReadSafetensors(TensorsPath(folder), sha256),
+              "adapter " + TensorsPath(folder), flat);
 }
 
 NamedTensors NameAdapter(const AdapterLayout& layout, const std::vector<at::Tensor>& flat) {

@@ -27,9 +27,9 @@ LoraConfig ReadAdapterConfig(const std::string& folder, const ModelConfig& model
 // Copies the adapter of `folder` into the tensors of `flat` that are trained, in the order of the
 // layout's specs, and converts dtype and device. Throws Error(kBadData) when names or shapes are
 // not those of the layout, or when the model's head is tied and the adapter has two different ones;
-// Error(kIo).
+// Error(kIo). `sha256` (may be null) gets the digest of the file of tensors, from the same bytes.
 void ReadAdapterInto(const std::string& folder, const AdapterLayout& layout,
-                     const std::vector<at::Tensor>& flat);
+                     const std::vector<at::Tensor>& flat, std::string* sha256 = nullptr);
 
 // Returns the trained tensors of `flat` under their names in the file. Views, not copies.
 NamedTensors NameAdapter(const AdapterLayout& layout, const std::vector<at::Tensor>& flat);

@@ -10,7 +10,7 @@
 namespace gpuctl::trainer {
 namespace {
 
-constexpr int64_t kPieceElements = 4 << 20;
+constexpr int64_t kPieceElements = 1 << 20;
 
 bool IsFinite(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.reshape({-1});

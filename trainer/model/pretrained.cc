@@ -119,6 +119,26 @@ std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelCon
 }
 
 std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
+                                       const at::TensorOptions& options, FileDigests* sha256) {
+  const at::NoGradGuard no_grad;
+  const std::vector<ParameterSpec> specs = ParameterSpecs(model);
+  const StoredWeights stored = OpenChecked(folder, model);
+  std::vector<at::Tensor> flat;
+  std::map<std::string, at::Tensor> targets;
+  for (const ParameterSpec& spec : specs) {
+    flat.push_back(at::empty(spec.shape, options));
+    for (const RowSlice& slice : spec.slices) {
+      targets[slice.name] = flat.back().narrow(0, slice.first_row, slice.rows);
+    }
+  }
+  *sha256 = stored.ReadAllInto(targets);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    CheckFinite(specs[i], flat[i], "read weights " + folder);
+  }
+  return flat;
+}
+
+std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
                                        const std::function<at::Tensor(size_t, at::Tensor)>& keep) {
   return ReadAll(folder, model, at::TensorOptions(at::kFloat), keep);
 }

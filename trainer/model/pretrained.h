@@ -40,6 +40,9 @@ std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelCon
                                        const std::function<at::Tensor(size_t, at::Tensor)>& keep);
 std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
                                        const at::TensorOptions& options);
+// Does so, and computes the SHA-256 of each file of weights, by its path, from the same bytes.
+std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
+                                       const at::TensorOptions& options, FileDigests* sha256);
 
 }  // namespace gpuctl::trainer
 

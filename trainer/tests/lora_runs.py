@@ -145,6 +145,22 @@ def check_generation(test, folder, runs, decoder, weights):
 
     refused("adapters without their model", "--model", "--checkpoint", runs + STEP)
     refused("another model", "another model", "--checkpoint", runs + STEP, "--model", merged)
+    words = ("--prompt-ids", "5,6,7", "--tokens", "4", "--temperature", "0")
+    test.check_read_once("generate", ("generate", "--model", folder, "--adapter", runs + STEP,
+                                      *words),
+                         ("generate", "--model", folder, "--checkpoint", runs + STEP, *words),
+                         runs + STEP + "/adapter_model.safetensors")
+    damaged = test.directory + "/damaged"
+    shutil.copytree(runs + STEP, damaged)
+    with open(damaged + "/adapter_model.safetensors", "r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"\xff\xff\xff\xff")  # not a number
+    refused("a damaged adapter", "adapter_model.safetensors has another digest", "--checkpoint",
+            damaged, "--model", folder, code=BAD_DATA)
+    small = test.directory + "/another-shape"
+    make_llama(small)
+    refused("a model of another shape", "another model", "--checkpoint", runs + STEP, "--model",
+            small)
     refused("an adapter without a model", "give one of", "--adapter", made)
     refused("two adapters", "--adapter", "--checkpoint", runs + STEP, "--model", folder,
             "--adapter", made)

@@ -6,6 +6,7 @@ usage: model_folders.py TRAINER_PROGRAM
 Runs the whole program on small random models. Exits with 77 (skipped) when there is no torch.
 """
 
+import hashlib
 import json
 import os
 import random
@@ -292,9 +293,76 @@ def check_frozen(test, folder):
                "matches no weight" in ended.stderr, ended.stderr)
 
 
-def peak_bytes(test, folder):
+def flip(path, at):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte, = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 0x41]))
+
+
+def check_checkpoint(test):
+    """Generating and scoring verify what they read of a checkpoint, while they read it."""
+    folder, runs = test.directory + "/verified", test.directory + "/verified-runs"
+    make_llama(folder)
+    ended = test.train(folder, runs)
+    step = runs + "/step-00000006"
+    test.check("a run for checkpoints ends well", ended.returncode == 0, ended.stderr)
+    verbs = {"generate": ("--prompt-ids", "1", "--tokens", "4"),
+             "eval": ("--data", test.directory + "/text.txt", "--context", "16", "--windows", "2",
+                      "--device", "cpu")}
+    for verb, words in verbs.items():
+        test.check_read_once(verb, (verb, "--model", step, *words),
+                             (verb, "--checkpoint", step, *words), step + "/model.safetensors")
+
+    def damaged(what, part, name, change, code=BAD_DATA):
+        for verb, words in verbs.items():
+            copy = test.directory + "/damaged"
+            shutil.copytree(step, copy)
+            change(f"{copy}/{name}")
+            ended = test.run(verb, "--checkpoint", copy, *words)
+            test.check(f"{verb}: {what}", ended.returncode == code and part in ended.stderr and
+                       (code == 0) == (ended.stdout != ""), ended)
+            shutil.rmtree(copy)
+
+    weights, size = "model.safetensors", os.path.getsize(step + "/model.safetensors")
+    other = "model.safetensors has another digest"
+    damaged("one bit of a weight is refused", other, weights, lambda path: flip(path, size - 4))
+    damaged("a weight that became NaN is", other, weights, lambda path: set_nan(path, size))
+    damaged("a header of another length is", other, weights, lambda path: flip(path, 0))
+    damaged("a header that is no JSON is", other, weights, lambda path: flip(path, 8))
+    damaged("a shorter file is", f"has {size - 1} bytes, not {size}", weights,
+            lambda path: os.truncate(path, size - 1))
+    damaged("a missing file is", "model.safetensors is missing", weights, os.remove)
+    damaged("another config.json is", "config.json has another digest", "config.json",
+            lambda path: flip(path, 0))
+    damaged("moments of another size are", "optimizer.safetensors has 9 bytes",
+            "optimizer.safetensors", lambda path: os.truncate(path, 9))
+    damaged("damaged moments are not read", "", "optimizer.safetensors",
+            lambda path: flip(path, os.path.getsize(path) - 4), code=0)
+
+
+def set_nan(path, size):
+    with open(path, "r+b") as file:
+        file.seek(size - 4)
+        file.write(struct.pack("<f", float("nan")))
+
+
+def write_manifest(folder):
+    """Makes a checkpoint of a model folder."""
+    files = []
+    for name in sorted(os.listdir(folder)):
+        with open(f"{folder}/{name}", "rb") as file:
+            data = file.read()
+        files.append({"path": name, "size": len(data),
+                      "sha256": hashlib.sha256(data).hexdigest()})
+    with open(folder + "/manifest.json", "w") as file:
+        json.dump({"format": 1, "step": 0, "files": files}, file)
+
+
+def peak_bytes(test, flag, folder):
     """Returns the largest resident size of a generation, after some tokens."""
-    with subprocess.Popen([test.program, "generate", "--model", folder, "--prompt-ids", "1,2",
+    with subprocess.Popen([test.program, "generate", flag, folder, "--prompt-ids", "1,2",
                            "--tokens", "100000", "--temperature", "0"],
                           stdout=subprocess.PIPE) as child:
         child.stdout.read(40)
@@ -317,10 +385,12 @@ def check_memory(test):
     weights = Decoder(4, 512, 8, 2, 1536, 16000).random_weights()
     write_folder(large, config, weights)
     size = sum(tensor.numel() * 4 for tensor in weights.values())
-    ratio = (peak_bytes(test, large) - peak_bytes(test, tiny)) / size
-    facts = f"{ratio:.2f} times its {size / 1e6:.0f} MB of weights"
-    test.check(f"generation holds {facts}, at most 1.3 times",
-               0.9 <= ratio <= 1.3)
+    write_manifest(large)
+    for flag in ("--model", "--checkpoint"):
+        ratio = (peak_bytes(test, flag, large) - peak_bytes(test, "--model", tiny)) / size
+        facts = f"{ratio:.2f} times its {size / 1e6:.0f} MB of weights"
+        test.check(f"generation with {flag} holds {facts}, at most 1.3 times",
+                   0.9 <= ratio <= 1.3)
 
 
 def check_not_finite(test):
@@ -351,6 +421,7 @@ def main():
         check_bad_files(test)
         check_not_finite(test)
         check_frozen(test, folder)
+        check_checkpoint(test)
         check_memory(test)
     print(f"{test.failed} failed")
     sys.exit(1 if test.failed else 0)

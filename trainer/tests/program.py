@@ -28,6 +28,27 @@ class Program:
                                 stderr=subprocess.PIPE, universal_newlines=True,
                                 preexec_fn=self.limits)
 
+    def bytes_read(self, *words):
+        """Returns how many bytes it reads from files and else, and how it ended."""
+        process = self.start(*words)
+        out = process.stdout.read()  # to its end
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with open(f"/proc/{process.pid}/io", encoding="utf-8") as file:
+            count = int(file.readline().split()[1])  # rchar
+        error = process.communicate()[1]
+        return count, subprocess.CompletedProcess(words, process.returncode, out, error)
+
+    def check_read_once(self, what, plain, checkpoint, tensors):
+        """Reading a checkpoint reads hardly more than reading the same folders unverified."""
+        if not os.path.exists("/proc/self/io"):
+            return print("skipped: bytes read, without /proc/self/io")
+        unverified, one = self.bytes_read(*plain)
+        verified, other = self.bytes_read(*checkpoint)
+        more, size = verified - unverified, os.path.getsize(tensors)
+        self.check(f"{what} reads {more} bytes more from a checkpoint, whose tensors have {size}",
+                   one.returncode == other.returncode == 0 and one.stdout == other.stdout and
+                   0 < more < size / 2, one, other)
+
     def run(self, *words, **variables):
         process = self.start(*words, **variables)
         out, error = process.communicate()
