@@ -33,10 +33,17 @@ RootPaths AgainOf(const RootPaths& copy) {
   return RootPaths(JoinPath(DirName(copy.root), kKeptAgain));
 }
 
+// The mark's names when it was taken, by the start or by the client.
+constexpr char kByStart[] = "begun";
+constexpr char kByClient[] = "back";
+std::string TakenMark(const RootPaths& copy, absl::string_view taker) {
+  return absl::StrCat(MarkOf(copy), ".", taker);
+}
+
 // Renames the mark, which one of several can. NOT_FOUND for the others.
 absl::Status TakeMark(const RootPaths& copy, absl::string_view taker) {
   const std::string mark = MarkOf(copy);
-  const std::string taken = absl::StrCat(mark, ".", taker);
+  const std::string taken = TakenMark(copy, taker);
   if (rename(mark.c_str(), taken.c_str()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("take ", mark));
   }
@@ -130,6 +137,9 @@ absl::StatusOr<gpuctl::v1::Job> AcceptStaged(const RootPaths& copy, const std::s
     stored.spec_digest = request.spec_digest();
     stored.spec = request.spec();
     RETURN_IF_ERROR(Write(copy, stored, clock));
+  }
+  // Also of one whose mark an earlier call could not write, or has taken back.
+  if (!PathExists(MarkOf(copy)) && !PathExists(TakenMark(copy, kByStart))) {
     RETURN_IF_ERROR(WriteFileAtomic(MarkOf(copy), ""));
   }
   ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(job));
@@ -150,10 +160,10 @@ int RunStage(const std::string& directory, const std::string& job, const std::st
 }
 
 absl::Status TakeBackStaged(const RootPaths& copy, const std::string& job_id) {
-  RETURN_IF_ERROR(TakeMark(copy, "back"));
+  RETURN_IF_ERROR(TakeMark(copy, kByClient));
   return RemoveTree(copy.Job(job_id).dir);
 }
 
-absl::Status TakeStaged(const RootPaths& copy) { return TakeMark(copy, "begun"); }
+absl::Status TakeStaged(const RootPaths& copy) { return TakeMark(copy, kByStart); }
 
 }  // namespace gpuctl

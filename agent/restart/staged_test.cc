@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -96,6 +97,24 @@ TEST_F(StagedTest, WhatIsTakenBackDoesNotBegin) {
   EXPECT_EQ(Start(), 0);
   EXPECT_FALSE(PathExists(Started().spec));
   EXPECT_FALSE(PathExists(Copy().Job("j-1").spec));
+}
+
+// An agent that died between two steps, or whose disk was full, has left a job without its mark.
+TEST_F(StagedTest, WhatAnEarlierCallLeftUndoneIsDoneByTheNext) {
+  ASSERT_OK(Make().status());
+  ASSERT_OK(Accept().status());
+  ASSERT_OK(RemoveTree(JoinPath(Copy().root, kStagedWord)));
+  ASSERT_OK(Accept().status());
+  // Taken back, and the job is still there.
+  ASSERT_EQ(rename(JoinPath(Copy().root, kStagedWord).c_str(),
+                   JoinPath(Copy().root, "staged.back").c_str()),
+            0);
+  ASSERT_OK(Accept().status());
+  ASSERT_EQ(Start(), 0);
+  EXPECT_TRUE(PathExists(Started().spec));
+  // Once begun, it gets no mark for another start.
+  ASSERT_OK(Accept().status());
+  EXPECT_TRUE(absl::IsNotFound(TakeStaged(Copy())));
 }
 
 // Its client, if it lives, finds the node that it knows, and starts its run there.

@@ -154,13 +154,16 @@ void FollowSession::OnLinkDown(const absl::Status& status, absl::Duration) {
   if (heard_ms_ > heard_stored_ms_ && store_.SetHeard(run_id_, heard_ms_).ok()) {
     heard_stored_ms_ = heard_ms_;
   }
-  broken_links_ = connected_ ? broken_links_ + 1 : kTrials;
+  const LinkFault fault = FaultOf(status);
+  const bool waits = fault == LinkFault::kNotHeld || fault == LinkFault::kSuspended;
+  // A machine that waits for its start answers later.
+  if (!waits) broken_links_ = connected_ ? broken_links_ + 1 : kTrials;
   connected_ = false;
   const bool give_up = worker_.Update([&](FollowNews& news) {
     news.linked = false;
     news.by_other = false;
     news.link_error = status;
-    return fail_fast_ && !news.ever_linked && !news.accepted && broken_links_ >= kTrials;
+    return fail_fast_ && !waits && !news.ever_linked && !news.accepted && broken_links_ >= kTrials;
   });
   if (give_up) {
     fatal_ = status;
@@ -169,8 +172,6 @@ void FollowSession::OnLinkDown(const absl::Status& status, absl::Duration) {
   worker_.Wake();
   // An allocation without its holder may be over a moment later. Then the next link reads what was
   // kept of it, and that has the run's own end.
-  const LinkFault fault = FaultOf(status);
-  const bool waits = fault == LinkFault::kNotHeld || fault == LinkFault::kSuspended;
   if (!give_up && !waits && MachineIsLost()) follower_.Stop();
 }
 

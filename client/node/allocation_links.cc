@@ -40,6 +40,13 @@ constexpr absl::Duration kLookForHolderEvery = absl::Seconds(1);
 // A step that has not begun by then may be one of a job that Slurm has suspended.
 constexpr absl::Duration kStepBeginsWithin = absl::Milliseconds(1500);
 
+// True when an allocation's node is not there yet, or no more: its holder is not, or the scheduler
+// has not told all of its parts that it has started it (ESLURM_JOB_PENDING).
+bool HasNoHolder(const absl::Status& status) {
+  return FaultOf(status) == LinkFault::kNotHeld ||
+         absl::StrContains(status.message(), "Job is pending execution");
+}
+
 // A link that tells when it has ended with an error.
 class TellingLink : public Link {
  public:
@@ -180,15 +187,18 @@ class AllocationLinks : public LinkFactory {
       absl::StatusOr<std::unique_ptr<Link>> link = ConnectLive(make, live_error);
       // A call is not to fail because Slurm has started it a moment ago.
       const absl::Duration end = context_.clock.SinceBoot() + kHolderWithin;
-      while (!once && FaultOf(live_error) == LinkFault::kNotHeld &&
-             context_.clock.SinceBoot() < end && !IsOver(/*suspect=*/true, /*again=*/true) &&
-             !Waits()) {
+      while (!once && HasNoHolder(live_error) && context_.clock.SinceBoot() < end &&
+             !IsOver(/*suspect=*/true, /*again=*/true) && !Waits()) {
         context_.clock.SleepFor(kLookForHolderEvery);
         link = ConnectLive(make, live_error);
       }
       if (live_error.ok() || !IsOver(/*suspect=*/true, /*again=*/once && Waits())) {
         if (!live_error.ok() && Waits()) return ConnectInQueue(make, once);
         if (live_error.ok()) NoteLive();
+        // Who follows tries it again.
+        if (HasNoHolder(live_error)) {
+          return WithFault(absl::UnavailableError(live_error.message()), LinkFault::kNotHeld);
+        }
         if (!link.ok()) return link;
         return std::make_unique<TellingLink>(*std::move(link), failed_);
       }
@@ -244,15 +254,17 @@ class AllocationLinks : public LinkFactory {
       const bool lacks_programs = (*link)->NeverReached("");
       if ((*link)->status().ok() && !lacks_programs) {
         SayInQueue();
-        return std::make_unique<TellingLink>(*std::move(link), failed_);
+        return std::make_unique<TellingLink>(*std::move(link), broken_in_queue_);
       }
       if (!lacks_programs) break;
     }
     return Waiting();
   }
 
+  // A link that broke may have brought nothing, or not have taken a start to its end.
   bool MayRead(bool once) {
     MutexLock lock(mutex_);
+    if (broken_in_queue_->exchange(false)) read_in_queue_ = false;
     return !once || !std::exchange(read_in_queue_, true);
   }
   void NoteLive() {
@@ -388,6 +400,8 @@ class AllocationLinks : public LinkFactory {
   const NodeTarget target_;
   const std::unique_ptr<LinkFactory> live_;
   const std::shared_ptr<std::atomic<bool>> failed_ = std::make_shared<std::atomic<bool>>(false);
+  const std::shared_ptr<std::atomic<bool>> broken_in_queue_ =
+      std::make_shared<std::atomic<bool>>(false);
   Mutex mutex_;
   Holdings holdings_;  // used by whichever thread holds the lock
   std::vector<std::unique_ptr<RemoteCommand>> steps_ ABSL_GUARDED_BY(mutex_);
