@@ -40,12 +40,8 @@ constexpr absl::Duration kLookForHolderEvery = absl::Seconds(1);
 // A step that has not begun by then may be one of a job that Slurm has suspended.
 constexpr absl::Duration kStepBeginsWithin = absl::Milliseconds(1500);
 
-// True when an allocation's node is not there yet, or no more: its holder is not, or the scheduler
-// has not told all of its parts that it has started it (ESLURM_JOB_PENDING).
-bool HasNoHolder(const absl::Status& status) {
-  return FaultOf(status) == LinkFault::kNotHeld ||
-         absl::StrContains(status.message(), "Job is pending execution");
-}
+// True when an allocation's holder is not there yet, or no more.
+bool HasNoHolder(const absl::Status& status) { return FaultOf(status) == LinkFault::kNotHeld; }
 
 // A link that tells when it has ended with an error.
 class TellingLink : public Link {
@@ -185,6 +181,10 @@ class AllocationLinks : public LinkFactory {
       // asks each time.
       if (!once && WaitsForSure()) return ConnectInQueue(make, once);
       absl::StatusOr<std::unique_ptr<Link>> link = ConnectLive(make, live_error);
+      // It may have been in the queue when its node was asked, and run when Slurm is.
+      if (!live_error.ok() && !HasNoHolder(live_error) && HasJustBegun()) {
+        link = ConnectLive(make, live_error);
+      }
       // A call is not to fail because Slurm has started it a moment ago.
       const absl::Duration end = context_.clock.SinceBoot() + kHolderWithin;
       while (!once && HasNoHolder(live_error) && context_.clock.SinceBoot() < end &&
@@ -267,8 +267,19 @@ class AllocationLinks : public LinkFactory {
     if (broken_in_queue_->exchange(false)) read_in_queue_ = false;
     return !once || !std::exchange(read_in_queue_, true);
   }
+  // True when no link to its node was made yet, and the scheduler says now that it runs.
+  bool HasJustBegun() {
+    {
+      MutexLock lock(mutex_);
+      if (was_live_) return false;
+    }
+    if (IsOver(/*suspect=*/true, /*again=*/true)) return false;
+    MutexLock lock(mutex_);
+    return runs_;
+  }
   void NoteLive() {
     MutexLock lock(mutex_);
+    was_live_ = true;
     waits_.clear();
     how_ = Wait::kInQueue;
     read_in_queue_ = told_in_queue_ = false;
@@ -347,6 +358,7 @@ class AllocationLinks : public LinkFactory {
     if (!again && asked_.has_value() && now < *asked_ + kAskSchedulerAgain) return false;
     waits_.clear();
     how_ = Wait::kInQueue;
+    runs_ = false;
     over_ = AskScheduler().value_or(false);
     asked_ = context_.clock.SinceBoot();
     return over_;
@@ -390,6 +402,7 @@ class AllocationLinks : public LinkFactory {
     if (instance->state != Instance::State::kRunning || instance->suspended) {
       waits_ = instance->status;
     }
+    runs_ = waits_.empty();
     if (instance->suspended) how_ = Wait::kSuspended;
     if (instance->held || instance->state == Instance::State::kFailed) how_ = Wait::kHeld;
     return false;
@@ -415,6 +428,8 @@ class AllocationLinks : public LinkFactory {
   std::string waits_ ABSL_GUARDED_BY(mutex_);
   Wait how_ ABSL_GUARDED_BY(mutex_) = Wait::kInQueue;
   bool has_begun_ ABSL_GUARDED_BY(mutex_) = true;  // as far as the ledger knows
+  bool runs_ ABSL_GUARDED_BY(mutex_) = false;      // the scheduler said so when it was last asked
+  bool was_live_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Duration> asked_ ABSL_GUARDED_BY(mutex_);
 };
 

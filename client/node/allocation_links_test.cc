@@ -102,6 +102,15 @@ TEST_F(AllocationLinksTest, ItsNodeIsAskedWhileItRuns) {
   EXPECT_EQ(ledger_->Get(lease_.lease_id).value().state, LeaseState::kRented);
 }
 
+// The error of a step is that of a job in the queue, and a moment later Slurm says that it runs.
+TEST_F(AllocationLinksTest, OneThatBeginsWhileItsNodeIsAskedIsAskedAgain) {
+  world_.script("live").connect = absl::FailedPreconditionError("a step in a job that waits");
+  market_->hook = [this](absl::string_view call, bool done) {
+    if (call == "describe" && done) world_.script("live").connect = absl::OkStatus();
+  };
+  EXPECT_EQ(Follow(), "live");
+}
+
 TEST_F(AllocationLinksTest, WhatWasKeptIsReadWhenItIsOver) {
   account_->End(lease_.instance_id);
   NodeIsGone();

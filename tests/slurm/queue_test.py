@@ -192,18 +192,30 @@ def test_what_needs_gpuctl_waits_with_it(l, c):
     check_clean(c)
 
 
-def test_it_begins_once_whenever_a_node_becomes_free(l, c, rounds=8, seed=281126):
+def launch_while_it_frees(l, c, name, after, *options):
+    """Launches into a full cluster, which has room again after so many seconds; None: while the run is being left."""
+    holding, _ = c.fill(0)
+    launched = l.start(*LAUNCH, *options, "--name", name, "--", *command(name))
+    said = b""
+    if after is None:
+        while b"waits in Slurm's queue" not in said:
+            line = launched.stderr.readline()
+            assert line, said.decode()
+            said += line
+    else:
+        time.sleep(after)
+    free(c, holding)
+    shown, rest = launched.communicate(timeout=600)
+    assert launched.returncode == 0, (after, shown, (said + rest).decode())
+    return (after, shown, (said + rest).decode())
+
+
+def test_it_begins_once_whenever_a_node_becomes_free(l, c, rounds=12, seed=281126):
     see_nodes(l, c)
     rng = random.Random(seed)
     for number in range(rounds):
-        name, after = "race-%d" % number, rng.uniform(8, 16)
-        holding, _ = c.fill(0)
-        launched = l.start(*LAUNCH, *(("-d",) if number % 2 else ()), "--name", name, "--", *command(name))
-        time.sleep(after)
-        free(c, holding)
-        shown, said = launched.communicate(timeout=600)
-        words = (number, after, shown, said.decode())
-        assert launched.returncode == 0, words
+        name, after = "race-%d" % number, rng.choice([None, rng.uniform(8, 16)])
+        words = launch_while_it_frees(l, c, name, after, *(("-d",) if number % 2 else ()))
         job = job_of(l, name)
         wait_until(lambda: begun(c, name), lambda: "it begins: %s" % (words,))
         check_whole(l, c, name, job)
