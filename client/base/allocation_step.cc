@@ -15,7 +15,7 @@ bool IsAllocation(absl::string_view job) {
   });
 }
 
-std::string InStep(absl::string_view job, absl::string_view command) {
+std::string InStep(absl::string_view job, int node, absl::string_view command) {
   if (job.empty()) return std::string(command);
   // The newest of the job's starts counts. The directory must be the user's own: another user could
   // have made it first.
@@ -26,7 +26,8 @@ std::string InStep(absl::string_view job, absl::string_view command) {
       "if [ ! -O \"$d\" ] || [ ! -O \"$f\" ]; then echo 'the holder of job ", job,
       " has not begun, or is over' >&2; exit ", kNotHeldExit, "; fi; ", kHeldRootVariable,
       "=$(cat \"$f\") && export ", kHeldRootVariable, " || exit ", kNotHeldExit, "; ", command);
-  return absl::StrCat("exec srun -u -Q --mpi=none --jobid=", job, " --overlap sh -c ",
+  return absl::StrCat("exec srun -u -Q --mpi=none --jobid=", job,
+                      " --overlap --nodes=1 --ntasks=1 --relative=", node, " sh -c ",
                       ShellQuote(script));
 }
 
@@ -42,7 +43,8 @@ std::string AgentArguments(const NodeTarget& target, absl::string_view arguments
 
 std::string NameForPrograms(const NodeTarget& target) {
   if (target.allocation.empty()) return target.name;
-  return absl::StrCat(target.name, " job ", target.allocation);
+  return absl::StrCat(target.name, " job ", target.allocation,
+                      target.allocation_node > 0 ? absl::StrCat(".", target.allocation_node) : "");
 }
 
 }  // namespace gpuctl

@@ -21,10 +21,10 @@ inline constexpr int kNotHeldExit = 75;
 // True for the number of a job of Slurm.
 bool IsAllocation(absl::string_view job);
 
-// Returns the line that the login node's shell runs so that the allocation `job` runs `command`, a
-// line for its shell; without an allocation, the command itself. Bytes pass unchanged in both
-// directions: without -u, what has no end of line would wait in srun.
-std::string InStep(absl::string_view job, absl::string_view command);
+// Returns the line that the login node's shell runs so that node `node` of the allocation `job`
+// runs `command`, a line for its shell; without an allocation, the command itself. Bytes pass
+// unchanged in both directions: without -u, what has no end of line would wait in srun.
+std::string InStep(absl::string_view job, int node, absl::string_view command);
 
 // Returns the arguments by which the agent does on this target what `arguments` ("bridge", "send",
 // "receive") ask for: another command where the target is a directory on a login node.

@@ -35,9 +35,10 @@ class InStepTest : public testing::Test {
   // Returns what the command prints, and keeps its exit code.
   std::string Run(const std::string& job, const std::string& command) {
     SpawnOptions spawn;
-    spawn.argv = {
-        "/usr/bin/env", absl::StrCat("PATH=", dir_.Sub("bin"), ":/usr/bin:/bin"), "sh", "-c",
-        absl::StrCat("( ", InStep(job, command), " ) >", dir_.Sub("out"), " 2>", dir_.Sub("said"))};
+    spawn.argv = {"/usr/bin/env", absl::StrCat("PATH=", dir_.Sub("bin"), ":/usr/bin:/bin"), "sh",
+                  "-c",
+                  absl::StrCat("( ", InStep(job, 0, command), " ) >", dir_.Sub("out"), " 2>",
+                               dir_.Sub("said"))};
     const auto pid = Spawn(spawn);
     EXPECT_OK(pid);
     int status = 0;
@@ -53,7 +54,7 @@ class InStepTest : public testing::Test {
 };
 
 TEST_F(InStepTest, WithoutAnAllocationTheCommandIsItself) {
-  EXPECT_EQ(InStep("", "echo x"), "echo x");
+  EXPECT_EQ(InStep("", 0, "echo x"), "echo x");
 }
 
 TEST_F(InStepTest, TheNewestStartOfTheJobCounts) {

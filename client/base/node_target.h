@@ -39,6 +39,8 @@ struct NodeTarget {
   // The number of the allocation that is the node; the address is then that of its login node, and
   // every command is a step (allocation_step.h). "" for a machine of its own.
   std::string allocation;
+  // Which of its nodes; 0 is the first.
+  int allocation_node = 0;
   // A word of the login node's shell: a directory that nodes may share. What was kept of jobs is
   // read there, content is sent there, nothing runs; programs go to `root`. "" for a live node.
   std::string archive;

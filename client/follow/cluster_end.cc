@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
+#include "client/cluster/allocation.h"
 #include "client/keys/market_access.h"
 #include "client/market/holdings.h"
 #include "common/base/status_macros.h"
@@ -79,10 +80,9 @@ bool MayBeOfAllocation(const RunEnd& end) {
 }
 
 RunEnd WithWordOfCluster(CommandContext& context, const RunRow& row, RunEnd end) {
-  absl::string_view job = row.target.name;
+  const std::string job = InstanceIdOf(row.target);
   if (row.target.provider != kClusterProvider || !MayBeOfAllocation(end) ||
-      absl::StartsWith(end.reason, kSlurmReason) ||
-      !absl::ConsumePrefix(&job, absl::StrCat(kClusterProvider, "/"))) {
+      absl::StartsWith(end.reason, kSlurmReason)) {
     return end;
   }
   Holdings holdings(context);
@@ -94,7 +94,7 @@ RunEnd WithWordOfCluster(CommandContext& context, const RunRow& row, RunEnd end)
   const absl::Duration patience =
       context.clock.SinceBoot() + (IsOfAllocation(end) ? kOverWithin : absl::ZeroDuration());
   for (;;) {
-    const absl::StatusOr<std::string> words = AskWords(provider, std::string(job));
+    const absl::StatusOr<std::string> words = AskWords(provider, job);
     if (words.ok() && !words->empty()) {
       // Killed, and the allocation ended later, by itself or because it was given back.
       const bool other = end.job_code == kKilled && end.reason.empty() &&

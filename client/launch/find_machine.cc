@@ -69,6 +69,7 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
     node = *std::move(rented);
   }
   machine.target = std::move(node->target);
+  machine.others = std::move(node->others);
   machine.use = std::move(node->use);
   machine.others_wait = node->others_wait;
   return machine;

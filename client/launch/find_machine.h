@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/base/node_target.h"
@@ -24,9 +25,10 @@ double HighestPrice(const LaunchPlan& plan);
 // The rented machine of a launch.
 struct Machine {
   NodeTarget target;
-  bool fresh = false;        // it was rented for this launch
-  LeaseLock use;             // keep it until the job is started
-  bool others_wait = false;  // results of earlier runs on it are not at home
+  std::vector<NodeTarget> others;  // the further ones, of a run on several
+  bool fresh = false;              // it was rented for this launch
+  LeaseLock use;                   // keep it until the job is started
+  bool others_wait = false;        // results of earlier runs on it are not at home
 };
 
 // Takes an idle machine of ours or rents one. Returns RentNode's errors. When the plan's only

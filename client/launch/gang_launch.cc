@@ -15,6 +15,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/members.h"
+#include "client/launch/launch.h"
 #include "client/launch/member_results.h"
 #include "client/launch/push_plan.h"
 #include "client/node/make_links.h"
@@ -96,8 +97,13 @@ class SharedBar {
 class GangLauncher {
  public:
   GangLauncher(CommandContext& context, RunStore& store, const LaunchFlags& flags,
-               const LaunchPlan& plan, bool* all_came)
-      : context_(context), store_(store), flags_(flags), plan_(plan), all_came_(all_came) {}
+               const LaunchPlan& plan, const std::vector<NodeTarget>& machines, bool* all_came)
+      : context_(context),
+        store_(store),
+        flags_(flags),
+        plan_(plan),
+        machines_(machines),
+        all_came_(all_came) {}
 
   absl::StatusOr<int> Run() {
     RETURN_IF_ERROR(Bring());
@@ -114,10 +120,6 @@ class GangLauncher {
   }
 
  private:
-  NodeTarget TargetOf(size_t rank) const {
-    return rank == 0 ? plan_.own_machine : plan_.other_machines[rank - 1];
-  }
-
   // Reaches all machines and brings the content there, at several of them at a time.
   absl::Status Bring() {
     RETURN_IF_ERROR(MakeParts());
@@ -191,15 +193,13 @@ class GangLauncher {
     const std::string key = absl::HexStringToBytes(RandomHex(kKeyBytes));
     gpuctl::v1::Gang gang;
     gang.set_id(gang_id);
-    gang.set_size(static_cast<int>(plan_.other_machines.size()) + 1);
+    gang.set_size(static_cast<int>(machines_.size()));
     gang.set_epoch(1);
-    for (int rank = 0; rank < gang.size(); ++rank) {
-      gang.add_names(TargetOf(static_cast<size_t>(rank)).name);
-    }
+    for (const NodeTarget& machine : machines_) gang.add_names(machine.name);
     for (int rank = 0; rank < gang.size(); ++rank) {
       Part part;
       part.row = plan_.row;
-      part.row.target = TargetOf(static_cast<size_t>(rank));
+      part.row.target = machines_[static_cast<size_t>(rank)];
       if (rank > 0) {
         part.row.run_id = NewRunId();
         part.row.job_id = NewJobId();
@@ -233,12 +233,9 @@ class GangLauncher {
   }
 
   // Completes the machine's job, which does not change from here on.
-  static void Seal(Part& part) {
+  void Seal(Part& part) const {
     gpuctl::v1::JobSpec& job = *part.start.mutable_spec();
-    if (part.trainer.has_value()) {
-      SetTrainerStart(part.trainer->start, job);
-      if (part.trainer->tree.has_value()) AddDataTrees({*part.trainer->tree}, "", job);
-    }
+    CompleteJob(plan_, part.row.target, part.trainer.has_value() ? &*part.trainer : nullptr, job);
     const StoredSpec stored{SpecDigest(job), job};
     part.row.spec_json = FormatStoredSpec(stored);
     part.start.set_spec_digest(stored.spec_digest);
@@ -388,6 +385,7 @@ class GangLauncher {
   RunStore& store_;
   const LaunchFlags& flags_;
   const LaunchPlan& plan_;
+  const std::vector<NodeTarget>& machines_;
   bool* const all_came_;
   std::vector<Part> parts_;  // by rank
 };
@@ -395,8 +393,9 @@ class GangLauncher {
 }  // namespace
 
 absl::StatusOr<int> LaunchGang(CommandContext& context, RunStore& store, const LaunchFlags& flags,
-                               const LaunchPlan& plan, bool* all_came) {
-  return GangLauncher(context, store, flags, plan, all_came).Run();
+                               const LaunchPlan& plan, const std::vector<NodeTarget>& machines,
+                               bool* all_came) {
+  return GangLauncher(context, store, flags, plan, machines, all_came).Run();
 }
 
 }  // namespace gpuctl

@@ -1,9 +1,11 @@
-// Launches a run on several machines of the user's: a job on each, which begin together or not at
-// all.
+// Launches a run on several machines: a job on each, which begin together or not at all.
 #ifndef GPUCTL_CLIENT_LAUNCH_GANG_LAUNCH_H_
 #define GPUCTL_CLIENT_LAUNCH_GANG_LAUNCH_H_
 
+#include <vector>
+
 #include "absl/status/statusor.h"
+#include "client/base/node_target.h"
 #include "client/plan/launch_flags.h"
 #include "client/plan/launch_plan.h"
 #include "client/runs/context.h"
@@ -11,13 +13,14 @@
 
 namespace gpuctl {
 
-// Brings the content to all machines of `plan`, gives each its job, and shows that of rank 0. The
-// nodes hold their jobs until all have joined; without this process they end them by themselves
-// after a minute. With --pull, the newest checkpoints of the others come home at the end, too;
-// `all_came` becomes true when nothing is left to come. Returns the exit code. An error means that
-// nothing was started, or says what may have been.
+// Brings the content of `plan` to all `machines`, gives each its job, and shows that of rank 0,
+// which is the first one's. The nodes hold their jobs until all have joined; without this process
+// they end them by themselves after a minute. With --pull, the newest checkpoints of the others
+// come home at the end, too; `all_came` becomes true when nothing is left to come. Returns the exit
+// code. An error means that nothing was started, or says what may have been.
 absl::StatusOr<int> LaunchGang(CommandContext& context, RunStore& store, const LaunchFlags& flags,
-                               const LaunchPlan& plan, bool* all_came);
+                               const LaunchPlan& plan, const std::vector<NodeTarget>& machines,
+                               bool* all_came);
 
 }  // namespace gpuctl
 

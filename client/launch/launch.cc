@@ -7,8 +7,8 @@
 
 namespace gpuctl {
 
-Launch BeginLaunch(const LaunchPlan& plan, const NodeTarget& target, const ChosenTrainer* trainer) {
-  gpuctl::v1::JobSpec job = plan.job;
+void CompleteJob(const LaunchPlan& plan, const NodeTarget& target, const ChosenTrainer* trainer,
+                 gpuctl::v1::JobSpec& job) {
   if (trainer != nullptr) {
     SetTrainerStart(trainer->start, job);
     if (trainer->tree.has_value()) AddDataTrees({*trainer->tree}, "", job);
@@ -21,6 +21,11 @@ Launch BeginLaunch(const LaunchPlan& plan, const NodeTarget& target, const Chose
       job.mutable_kept()->add_artifacts(pattern);
     }
   }
+}
+
+Launch BeginLaunch(const LaunchPlan& plan, const NodeTarget& target, const ChosenTrainer* trainer) {
+  gpuctl::v1::JobSpec job = plan.job;
+  CompleteJob(plan, target, trainer, job);
   const StoredSpec stored{SpecDigest(job), job};
   Launch launch;
   launch.row = plan.row;

@@ -14,6 +14,11 @@ struct Launch {
   gpuctl::v1::StartJobRequest start;  // the job, with its secrets
 };
 
+// Adds to the job of `plan` what depends on its machine: the trainer that was chosen for it (null
+// for a run without), and what a cluster is to keep of it.
+void CompleteJob(const LaunchPlan& plan, const NodeTarget& target, const ChosenTrainer* trainer,
+                 gpuctl::v1::JobSpec& job);
+
 // Returns the launch of `plan` on the machine `target`, with the trainer that was chosen for it
 // (null for a run without). Nothing happens yet.
 Launch BeginLaunch(const LaunchPlan& plan, const NodeTarget& target,

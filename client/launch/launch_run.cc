@@ -61,6 +61,13 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
       plan.rental.idle.has_value() ? "nothing was started" : "nothing was rented", kNobody, kHint);
 }
 
+// Returns the user's own machines of the plan, the first one first.
+std::vector<NodeTarget> OwnMachines(const LaunchPlan& plan) {
+  std::vector<NodeTarget> machines = {plan.own_machine};
+  machines.insert(machines.end(), plan.other_machines.begin(), plan.other_machines.end());
+  return machines;
+}
+
 // Checks that the user's own machine is what the plan needs, and chooses the trainer for the
 // machine of the run, before anything is sent there. Returns nothing for a run without the trainer.
 absl::StatusOr<std::optional<ChosenTrainer>> CheckMachine(CommandContext& context,
@@ -108,8 +115,11 @@ class Launcher {
   // Asks the user, finds the machine of `plan`, and starts and shows its run there. `resuming` is
   // released once the run is in the list.
   absl::StatusOr<int> LaunchOnce(const LaunchPlan& plan, UniqueFd& resuming);
-  absl::StatusOr<int> Start(const LaunchPlan& plan, const NodeTarget& target, GiveBack* give_back,
-                            UniqueFd& resuming);
+  absl::StatusOr<int> Start(const LaunchPlan& plan, const std::vector<NodeTarget>& machines,
+                            GiveBack* give_back, UniqueFd& resuming);
+  // Does so with several machines.
+  absl::StatusOr<int> StartTogether(const LaunchPlan& plan,
+                                    const std::vector<NodeTarget>& machines);
   // Prints the run's name after -d.
   absl::Status PrintLaunched(const std::string& run_id);
   // Does the work of --down once the run is no longer shown. The exit code of a failed job wins
@@ -157,16 +167,25 @@ absl::Status Launcher::SettleWishes(const RunRow& row) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& target,
+absl::StatusOr<int> Launcher::StartTogether(const LaunchPlan& plan,
+                                            const std::vector<NodeTarget>& machines) {
+  ASSIGN_OR_RETURN(wishes_, MakeWishes(plan.row));
+  all_came_ = false;
+  ASSIGN_OR_RETURN(const int code,
+                   LaunchGang(context_, store_, flags_, plan, machines, &all_came_));
+  if (plan.rents) {
+    const absl::StatusOr<RunRow> row = store_.Get(plan.row.run_id);
+    if (row.ok()) holdings_.NoteName(*row);
+  }
+  if (flags_.detach) RETURN_IF_ERROR(PrintLaunched(plan.row.run_id));
+  return code;
+}
+
+absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const std::vector<NodeTarget>& machines,
                                     GiveBack* give_back, UniqueFd& resuming) {
   newest_ = plan.row.run_id;
-  if (!plan.other_machines.empty()) {
-    ASSIGN_OR_RETURN(wishes_, MakeWishes(plan.row));
-    all_came_ = false;
-    ASSIGN_OR_RETURN(const int several, LaunchGang(context_, store_, flags_, plan, &all_came_));
-    if (flags_.detach) RETURN_IF_ERROR(PrintLaunched(plan.row.run_id));
-    return several;
-  }
+  if (machines.size() > 1) return StartTogether(plan, machines);
+  const NodeTarget& target = machines.front();
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
   ASSIGN_OR_RETURN(const std::optional<ChosenTrainer> trainer,
                    CheckMachine(context_, *links, plan, target));
@@ -263,7 +282,7 @@ absl::StatusOr<int> Launcher::LaunchOnce(const LaunchPlan& plan, UniqueFd& resum
     RETURN_IF_ERROR(
         JoinMachine(context_, holdings_, *plan.joined, plan.spec, plan.row.run_id, plan.row.name));
   }
-  if (!plan.rents) return Start(plan, plan.own_machine, nullptr, resuming);
+  if (!plan.rents) return Start(plan, OwnMachines(plan), nullptr, resuming);
   const std::string& run_id = plan.row.run_id;
   const bool leaves_idle = flags_.down && plan.rental.idle.has_value() && plan.rental.others_wait;
   // Before the question.
@@ -285,7 +304,9 @@ absl::StatusOr<int> Launcher::LaunchOnce(const LaunchPlan& plan, UniqueFd& resum
   }
   GiveBack give_back(context_, holdings_, store_, run_id, machine.target.name,
                      machine.fresh && !flags_.keep);
-  absl::StatusOr<int> code = Start(plan, machine.target, &give_back, resuming);
+  std::vector<NodeTarget> machines = {machine.target};
+  machines.insert(machines.end(), machine.others.begin(), machine.others.end());
+  absl::StatusOr<int> code = Start(plan, machines, &give_back, resuming);
   if (!code.ok() || NothingStarted(store_, run_id)) give_back.OnFailure();
   return code;
 }
@@ -380,9 +401,7 @@ absl::Status CheckOwnMachines(CommandContext& context, const LaunchPlan& plan) {
   if (plan.rents || (spec.gpu.empty() && spec.disk_bytes == 0 && gpus == 0)) {
     return absl::OkStatus();
   }
-  std::vector<NodeTarget> machines = {plan.own_machine};
-  machines.insert(machines.end(), plan.other_machines.begin(), plan.other_machines.end());
-  for (const NodeTarget& target : machines) {
+  for (const NodeTarget& target : OwnMachines(plan)) {
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
     ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, target));
     const bool gpus_matter = gpus > 0 || !spec.gpu.empty();

@@ -285,7 +285,7 @@ class SshLinkFactory : public LinkFactory {
 
   // Returns a line for the server's shell by which the node's shell runs `command`.
   std::string OnNode(const std::string& command) const {
-    return InStep(options_.target.allocation, command);
+    return InStep(options_.target.allocation, options_.target.allocation_node, command);
   }
 
   std::string AgentLine(const Bundle& bundle, absl::string_view arguments) const {

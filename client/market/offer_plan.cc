@@ -170,6 +170,7 @@ Requirements RequirementsOf(const RunSpec& spec) {
   requirements.regions = spec.regions;
   requirements.spot = spec.spot;
   requirements.scheduler = spec.slurm;
+  requirements.nodes = std::max(1, spec.nodes);
   return requirements;
 }
 

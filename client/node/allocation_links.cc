@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "client/base/allocation_step.h"
 #include "client/base/exit_codes.h"
+#include "client/cluster/allocation.h"
 #include "client/cluster/allocation_ssh.h"
 #include "client/keys/market_access.h"
 #include "client/market/holdings.h"
@@ -376,8 +377,7 @@ class AllocationLinks : public LinkFactory {
     std::optional<Lease> found;
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.FindLedger());
     if (ledger == nullptr) return found;
-    const absl::string_view instance =
-        absl::StripPrefix(target_.name, absl::StrCat(target_.provider, "/"));
+    const std::string instance = InstanceIdOf(target_);
     ASSIGN_OR_RETURN(const std::vector<Lease> all, ledger->List(/*open_only=*/false));
     for (const Lease& lease : all) {
       if (lease.provider != target_.provider || lease.instance_id != instance) continue;

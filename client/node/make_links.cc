@@ -106,7 +106,9 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
                              bool in_queue) -> std::unique_ptr<LinkFactory> {
     if (results.empty()) return nullptr;
     SshLinkOptions login = options;
-    login.target = TargetOfArchive(*allocation, ResultsWord(results, label));
+    const int node = allocation->allocation_node;
+    const std::string own = node > 0 ? absl::StrCat(label, "/", ResultsOfNode(node)) : label;
+    login.target = TargetOfArchive(*allocation, ResultsWord(results, own));
     login.target.in_queue = in_queue;
     return MakeSshLinkFactory(std::move(login));
   };

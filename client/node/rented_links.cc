@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/cluster/allocation.h"
 #include "client/keys/market_access.h"
 #include "client/market/holdings.h"
 #include "client/market/instance_target.h"
@@ -114,8 +115,7 @@ class RentedLinks : public LinkFactory {
   // Returns the machine's lease, and takes its address.
   absl::StatusOr<Lease> ReadLedger() {
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.FindLedger());
-    const absl::string_view instance =
-        absl::StripPrefix(target_.name, absl::StrCat(target_.provider, "/"));
+    const std::string instance = InstanceIdOf(target_);
     if (ledger != nullptr) {
       ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger->List(/*open_only=*/true));
       for (const Lease& lease : open) {
@@ -135,8 +135,7 @@ class RentedLinks : public LinkFactory {
     if (!ledger.ok() || *ledger == nullptr) return absl::OkStatus();
     const absl::StatusOr<std::vector<Lease>> all = (*ledger)->List(/*open_only=*/false);
     if (!all.ok()) return absl::OkStatus();
-    const absl::string_view instance =
-        absl::StripPrefix(target_.name, absl::StrCat(target_.provider, "/"));
+    const std::string instance = InstanceIdOf(target_);
     int64_t ended_ms = -1;
     for (const Lease& lease : *all) {
       if (lease.provider != target_.provider || lease.instance_id != instance) continue;

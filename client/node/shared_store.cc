@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/base/allocation_step.h"
+#include "client/cluster/allocation.h"
 #include "client/config/cluster_settings.h"
 #include "client/market/holdings.h"
 #include "client/node/login_links.h"
@@ -41,8 +42,7 @@ std::string LabelOf(CommandContext& context, const NodeTarget& target) {
   if (!ledger.ok() || *ledger == nullptr) return "";
   const absl::StatusOr<std::vector<Lease>> open = (*ledger)->List(/*open_only=*/true);
   if (!open.ok()) return "";
-  const absl::string_view instance =
-      absl::StripPrefix(target.name, absl::StrCat(target.provider, "/"));
+  const std::string instance = InstanceIdOf(target);
   for (const Lease& lease : *open) {
     if (lease.provider == target.provider && lease.instance_id == instance) return lease.label;
   }

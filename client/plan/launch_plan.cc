@@ -36,6 +36,7 @@
 #include "common/files/files.h"
 #include "common/job/job_layout.h"
 #include "provisioning/ledger/ledger.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -201,24 +202,31 @@ absl::Status PlanTrainer(LaunchPlan& plan) {
   return CheckKitUsesGpus(plan, "the GPUs asked for");
 }
 
-constexpr char kSeveralHint[] = "--host A,B,C names machines of yours, one for each node";
+constexpr char kSeveralHint[] =
+    "--host A,B,C names machines of yours, one for each node; --provider slurm takes them in one "
+    "allocation";
+
+absl::Status RefuseResumeOfSeveral(int nodes) {
+  return UsageError(absl::StrCat("nodes: a run on ", nodes,
+                                 " machines is not resumed, and takes no machine of "
+                                 "another run"),
+                    "gpuctl launch begins a new one");
+}
 
 // Refuses what a run on several machines cannot have yet, and says what it can.
 absl::Status CheckSeveral(const NodeTarget* machine, const LaunchPlan& plan) {
   const std::string what = absl::StrCat("a run on ", plan.spec.nodes, " machines");
-  if (plan.rents) {
+  if (plan.rents && plan.spec.providers != std::vector<std::string>{kClusterProvider}) {
     return UsageError(absl::StrCat("nodes: ", what,
                                    " does not rent them yet, because the machines "
                                    "must reach each other, and no market promises that"),
                       kSeveralHint);
   }
-  if (machine != nullptr) {
-    return UsageError(absl::StrCat("nodes: ", what,
-                                   " is not resumed, and takes no machine of "
-                                   "another run"),
-                      "gpuctl launch with the same --host A,B,C begins a new one");
+  if (plan.rents && ResumesWhenPreempted(plan.spec)) {
+    return UsageError(absl::StrCat("retry.on: preempted: ", what, " is not resumed"),
+                      "lost begins it anew as long as its allocation goes on");
   }
-  return absl::OkStatus();
+  return machine != nullptr ? RefuseResumeOfSeveral(plan.spec.nodes) : absl::OkStatus();
 }
 
 // Returns the machines that --host names, the first one first.
@@ -526,6 +534,7 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
   plan.settings = std::move(settings);
   plan.spec = std::move(spec);
   RETURN_IF_ERROR(ChooseTarget(context, holdings, flags, machine, plan));
+  if (resume != nullptr && plan.spec.nodes > 1) return RefuseResumeOfSeveral(plan.spec.nodes);
   RETURN_IF_ERROR(PlanInputs(context, plan));
   RETURN_IF_ERROR(PlanJob(context, plan));
   RETURN_IF_ERROR(PlanTrees(context, flags, resume, plan));

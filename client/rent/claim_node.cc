@@ -41,4 +41,15 @@ absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls
   return ledger.Claimed(lease.lease_id, node_id);
 }
 
+absl::Status ClaimFurtherNode(CommandContext& context, NodeCalls& calls, const Lease& lease,
+                              const RunSpec& spec) {
+  gpuctl::v1::NodeLimits limits;
+  limits.set_revision(context.NowMs());
+  limits.set_lease_id(lease.lease_id);
+  limits.set_provider(lease.provider);
+  limits.set_instance_id(lease.instance_id);
+  limits.set_grace_ms(absl::ToInt64Milliseconds(spec.grace));
+  return SendNodeLimits(calls, limits).status();
+}
+
 }  // namespace gpuctl

@@ -41,6 +41,7 @@ struct RentedNodeRequest {
 // A rented machine that is known to work, with the run's limits on it.
 struct RentedNode {
   NodeTarget target;
+  std::vector<NodeTarget> others;  // the further ones, of a run on several
   Lease lease;
   // Keep it until the job is started: without it another launch would take the machine as idle.
   LeaseLock use;
@@ -55,6 +56,11 @@ absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls
                        const Lease& lease, bool self_release, const RunSpec& spec,
                        const std::string& node_id,
                        const gpuctl::v1::NodeLimits* waited_under = nullptr);
+
+// Lets a further node of the machine that `lease` rents take jobs. It has no limits of its own: it
+// ends when the first one does.
+absl::Status ClaimFurtherNode(CommandContext& context, NodeCalls& calls, const Lease& lease,
+                              const RunSpec& spec);
 
 }  // namespace gpuctl
 

@@ -17,6 +17,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/node_target.h"
 #include "client/base/quantity.h"
+#include "client/cluster/allocation.h"
 #include "client/keys/unused_logins.h"
 #include "client/link/new_host_key.h"
 #include "client/link/ssh_session.h"
@@ -30,8 +31,10 @@
 #include "client/rent/lease_limits.h"
 #include "client/rent/leave_in_queue.h"
 #include "client/rent/market_expiry.h"
+#include "common/base/at_once.h"
 #include "common/base/backoff.h"
 #include "common/base/link_fault.h"
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/process/signal_pipe.h"
@@ -55,6 +58,9 @@ constexpr absl::Duration kLeaveAfter = absl::Seconds(10);
 
 // The machines of no use that one launch pays for.
 constexpr int kPaidFailures = 2;
+
+// The nodes of an allocation that are checked at the same time.
+constexpr size_t kNodesAtOnce = 8;
 
 std::string Seconds(absl::Duration duration) { return HumanDuration(duration); }
 
@@ -143,7 +149,9 @@ class NodeRenter {
 
   void Say(absl::string_view line) { context_.Say(Shown(line)); }
 
+  // Any thread may call it.
   bool Cancelled() {
+    const MutexLock lock(mutex_);
     cancelled_ = cancelled_ || !signals_.Take().empty();
     return cancelled_;
   }
@@ -318,43 +326,87 @@ class NodeRenter {
     RETURN_IF_ERROR(TakePrice(offer, ready->instance, rental.lease));
     ASSIGN_OR_RETURN(const NodeTarget target,
                      TargetOfInstance(context_, rental.lease, *ready->instance.address));
-    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
     const absl::Duration addressed = context_.clock.SinceBoot();
-    RETURN_IF_ERROR(
-        WaitForSsh(*links, target, [&] { return AttachKey(provider, rental.instance.id); }));
-    const absl::Duration reached = context_.clock.SinceBoot();
-    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *links, target));
-    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, HelloWithGpus(calls, offer.gpu_count));
-    const absl::Duration answered = context_.clock.SinceBoot();
+    ASSIGN_OR_RETURN(Working first, Check(provider, offer, rental.instance.id, target));
+    RentedNode node;
+    ASSIGN_OR_RETURN(std::vector<Working> others,
+                     CheckOthers(provider, offer, rental.instance.id, target, node.others));
+    if (Cancelled()) return absl::CancelledError("interrupted");
+    ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(rental.lease.lease_id));
+    // Other launches may look at the machine once it is claimed.
+    ASSIGN_OR_RETURN(node.use,
+                     LeaseLock::TakeUse(ledger_.state_dir(), lease.lease_id, context_.clock));
+    for (Working& other : others) {
+      RETURN_IF_ERROR(ClaimFurtherNode(context_, *other.calls, lease, *request_.spec));
+    }
+    RETURN_IF_ERROR(ClaimNode(context_, ledger_, *first.calls, lease,
+                              provider.traits().self_release(), *request_.spec,
+                              first.hello.node_id()));
+    const NodeFitness& fitness = first.fitness;
+    Say(absl::StrCat(target.name, " is ready: ", Seconds(addressed - begin), " until the address, ",
+                     Seconds(first.reached - addressed), " until ssh, ",
+                     Seconds(first.answered - first.reached), " until the agent, ",
+                     Seconds(context_.clock.SinceBoot() - first.answered), " of checks",
+                     others.empty() ? "" : absl::StrCat(" of ", others.size() + 1, " nodes"), "; ",
+                     fitness.cuda, "; ", fitness.volume, fitness.volume.empty() ? "" : "; ",
+                     FormatBytes(static_cast<int64_t>(fitness.up_bytes_per_s)), "/s up, ",
+                     FormatBytes(static_cast<int64_t>(fitness.down_bytes_per_s)), "/s down"));
+    node.target = target;
+    ASSIGN_OR_RETURN(node.lease, ledger_.Get(rental.lease.lease_id));
+    return node;
+  }
+
+  // A machine that answers, and has what was promised.
+  struct Working {
+    std::unique_ptr<LinkFactory> links;
+    std::unique_ptr<NodeCalls> calls;
+    gpuctl::v1::HelloReply hello;
+    NodeFitness fitness;
+    absl::Duration reached, answered;  // when it was, since the boot
+  };
+
+  // Any thread may call it.
+  absl::StatusOr<Working> Check(Provider& provider, const Offer& offer, const InstanceId& id,
+                                const NodeTarget& target) {
+    Working node;
+    ASSIGN_OR_RETURN(node.links, MakeLinks(context_, target));
+    RETURN_IF_ERROR(WaitForSsh(*node.links, target, [&] { AttachKey(provider, id); }));
+    node.reached = context_.clock.SinceBoot();
+    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *node.links, target));
+    node.calls = std::make_unique<NodeCalls>(std::move(calls));
+    ASSIGN_OR_RETURN(node.hello, HelloWithGpus(*node.calls, offer.gpu_count));
+    node.answered = context_.clock.SinceBoot();
     PromisedNode promised;
     promised.gpu_name = offer.gpu_name;
     promised.gpu_count = offer.gpu_count;
     promised.gpu_memory_bytes = offer.gpu_memory_bytes;
     promised.disk_bytes = request_.spec->disk_bytes;
     if (request_.volume.has_value()) promised.volume_path = request_.volume->mount_path;
-    ASSIGN_OR_RETURN(const std::string cuda_check, CudaCheckFor(*links));
+    ASSIGN_OR_RETURN(const std::string cuda_check, CudaCheckFor(*node.links));
     ASSIGN_OR_RETURN(
-        const NodeFitness fitness,
-        CheckNode(promised, hello, {*links, context_.clock, [this] { return Cancelled(); }},
-                  cuda_check));
-    if (Cancelled()) return absl::CancelledError("interrupted");
-    RentedNode node;
-    ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(rental.lease.lease_id));
-    // Other launches may look at the machine once it is claimed.
-    ASSIGN_OR_RETURN(node.use,
-                     LeaseLock::TakeUse(ledger_.state_dir(), lease.lease_id, context_.clock));
-    RETURN_IF_ERROR(ClaimNode(context_, ledger_, calls, lease, provider.traits().self_release(),
-                              *request_.spec, hello.node_id()));
-    Say(absl::StrCat(target.name, " is ready: ", Seconds(addressed - begin), " until the address, ",
-                     Seconds(reached - addressed), " until ssh, ", Seconds(answered - reached),
-                     " until the agent, ", Seconds(context_.clock.SinceBoot() - answered),
-                     " of checks; ", fitness.cuda, "; ", fitness.volume,
-                     fitness.volume.empty() ? "" : "; ",
-                     FormatBytes(static_cast<int64_t>(fitness.up_bytes_per_s)), "/s up, ",
-                     FormatBytes(static_cast<int64_t>(fitness.down_bytes_per_s)), "/s down"));
-    node.target = target;
-    ASSIGN_OR_RETURN(node.lease, ledger_.Get(rental.lease.lease_id));
+        node.fitness,
+        CheckNode(promised, node.hello,
+                  {*node.links, context_.clock, [this] { return Cancelled(); }}, cuda_check));
     return node;
+  }
+
+  // Does so with the further nodes of a run on several, several at a time. `targets` gets them.
+  absl::StatusOr<std::vector<Working>> CheckOthers(Provider& provider, const Offer& offer,
+                                                   const InstanceId& id, const NodeTarget& first,
+                                                   std::vector<NodeTarget>& targets) {
+    for (int index = 1; index < request_.spec->nodes; ++index) {
+      targets.push_back(NodeOfAllocation(first, index));
+    }
+    std::vector<absl::StatusOr<Working>> checked(targets.size());
+    ForEachAtOnce(targets.size(), kNodesAtOnce, [&](size_t index) {
+      checked[index] = Check(provider, offer, id, targets[index]);
+    });
+    std::vector<Working> nodes;
+    for (size_t index = 0; index < targets.size(); ++index) {
+      if (!checked[index].ok()) return Annotate(checked[index].status(), targets[index].name);
+      nodes.push_back(*std::move(checked[index]));
+    }
+    return nodes;
   }
 
   // Leaves the run to an allocation that waits for its start: what a machine is asked for is
@@ -584,7 +636,8 @@ class NodeRenter {
   bool fatal_ = false;
   bool own_fault_ = false;  // this machine could not do its part; no market is to blame
   bool unknown_ = false;
-  bool cancelled_ = false;
+  Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace

@@ -196,6 +196,7 @@ std::string WhyUnfit(const RunSpec& spec, const Lease& lease, double most_usd_pe
     return "its provider is not one of those that are named";
   }
   if (!spec.slurm.empty()) return "the run asks for an allocation of its own (resources.slurm)";
+  if (spec.nodes > 1) return "a run on several machines gets them together";
   if (!spec.image.empty() || !spec.regions.empty() || !spec.volume.name.empty()) {
     return "not enough is known of its image, region and volume";
   }

@@ -102,6 +102,8 @@ class Down {
   absl::Status StopJobsOn(const Lease& lease);
   // Returns nothing when everything is home, and when the machine cannot be asked, which is told.
   NotHomeOn FindNotHome(const Lease& lease);
+  // Adds that of one run on it.
+  void AddNotHome(const Lease& lease, const RunRow& row, NotHomeOn& found);
   // Returns what of a run is on its machine and not here; of a live one only what it has saved.
   Missing MissingOf(NodeCalls& calls, const RunRow& row);
   std::optional<Instance::State> Shown(const Lease& lease) const;
@@ -374,7 +376,7 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
       context_.Warn(absl::StrCat(row->name, " is not told to stop first: Slurm does not answer, ",
                                  "and its own signal ends it"));
     } else if (!row->end.has_value()) {
-      const absl::Status stopped = StopRun(context_, store_, *row, /*wait=*/true);
+      const absl::Status stopped = StopWithMembers(context_, store_, *row, /*wait=*/true);
       if (absl::IsCancelled(stopped)) return stopped;
       if (stopped.ok() && row->end.has_value()) {
         context_.Say(absl::StrCat(row->name, " ", DescribeEnd(*row->end)));
@@ -439,40 +441,48 @@ NotHomeOn Down::FindNotHome(const Lease& lease) {
   NotHomeOn found;
   for (const LeaseUse& use : lease.uses) {
     const absl::StatusOr<RunRow> row = store_.Get(use.run_id);
-    if (!row.ok() || row->accepted_ms == 0) continue;
-    absl::StatusOr<std::unique_ptr<LinkFactory>> links =
-        absl::UnavailableError("Slurm does not answer");
-    if (!SchedulerIsSilent(lease)) links = MakeLinks(context_, row->target);
-    absl::StatusOr<NodeCalls> calls =
-        links.ok() ? NodeCalls::Connect(context_, **links, row->target) : links.status();
-    if (!calls.ok()) {
-      if (IsNotedHome(*row)) continue;
-      const std::string unknown = absl::StrCat("it is not known whether all results of ", row->name,
-                                               " are at home: ", calls.status().message());
-      found.unknown = true;
-      if (!MayAnswerLater(lease)) {
-        context_.Warn(unknown);
-        continue;
-      }
-      found.wanted.push_back(unknown);
-      const bool stopped = Shown(lease) == Instance::State::kFailed;
-      found.ways.push_back(
-          absl::StrCat(stopped ? absl::StrCat("once ", lease.provider, " runs it again, ") : "",
-                       "gpuctl pull ", row->name));
-      continue;
-    }
-    const Missing missing = MissingOf(*calls, *row);
-    if (missing.empty()) continue;
-    const Missing wanted = SurelyWanted(missing, *row);
-    if (!wanted.empty()) {
-      found.wanted.push_back(absl::StrCat(row->name, ": ", DescribeMissing(wanted)));
-      found.ways.push_back(HowToBring(row->name, wanted));
-    }
-    if (const std::string others = DescribeOthers(missing, wanted); !others.empty()) {
-      found.others.push_back(absl::StrCat(row->name, ": ", others));
-    }
+    if (!row.ok()) continue;
+    AddNotHome(lease, *row, found);
+    const absl::StatusOr<std::vector<RunRow>> members = store_.Members(row->run_id);
+    if (!members.ok()) continue;
+    for (const RunRow& member : *members) AddNotHome(lease, member, found);
   }
   return found;
+}
+
+void Down::AddNotHome(const Lease& lease, const RunRow& row, NotHomeOn& found) {
+  if (row.accepted_ms == 0) return;
+  absl::StatusOr<std::unique_ptr<LinkFactory>> links =
+      absl::UnavailableError("Slurm does not answer");
+  if (!SchedulerIsSilent(lease)) links = MakeLinks(context_, row.target);
+  absl::StatusOr<NodeCalls> calls =
+      links.ok() ? NodeCalls::Connect(context_, **links, row.target) : links.status();
+  if (!calls.ok()) {
+    if (IsNotedHome(row)) return;
+    const std::string unknown = absl::StrCat("it is not known whether all results of ", row.name,
+                                             " are at home: ", calls.status().message());
+    found.unknown = true;
+    if (!MayAnswerLater(lease)) {
+      context_.Warn(unknown);
+      return;
+    }
+    found.wanted.push_back(unknown);
+    const bool stopped = Shown(lease) == Instance::State::kFailed;
+    found.ways.push_back(
+        absl::StrCat(stopped ? absl::StrCat("once ", lease.provider, " runs it again, ") : "",
+                     "gpuctl pull ", row.name));
+    return;
+  }
+  const Missing missing = MissingOf(*calls, row);
+  if (missing.empty()) return;
+  const Missing wanted = SurelyWanted(missing, row);
+  if (!wanted.empty()) {
+    found.wanted.push_back(absl::StrCat(row.name, ": ", DescribeMissing(wanted)));
+    found.ways.push_back(HowToBring(row.name, wanted));
+  }
+  if (const std::string others = DescribeOthers(missing, wanted); !others.empty()) {
+    found.others.push_back(absl::StrCat(row.name, ": ", others));
+  }
 }
 
 absl::StatusOr<std::optional<std::map<std::string, NotHomeOn>>> Down::AgreeToAll(

@@ -174,6 +174,17 @@ void PrintJson(CommandContext& context, const Extension& extension, bool dry_run
   context.PrintJson({{"extended", json}});
 }
 
+// Tells the node of `row` the running time of its job.
+absl::Status SetTime(CommandContext& context, const RunRow& row, absl::Duration limit) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
+  const absl::Status set = calls.SetJobTime(row.job_id, limit, row.node_id).status();
+  if (!absl::IsUnimplemented(set)) return set;
+  return WithHint(absl::FailedPreconditionError(absl::StrCat(
+                      "the agent on ", row.target.name, " is older, and cannot change a limit")),
+                  "it is renewed when the next run starts there");
+}
+
 // The market's own end of the machine comes first: what cannot be moved must not cost more. Then
 // the node, whose agent may be too old for it. What was done already does no harm, and the same
 // command does the rest.
@@ -199,15 +210,12 @@ absl::Status Extend(CommandContext& context, Holdings& holdings, RunStore& store
           kExitCapacity);
     }
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
-  ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
-  const absl::Status set = calls.SetJobTime(row.job_id, extension.limit(), row.node_id).status();
-  if (absl::IsUnimplemented(set)) {
-    return WithHint(absl::FailedPreconditionError(absl::StrCat(
-                        "the agent on ", row.target.name, " is older, and cannot change a limit")),
-                    "it is renewed when the next run starts there");
+  // The first limit that is reached ends all machines' parts.
+  ASSIGN_OR_RETURN(const std::vector<RunRow> members, store.Members(row.run_id));
+  for (const RunRow& member : members) {
+    RETURN_IF_ERROR(SetTime(context, member, extension.limit()));
   }
-  RETURN_IF_ERROR(set);
+  RETURN_IF_ERROR(SetTime(context, row, extension.limit()));
   if (extension.lease.has_value()) {
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings.OpenLedger());
     RETURN_IF_ERROR(ledger->UsedBy(extension.lease->lease_id, row.run_id, row.name,

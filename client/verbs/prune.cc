@@ -1,6 +1,7 @@
 // gpuctl prune: remove from machines what all runs left there that are over and whose results are
 // on this laptop.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/cluster/allocation.h"
 #include "client/hosts/resolve_target.h"
 #include "client/keys/cluster_results.h"
 #include "client/market/holdings.h"
@@ -68,6 +70,7 @@ class Prune {
   absl::Status JudgeMachine(Machine& machine);
   absl::StatusOr<bool> Ask(const std::vector<std::string>& names, int64_t bytes);
   void RemoveLeftover(Leftover& leftover);
+  void RemoveEmptied();
   void Note(const absl::Status& error);
 
   CommandContext& context_;
@@ -159,13 +162,15 @@ absl::Status Prune::SelectKept(const std::vector<RunRow>& rows, absl::Duration o
     if (known) {
       for (const LeaseUse& use : lease->uses) used_by.insert(use.run_id);
     }
-    Machine machine;
+    std::map<int, Machine> nodes;  // of the allocation
     bool is_used = false;
     for (const RunRow& row : rows) {
-      if (used_by.count(row.run_id) == 0) continue;
+      if (used_by.count(row.leader.empty() ? row.run_id : row.leader) == 0) continue;
       // A run that goes on elsewhere may need what is here.
       is_used = is_used || !row.end.has_value();
-      if (row.target.name != absl::StrCat(kClusterProvider, "/", lease->instance_id)) continue;
+      const std::optional<AllocationName> at = ParseAllocationName(row.target.name);
+      if (!at.has_value() || at->job != lease->instance_id) continue;
+      Machine& machine = nodes[at->node];
       machine.target = row.target;
       if (!row.end.has_value() ||
           absl::Milliseconds(context_.NowMs() - row.end->ended_ms) < older_than) {
@@ -174,9 +179,13 @@ absl::Status Prune::SelectKept(const std::vector<RunRow>& rows, absl::Duration o
       }
       ASSIGN_OR_RETURN(machine.runs.emplace_back(), store_.Get(row.run_id));
     }
-    if (!machine.runs.empty() && kept.has_jobs) {
-      machine.label = kept.label;
-      machines_.push_back(std::move(machine));
+    const bool prunes = std::any_of(nodes.begin(), nodes.end(),
+                                    [](const auto& node) { return !node.second.runs.empty(); });
+    if (prunes && kept.has_jobs) {
+      for (auto& [index, machine] : nodes) {
+        machine.label = kept.label;
+        machines_.push_back(std::move(machine));
+      }
       continue;
     }
     if (is_used || kept.unchanged < older_than) continue;
@@ -262,6 +271,30 @@ void Prune::RemoveLeftover(Leftover& leftover) {
   Note(leftover.why);
 }
 
+// Removes what the cluster keeps of allocations, once no node of it has jobs there any more.
+void Prune::RemoveEmptied() {
+  std::map<std::string, bool> emptied;  // by label
+  for (Machine& machine : machines_) {
+    if (machine.label.empty()) continue;
+    bool& empty = emptied.try_emplace(machine.label, true).first->second;
+    if (machine.unknown.ok()) {
+      const absl::StatusOr<std::vector<gpuctl::v1::Job>> jobs = machine.calls->ListJobs();
+      machine.unknown = jobs.status();
+      if (!jobs.ok()) Note(jobs.status());
+      empty = empty && jobs.ok() && jobs->empty();
+    } else {
+      empty = false;
+    }
+  }
+  for (Machine& machine : machines_) {
+    const auto found = emptied.find(machine.label);
+    if (found == emptied.end() || !found->second) continue;
+    machine.unknown = cluster_->Remove(machine.label);
+    if (!machine.unknown.ok()) Note(machine.unknown);
+    emptied.erase(found);
+  }
+}
+
 absl::Status Prune::Remove() {
   int64_t bytes = 0;
   std::vector<std::string> names;
@@ -283,13 +316,7 @@ absl::Status Prune::Remove() {
       Note(removal.why);
     }
   }
-  for (Machine& machine : machines_) {
-    if (machine.label.empty() || !machine.unknown.ok()) continue;
-    const absl::StatusOr<std::vector<gpuctl::v1::Job>> jobs = machine.calls->ListJobs();
-    machine.unknown = jobs.status();
-    if (jobs.ok() && jobs->empty()) machine.unknown = cluster_->Remove(machine.label);
-    if (!machine.unknown.ok()) Note(machine.unknown);
-  }
+  RemoveEmptied();
   for (Leftover& leftover : leftovers_) RemoveLeftover(leftover);
   return absl::OkStatus();
 }

@@ -103,7 +103,8 @@ RunRemoval RemoveKeptOf(CommandContext& context, RunStore& store, const RunRow& 
     return removal;
   }
   return RemoveThere(context, store, row, force, dry_run, [&](NodeCalls& calls) -> absl::Status {
-    // Other runs may have used the allocation, too.
+    // The first node's jobs come last. Other runs may have used the allocation, too.
+    if (!row.leader.empty()) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::vector<gpuctl::v1::Job> jobs, calls.ListJobs());
     return jobs.empty() ? results.Remove(lease.label) : absl::OkStatus();
   });
@@ -114,7 +115,9 @@ RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& stor
   RunRemoval removal;
   removal.row = row;
   removal.outcome = RunRemoval::Outcome::kGone;
-  const absl::StatusOr<std::optional<Lease>> lease = holdings.LeaseOf(row.run_id);
+  // The other machines of a run on several are of the same allocation, or are not rented.
+  const absl::StatusOr<std::optional<Lease>> lease =
+      holdings.LeaseOf(row.leader.empty() ? row.run_id : row.leader);
   removal.why = lease.status();
   if (lease.ok() && lease->has_value() && !(*lease)->open()) {
     removal = RemoveKeptOf(context, store, row, **lease, force, dry_run);

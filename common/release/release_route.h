@@ -71,6 +71,8 @@ inline constexpr char kHoldGraceVariable[] = "GPUCTL_HOLD_GRACE_S";
 inline constexpr char kResultsVariable[] = "GPUCTL_RESULTS";
 inline constexpr char kResultsTokenVariable[] = "GPUCTL_RESULTS_TOKEN";
 inline constexpr char kResultsTokenFile[] = "token";
+// Before the number of a further node of the allocation, the name of its own directory in there.
+inline constexpr char kResultsOfNode[] = "node-";
 
 // Returns the market's row, kNo for a market without one. "test-exit" and "test-shutdown" are no
 // markets: tests use them, and the second one's command is a program that only tests have.

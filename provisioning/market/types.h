@@ -68,6 +68,9 @@ struct Requirements {
   Unserved x86_64;
   Unserved arm64;
   SchedulerWishes scheduler;  // only a cluster looks at them
+  // How many machines at once, alike and in reach of each other. Only a cluster has more than one,
+  // and looks at it.
+  int nodes = 1;
 };
 
 // The address of a machine for ssh.

@@ -111,20 +111,24 @@ kill $l
 
 // The seconds after which what makes an allocation's root again, and does nothing, is ended.
 constexpr int kStalledS = 300;
+// The seconds that the other nodes of an allocation have for their end, after that of the first.
+constexpr int kOthersEndS = 150;
 
 // The batch script of a Slurm allocation. Descriptor 9 is its sign of life, and its children do not
-// get it.
+// get it. With several nodes, the first one starts the same script on the others, with the word
+// "step"; they end when their input does, which is descriptor 8 there.
 constexpr absl::string_view kHeld = R"sh(#!/bin/sh
 umask 077
 export @GRACE_NAME@=@GRACE@
-z= h= k=
-stop() { z=1; [ -z "$h" ] || kill $h; }
+z= h= k= w= i= o=
+[ "${1:-}" != step ] || o=$((${SLURM_PROCID:-0} + 1))
+stop() { z=1; exec 8<&-; [ -z "$h" ] || kill $h; }
 trap stop TERM INT
 trap "" HUP
 say() { echo "gpuctl: $*" >&2; }
 up() { read -r x y </proc/uptime; echo "${x%%.*}"; }
 # Waits as a child does, so that a signal is handled at once.
-nap() { sleep $1 9<&- & wait $!; }
+nap() { sleep $1 8<&- 9<&- & wait $!; }
 # Makes a directory that is ours alone, or takes one.
 own() {
 mkdir "$1" 2>/dev/null
@@ -138,6 +142,7 @@ esac
 }
 # From inside, so that nobody who may rename it can put another one there meanwhile.
 a=${@RESULTS@:-}
+[ -z "$o" ] || [ -z "$a" ] || { a=$a/@NODE@$o; export @RESULTS@="$a"; }
 enter() { cd "$a" && [ -O . ] && case $(ls -ld .) in d????-??-*) ;; *) return 1 ;; esac; }
 # Notes why this start ends, for whoever reads what was kept. Where that hangs, it does not wait.
 fail() {
@@ -192,6 +197,16 @@ hung) fail "what was kept of it could not be read: the file system hung for @STA
 esac
 return 1
 }
+# Begins the same on the allocation's other nodes.
+others() {
+[ -z "$o" ] && [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ] || return 0
+c=$((SLURM_JOB_NUM_NODES - 1))
+mkfifo "$r/others" && exec 8<>"$r/others" || return
+srun -Q --mpi=none --overlap --nodes=$c --ntasks=$c --ntasks-per-node=1 --relative=1 --cpu-bind=none \
+--kill-on-bad-exit=0 --wait=0 sh -c "$(cat "$0")" gpuctl step <"$r/others" 8<&- 9<&- &
+w=$!
+}
+[ -z "$o" ] || { exec 7<&0 </dev/null; { read -r x <&7; kill $$; } & i=$!; exec 7<&-; }
 j=${SLURM_JOB_ID:-none}
 n=${SLURM_RESTART_COUNT:-0}
 case $j$n in *[!0-9]*) say "no job of Slurm: SLURM_JOB_ID is $j"; exit 1 ;; esac
@@ -202,7 +217,8 @@ r=
 for d in "@ROOT@" "${SLURM_TMPDIR:-}" "${TMPDIR:-}" "$s"; do
 case $d in "") continue ;; [!/]* | *[!A-Za-z0-9/._+=,:~-]*) say "not a plain absolute path: $d"; continue ;; esac
 r=$d/$u/$j-$n
-near "$d" && own "$d/$u" && rm -rf "$r" && mkdir "$r" && break
+# A directory that nodes share is none for the second of them.
+near "$d" && own "$d/$u" && { [ -n "$o" ] || rm -rf "$r"; } && mkdir "$r" && break
 say "no place for files of ours: $d"
 r=
 done
@@ -212,13 +228,13 @@ mkfifo "$r/@SIGN@" && exec 9<>"$r/@SIGN@" &&
 echo "{\"tool\":\"exit\",\"key\":false,\"deadline_s\":$(($(date +%s) + @ALLOWANCE@))}" >"$r/boot.json" &&
 echo "{\"job\":\"$j\",\"restart\":$n}" >"$r/@HELD@" &&
 again 9<&- &&
-echo "$r" >"$f.new" && mv "$f.new" "$f" || { rm -rf "$r" "$f"; exit ${k:-1}; }
+echo "$r" >"$f.new" && mv "$f.new" "$f" && others || { rm -rf "$r" "$f"; exit ${k:-1}; }
 g=$r/bin/current/gpuctl-agent
 e=$(($(up) + @ALLOWANCE@))
 until [ -x "$g" ] || [ -n "$z" ] || [ "$(up)" -ge $e ]; do nap 1; done
 while [ -x "$g" ]; do
 t=$z
-"$g" hold --root "$r" --claim-until $e ${z:+--end} 9<&- &
+"$g" hold --root "$r" --claim-until $e ${z:+--end} 8<&- 9<&- &
 h=$!
 [ "$t" = "$z" ] || kill $h
 # A signal ends a wait before the holder has ended.
@@ -228,6 +244,10 @@ h=
 say "the holder ended with $c"
 nap 1
 done
+exec 8<&-
+x=
+while [ -n "$w" ] && kill -0 $w 2>/dev/null && [ ${#x} -lt @OTHERS@ ]; do nap 1; x=$x.; done
+[ -z "$i" ] || kill $i
 # Slurm has warned before it preempts, and would take an end before that for one of the job.
 ctl() { timeout -k 2 20 scontrol $*; }
 q=
@@ -335,6 +355,8 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
                                        {"@SIGN@", kHeldSignFile},
                                        {"@RELEASED@", kReleasedFile},
                                        {"@RESULTS@", kResultsVariable},
+                                       {"@NODE@", kResultsOfNode},
+                                       {"@OTHERS@", absl::StrCat(kOthersEndS)},
                                        {"@STAGED@", kStagedWord},
                                        {"@GRACE_NAME@", kHoldGraceVariable},
                                        {"@GRACE@", absl::StrCat(grace_s)},

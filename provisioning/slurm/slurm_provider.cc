@@ -54,25 +54,27 @@ bool IsPlain(absl::string_view word) {
   });
 }
 
-// What an offer's reference says: "main|a100|4|1440".
+// What an offer's reference says: "main|a100|4|1440|2".
 struct Wanted {
   std::string partition;
-  std::string type;  // empty: the generic resources have none
-  int count = 0;
+  std::string type;         // empty: the generic resources have none
+  int count = 0;            // of GPUs on each node
   int64_t longest_min = 0;  // 0: no limit
+  int nodes = 1;
 };
 
 std::string RefOf(const Wanted& wanted) {
   return absl::StrCat(wanted.partition, "|", wanted.type, "|", wanted.count, "|",
-                      wanted.longest_min);
+                      wanted.longest_min, "|", wanted.nodes);
 }
 
 std::optional<Wanted> ParseRef(absl::string_view ref) {
   const std::vector<absl::string_view> parts = absl::StrSplit(ref, '|');
   Wanted wanted;
-  if (parts.size() != 4 || parts[0].empty() || !IsPlain(parts[0]) || !IsPlain(parts[1]) ||
+  if (parts.size() != 5 || parts[0].empty() || !IsPlain(parts[0]) || !IsPlain(parts[1]) ||
       !absl::SimpleAtoi(parts[2], &wanted.count) || wanted.count < 1 ||
-      !absl::SimpleAtoi(parts[3], &wanted.longest_min) || wanted.longest_min < 0) {
+      !absl::SimpleAtoi(parts[3], &wanted.longest_min) || wanted.longest_min < 0 ||
+      !absl::SimpleAtoi(parts[4], &wanted.nodes) || wanted.nodes < 1) {
     return std::nullopt;
   }
   wanted.partition = std::string(parts[0]);
@@ -113,7 +115,8 @@ class SlurmProvider : public Provider {
     std::set<std::string> usual;
     for (const PartitionRow& row : rows) {
       if (row.usual) usual.insert(row.partition);
-      if (!row.up || row.nodes < 1 || !NodeStateServes(row.state) || !IsPlain(row.partition) ||
+      if (!row.up || row.nodes < requirements.nodes || !NodeStateServes(row.state) ||
+          !IsPlain(row.partition) ||
           row.longest <
               std::max({kShortestTime, requirements.needed_for, requirements.scheduler.time})) {
         continue;
@@ -137,7 +140,7 @@ class SlurmProvider : public Provider {
                      MinutesFor(options.expires_at, *wanted, options.scheduler, doing));
     const std::string command =
         absl::StrCat(kMake, "sbatch ", SbatchWords(*wanted, minutes, label, options.scheduler));
-    ASSIGN_OR_RETURN(const std::string keeps, MakeResultsDirectory(label));
+    ASSIGN_OR_RETURN(const std::string keeps, MakeResultsDirectory(label, wanted->nodes));
     ASSIGN_OR_RETURN(const CommandAnswer answer, login_->Run(command, ScriptOf(options, keeps)));
     if (answer.exit_code != 0) {
       return StatusOfFailure(doing, answer.exit_code, answer.err, /*making=*/true);
@@ -224,9 +227,12 @@ class SlurmProvider : public Provider {
       Offer& offer = offers.Add();
       const int64_t longest_min =
           row.longest == absl::InfiniteDuration() ? 0 : absl::ToInt64Minutes(row.longest);
-      offer.ref = RefOf({row.partition, gpu.type, count, longest_min});
-      offer.description =
-          absl::StrCat(count, "x ", name.empty() ? "GPU" : name, " in partition ", row.partition);
+      offer.ref = RefOf({row.partition, gpu.type, count, longest_min, requirements.nodes});
+      const std::string of_one = absl::StrCat(count, "x ", name.empty() ? "GPU" : name);
+      offer.description = absl::StrCat(
+          requirements.nodes > 1 ? absl::StrCat(requirements.nodes, " nodes with ", of_one)
+                                 : of_one,
+          " in partition ", row.partition);
       offer.gpu_name = name;
       offer.gpu_count = count;
       offer.region = row.partition;
@@ -308,7 +314,7 @@ class SlurmProvider : public Provider {
         {"--partition", wanted.partition},
         {"--time", absl::StrCat(minutes)},
         {"--gres", absl::StrCat("gpu:", wanted.type, wanted.type.empty() ? "" : ":", wanted.count)},
-        {"--nodes", "1"},
+        {"--nodes", absl::StrCat(wanted.nodes)},
         {"--no-requeue", ""},
         {"--signal", absl::StrCat("B:TERM@", kWarningS)},
         {"--chdir", "/tmp"},
@@ -330,15 +336,22 @@ class SlurmProvider : public Provider {
     return absl::StrJoin(line, " ");
   }
 
-  // Makes the directory of the lease's results, with a token. Returns the lines by which the batch
-  // script tells its holder of both; "" where nothing can be kept, which is no reason not to rent.
-  // UNKNOWN and others: the login node cannot be asked, so nothing was submitted.
-  absl::StatusOr<std::string> MakeResultsDirectory(absl::string_view label) {
+  // Makes the directory of the lease's results, with a token, and one in it for each further node.
+  // Returns the lines by which the batch script tells its holder of both; "" where nothing can be
+  // kept, which is no reason not to rent. UNKNOWN and others: the login node cannot be asked, so
+  // nothing was submitted.
+  absl::StatusOr<std::string> MakeResultsDirectory(absl::string_view label, int nodes) {
     if (options_.results.empty()) return std::string();
     const std::string token = RandomHex(16);
-    const std::string line = absl::StrCat("umask 077; d=", ResultsWord(options_.results, label),
-                                          "; mkdir -p \"$d\" && cd \"$d\" && ", "echo ", token,
-                                          " >", kResultsTokenFile, " && sync && pwd -P");
+    std::string line =
+        absl::StrCat("umask 077; d=", ResultsWord(options_.results, label),
+                     "; mkdir -p \"$d\" && cd \"$d\" && echo ", token, " >", kResultsTokenFile);
+    for (int node = 1; node < nodes; ++node) {
+      const std::string own = ResultsOfNode(node);
+      absl::StrAppend(&line, " && mkdir -p ", own, " && echo ", token, " >", own, "/",
+                      kResultsTokenFile);
+    }
+    absl::StrAppend(&line, " && sync && pwd -P");
     absl::StatusOr<CommandAnswer> made =
         login_->Run(absl::StrCat("timeout -k 2 20 sh -c ", QuoteForShell(line)), "");
     if (!made.ok()) {
@@ -494,6 +507,8 @@ std::string ResultsWord(const std::string& results, absl::string_view label) {
   const bool at_home = absl::ConsumePrefix(&rest, "~/");
   return absl::StrCat(at_home ? "\"$HOME\"/" : "", QuoteForShell(absl::StrCat(rest, "/", label)));
 }
+
+std::string ResultsOfNode(int node) { return absl::StrCat(kResultsOfNode, node); }
 
 std::unique_ptr<Provider> MakeSlurmProvider(std::shared_ptr<LoginNode> login, SlurmOptions options,
                                             Clock& clock) {

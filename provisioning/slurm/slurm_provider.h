@@ -40,6 +40,10 @@ struct SlurmOptions {
 // nothing is kept. `label` is that of the lease.
 std::string ResultsWord(const std::string& results, absl::string_view label);
 
+// Returns the name, in that directory, of the one for node `node` of an allocation that has
+// several; node 0 has the directory itself.
+std::string ResultsOfNode(int node);
+
 // The name under which an allocation is a lease: "gpuctl-<owner>-<lease>" is its job's name, its
 // number the instance's id. An allocation costs nothing here, and always has a time limit.
 std::unique_ptr<Provider> MakeSlurmProvider(std::shared_ptr<LoginNode> login, SlurmOptions options,

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Runs on several nodes of one allocation of a real Slurm.
+
+  nodes_test.py GPUCTL FAKE_JOB CLOUDSIM_LIBRARIES [PROCTRACK] [TEST...]
+"""
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from places import HOME, TRAPS, left, run_of, run_tests, wait_until  # noqa: E402
+
+# Each node says what it was told, and makes a checkpoint and a result of its own.
+TOLD = """echo node $GPUCTL_NODE_RANK of $GPUCTL_NODES on $(hostname) in $SLURM_JOB_ID gpus $CUDA_VISIBLE_DEVICES
+echo $MASTER_ADDR:$MASTER_PORT >> %s/masters; sleep 2; echo of $GPUCTL_NODE_RANK > out.txt"""
+
+
+def launch_on_two(l, name, *command, options=(), code=0):
+    with open(os.path.join(l.work, "several.yaml"), "w") as file:
+        file.write("resources: {nodes: 2, gpu: H100, provider: slurm}\n")
+    l.run("launch", "several.yaml", "--yes", "-d", "--time", "10m", "--salvage", "5m", "--no-workdir", "--name", name,
+          *options, "--", *command, code=code)
+    return run_of(l, name)["node"].split("/")[-1] if code == 0 else None
+
+
+def test_a_run_on_two_nodes(l, c):
+    job = launch_on_two(l, "two-1", "bash", "-c", TOLD % HOME, options=("--artifacts", "out.txt"))
+    assert c.squeue(job, "%D %T") == "2 RUNNING", c.squeue(job, "%D %T")
+    said = l.run("attach", "two-1").stdout.decode()
+    others = l.run("logs", "two-1", "--node", "1").stdout.decode()
+    assert said.startswith("node 0 of 2 on n1 in %s gpus 0" % job), said
+    assert others.startswith("node 1 of 2 on n2 in %s gpus 0" % job), others
+    with open(os.path.join(c.home, "masters")) as file:
+        masters = file.read().split()
+    assert len(masters) == 2 and masters[0] == masters[1], masters
+    l.run("pull", "two-1")
+    for node, place in (("0", "two-1"), ("1", "two-1.node1")):
+        with open(os.path.join(l.work, place, "out.txt")) as file:
+            assert file.read() == "of %s\n" % node
+    assert [run["name"] for run in l.json("ps", "-a")["runs"]] == ["two-1"]
+    assert len(l.json("instances")["instances"]) == 1
+    l.run("down", "--yes", "two-1")
+    c.wait_sacct(job, "CANCELLED")
+    wait_until(lambda: not left(c), lambda: "nothing is left: %s" % left(c))
+    # What was kept of each is read through the login node.
+    assert l.run("logs", "two-1", "--node", "1").stdout.decode() == others
+    l.run("rm", "two-1")
+
+
+def test_the_ends_of_an_allocation_reach_all_nodes(l, c):
+    job = launch_on_two(l, "ends-1", "bash", "-c", TRAPS % (HOME, "$GPUCTL_NODE_RANK"))
+    wait_until(lambda: b"begun" in l.run("logs", "ends-1", "--node", "1").stdout, "both have begun")
+    c.scancel("-b", "-s", "TERM", job)
+    for node in ("0", "1"):
+        wait_until(lambda: os.path.exists(os.path.join(c.home, "saved-" + node)), "node %s saved" % node)
+    wait_until(lambda: c.squeue(job) not in ("RUNNING", "COMPLETING"), "the allocation is over")
+    wait_until(lambda: not left(c), lambda: "nothing is left: %s" % left(c))
+
+
+def main():
+    tests = {name: test for name, test in globals().items() if name.startswith("test_")}
+    return run_tests(sys.argv[1:], tests)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
