@@ -20,6 +20,7 @@
 #include "agent/restart/start_again.h"
 #include "agent/self_check.h"
 #include "agent/server.h"
+#include "agent/share/share.h"
 #include "agent/ssh/serve_ssh.h"
 #include "agent/trees/receive.h"
 #include "agent/trees/send.h"
@@ -40,6 +41,8 @@ constexpr char kUsage[] =
     "  bridge     stdin and stdout <-> the agent (what gpuctl runs over ssh)\n"
     "  receive    takes a tree from stdin into the content store\n"
     "  send       gives a job's file or directory to stdout\n"
+    "  give       gives the stored trees to other nodes that know a key, until its stdin ends\n"
+    "  fetch      takes trees from a node that gives them\n"
     "  guard      keeps the server alive and enforces limits\n"
     "  gang       keeps a member of a run on several machines: --job ID, its ticket on stdin\n"
     "  hold       the guard of a Slurm allocation, run by its batch script; ends all jobs at "
@@ -51,7 +54,8 @@ constexpr char kUsage[] =
     "DIR\n"
     "             --in-queue: Slurm will start the allocation again\n"
     "  store-receive --to PLACE  as receive, into PLACE, which nodes may share; needs no DIR\n"
-    "  take --from PLACE --tree DIGEST  brings what was sent there into the content store\n"
+    "  take --from PLACE --tree DIGEST  brings what was sent there into the content store;\n"
+    "             --keep: it stays there, too\n"
     "  serve-ssh  an ssh server for one connection on stdin and stdout, by the node's sshd\n"
     "  server     serves gRPC on DIR/agent.sock\n"
     "  shutdown   ends guard and server when no job runs\n"
@@ -115,6 +119,7 @@ int Run(int argc, char** argv) {
   bool dry_run = false;
   bool wait = false;
   bool in_queue = false;
+  bool keep = false;
   pid_t pid = 0;
   std::string job;
   for (int i = 2; i < argc; ++i) {
@@ -142,6 +147,8 @@ int Run(int argc, char** argv) {
       wait = true;
     } else if (flag == "--in-queue") {
       in_queue = true;
+    } else if (flag == "--keep") {
+      keep = true;
     } else if (flag == "--dry-run") {
       dry_run = true;
     } else if (flag == "--job" && i + 1 < argc) {
@@ -169,13 +176,17 @@ int Run(int argc, char** argv) {
   }
   if (command == "archive-send" && !place.empty()) return gpuctl::RunArchiveSend(place);
   if (command == "store-receive" && !place.empty()) return gpuctl::RunReceive(place, 0, 1);
-  if (command == "take" && !place.empty()) return gpuctl::RunTake(root, place, tree);
+  if (command == "take" && !place.empty()) return gpuctl::RunTake(root, place, tree, keep);
   guard.hold = command == "hold";
   if (command == "guard" || guard.hold) return gpuctl::RunGuard(guard);
   if (command == "server") return gpuctl::RunServer({root, guard.bundle_dir});
   if (command == "receive" || command == "send") {
     const gpuctl::Contact contact(gpuctl::RootPaths(root), gpuctl::Clock::Real());
     return command == "send" ? gpuctl::RunSend(root, 0, 1) : gpuctl::RunReceive(root, 0, 1);
+  }
+  if (command == "give" || command == "fetch") {
+    const gpuctl::Contact contact(gpuctl::RootPaths(root), gpuctl::Clock::Real());
+    return command == "give" ? gpuctl::RunGive(root) : gpuctl::RunFetch(root);
   }
   if (command == "serve-ssh") return gpuctl::RunServeSsh(root);
   if (command == "gang") return gpuctl::RunKeeper(root, job);

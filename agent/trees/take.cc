@@ -45,19 +45,21 @@ absl::Status BringTree(const std::string& from, const std::string& trees,
   return Annotate(Take(from, trees, digest), absl::StrCat("take ", digest));
 }
 
-absl::Status TakeTree(const std::string& root, const std::string& place,
-                      const std::string& digest) {
+absl::Status TakeTree(const std::string& root, const std::string& place, const std::string& digest,
+                      bool keep) {
   if (!IsManifestDigest(digest)) return absl::InvalidArgumentError("take: this is no digest");
   const std::string trees = RootPaths(root).trees;
   const std::string from = RootPaths(place).trees;
   RETURN_IF_ERROR(BringTree(from, trees, digest));
+  if (keep) return absl::OkStatus();
   // The manifest goes first: without it nobody takes a part for the tree.
   unlink(StoredManifestPath(from, digest).c_str());
   return RemoveTree(StoredTreePath(from, digest));
 }
 
-int RunTake(const std::string& root, const std::string& place, const std::string& digest) {
-  const absl::Status status = TakeTree(root, place, digest);
+int RunTake(const std::string& root, const std::string& place, const std::string& digest,
+            bool keep) {
+  const absl::Status status = TakeTree(root, place, digest, keep);
   if (status.ok()) return 0;
   fprintf(stderr, "gpuctl-agent: %s\n", std::string(status.message()).c_str());
   return 1;

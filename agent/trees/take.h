@@ -9,9 +9,11 @@
 namespace gpuctl {
 
 // Copies the tree from the store below `place` into that of `root`, reads and checks all of it, and
-// removes it from there. OK when `root` has it already. NOT_FOUND when `place` has no such tree;
-// DATA_LOSS when its content is another: then it stays there, and nothing appears here.
-absl::Status TakeTree(const std::string& root, const std::string& place, const std::string& digest);
+// removes it from there, unless `keep`. OK when `root` has it already. NOT_FOUND when `place` has
+// no such tree; DATA_LOSS when its content is another: then it stays there, and nothing appears
+// here.
+absl::Status TakeTree(const std::string& root, const std::string& place, const std::string& digest,
+                      bool keep);
 
 // Copies the tree `digest` from the directory `from` of stored trees into another one, reads and
 // checks all of it. OK when that has it already. Errors as TakeTree.
@@ -19,7 +21,8 @@ absl::Status BringTree(const std::string& from, const std::string& trees,
                        const std::string& digest);
 
 // Runs the subcommand: TakeTree, with its error on stderr. Returns the process's exit code.
-int RunTake(const std::string& root, const std::string& place, const std::string& digest);
+int RunTake(const std::string& root, const std::string& place, const std::string& digest,
+            bool keep);
 
 }  // namespace gpuctl
 

@@ -20,16 +20,29 @@ TEST(TakeTree, BringsAWholeTreeAndLeavesNothingBehind) {
   const std::string digest = laptop.digest();
   Node shared;
   Node node;
-  EXPECT_FALSE(TakeTree(node.root, shared.root, digest).ok());
+  EXPECT_FALSE(TakeTree(node.root, shared.root, digest, /*keep=*/false).ok());
   ASSERT_OK(shared.Push(laptop));
-  ASSERT_OK(TakeTree(node.root, shared.root, digest));
+  ASSERT_OK(TakeTree(node.root, shared.root, digest, /*keep=*/false));
   node.ExpectWhole(digest);
   EXPECT_FALSE(HasStoredTree(shared.trees, digest));
   EXPECT_FALSE(PathExists(JoinPath(shared.trees, digest)));
   // It is here already.
-  ASSERT_OK(TakeTree(node.root, shared.root, digest));
-  EXPECT_THAT(TakeTree(node.root, shared.root, "../x"),
+  ASSERT_OK(TakeTree(node.root, shared.root, digest, /*keep=*/false));
+  EXPECT_THAT(TakeTree(node.root, shared.root, "../x", /*keep=*/false),
               StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(TakeTree, LeavesTheTreeForOtherNodes) {
+  SampleLaptop laptop;
+  Node shared, first, second;
+  ASSERT_OK(shared.Push(laptop));
+  ASSERT_OK(TakeTree(first.root, shared.root, laptop.digest(), /*keep=*/true));
+  ASSERT_OK(TakeTree(second.root, shared.root, laptop.digest(), /*keep=*/true));
+  first.ExpectWhole(laptop.digest());
+  second.ExpectWhole(laptop.digest());
+  // The last one takes it away, though it has it.
+  ASSERT_OK(TakeTree(first.root, shared.root, laptop.digest(), /*keep=*/false));
+  EXPECT_FALSE(HasStoredTree(shared.trees, laptop.digest()));
 }
 
 TEST(TakeTree, TakesNothingThatIsNotWhatItsDigestSays) {
@@ -42,7 +55,8 @@ TEST(TakeTree, TakesNothingThatIsNotWhatItsDigestSays) {
   ASSERT_OK(shared.Push(laptop));
   const std::string file = JoinPath(JoinPath(shared.trees, digest), "file");
   ASSERT_OK(WriteFileAtomic(file, RandomBytes(100'000, 2)));
-  EXPECT_THAT(TakeTree(node.root, shared.root, digest), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(TakeTree(node.root, shared.root, digest, /*keep=*/false),
+              StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_FALSE(HasStoredTree(node.trees, digest));
   // The manifest of another tree.
   Laptop other;
@@ -52,7 +66,7 @@ TEST(TakeTree, TakesNothingThatIsNotWhatItsDigestSays) {
   const std::string manifest = absl::StrCat(JoinPath(shared.trees, other.digest()), ".manifest");
   ASSERT_OK(WriteFileAtomic(absl::StrCat(JoinPath(shared.trees, digest), ".manifest"),
                             ReadFileToString(manifest).value()));
-  EXPECT_FALSE(TakeTree(node.root, shared.root, digest).ok());
+  EXPECT_FALSE(TakeTree(node.root, shared.root, digest, /*keep=*/false).ok());
   EXPECT_FALSE(HasStoredTree(node.trees, digest));
 }
 

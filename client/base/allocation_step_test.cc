@@ -37,7 +37,7 @@ class InStepTest : public testing::Test {
     SpawnOptions spawn;
     spawn.argv = {"/usr/bin/env", absl::StrCat("PATH=", dir_.Sub("bin"), ":/usr/bin:/bin"), "sh",
                   "-c",
-                  absl::StrCat("( ", InStep(job, 0, command), " ) >", dir_.Sub("out"), " 2>",
+                  absl::StrCat("( ", InStep(job, 2, command), " ) >", dir_.Sub("out"), " 2>",
                                dir_.Sub("said"))};
     const auto pid = Spawn(spawn);
     EXPECT_OK(pid);
@@ -65,10 +65,11 @@ TEST_F(InStepTest, TheNewestStartOfTheJobCounts) {
   Hold("7-x", "/no start");
   EXPECT_EQ(Run("7", absl::StrCat("echo \"$", kHeldRootVariable, "\"")), "/new\n");
   EXPECT_EQ(code_, 0);
-  EXPECT_EQ(ReadFileToString(dir_.Sub("bin/srun.asked"))
-                .value_or("")
-                .find("-u -Q --mpi=none --jobid=7 --overlap sh -c "),
-            0u);
+  EXPECT_EQ(
+      ReadFileToString(dir_.Sub("bin/srun.asked"))
+          .value_or("")
+          .find("-u -Q --mpi=none --jobid=7 --overlap --nodes=1 --ntasks=1 --relative=2 sh -c "),
+      0u);
 }
 
 TEST_F(InStepTest, ACommandKeepsItsExitCodeAndItsWords) {

@@ -18,6 +18,7 @@
 #include "client/launch/launch.h"
 #include "client/launch/member_results.h"
 #include "client/launch/push_plan.h"
+#include "client/launch/share_content.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/results/pull_files.h"
@@ -36,6 +37,7 @@
 #include "common/job/gang_key.h"
 #include "common/job/job_layout.h"
 #include "common/transfer/error_detail.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -46,6 +48,10 @@ constexpr int kGangIdBytes = 6;
 constexpr size_t kAtOnce = 8;
 // A time from which on a person wants to know where it went.
 constexpr absl::Duration kWorthTelling = absl::Seconds(1);
+// Content that the first machine gets alone, and the time that must be saved for the others to take
+// it from there.
+constexpr int64_t kLargeContent = 8 << 20;
+constexpr absl::Duration kWorthSharing = absl::Seconds(10);
 
 // A machine with its part of the run.
 struct Part {
@@ -70,6 +76,10 @@ class SharedBar {
     const MutexLock lock(mutex_);
     counts_[{machine, what}] = count;
     bar_.Update(Sum());
+  }
+  int64_t SentBytes() {
+    const MutexLock lock(mutex_);
+    return Sum().bytes;
   }
   int64_t Finish() {
     const MutexLock lock(mutex_);
@@ -235,7 +245,7 @@ class GangLauncher {
   // Completes the machine's job, which does not change from here on.
   void Seal(Part& part) const {
     gpuctl::v1::JobSpec& job = *part.start.mutable_spec();
-    CompleteJob(plan_, part.row.target, part.trainer.has_value() ? &*part.trainer : nullptr, job);
+    CompleteJob(plan_, part.row.target, TrainerOf(part), job);
     const StoredSpec stored{SpecDigest(job), job};
     part.row.spec_json = FormatStoredSpec(stored);
     part.start.set_spec_digest(stored.spec_digest);
@@ -248,13 +258,7 @@ class GangLauncher {
     }
     SharedBar bar(context_, parts_.size());
     const absl::Duration begin = context_.clock.SinceBoot();
-    const absl::Status pushed = AtAll([&](Part& part) {
-      const auto rank = static_cast<size_t>(part.row.rank);
-      return Annotate(
-          PushTo(part, [&bar, rank](const std::string& what,
-                                    const TransferCount& count) { bar.Update(rank, what, count); }),
-          absl::StrCat("to ", part.row.target.name));
-    });
+    const absl::Status pushed = PushWith(bar);
     const absl::Duration took = context_.clock.SinceBoot() - begin;
     const int64_t bytes = bar.Finish();
     RETURN_IF_ERROR(pushed);
@@ -265,9 +269,68 @@ class GangLauncher {
     return absl::OkStatus();
   }
 
-  absl::Status PushTo(Part& part, const PushObserver& observe) {
-    return PushPlan(context_, *part.links, part.row.target, plan_, flags_,
-                    part.trainer.has_value() ? &*part.trainer : nullptr, observe);
+  // Small content goes to all machines at once. Else the first one gets it alone: the nodes of an
+  // allocation share what it leaves on their file system, and others take it from the first one
+  // where that saves more than a few seconds of the line from here.
+  absl::Status PushWith(SharedBar& bar) {
+    const auto push = [&](Part& part) { return PushShowing(part, bar); };
+    if (ContentOf(plan_, TrainerOf(parts_.front())).bytes < kLargeContent) return AtAll(push);
+    const absl::Duration begin = context_.clock.SinceBoot();
+    RETURN_IF_ERROR(push(parts_.front()));
+    const absl::Duration took = context_.clock.SinceBoot() - begin;
+    const bool was_there = bar.SentBytes() == 0;
+    const absl::Duration saves = took * static_cast<int64_t>(parts_.size() - 1);
+    const bool allocation = parts_.front().row.target.provider == kClusterProvider;
+    if (!allocation && (was_there || saves > kWorthSharing)) Share();
+    RETURN_IF_ERROR(AtAll(push));
+    // It stays on the cluster's file system no longer than it is needed.
+    return allocation ? PushTo(
+                            parts_.front(), [](const std::string&, const TransferCount&) {},
+                            /*others_follow=*/false)
+                      : absl::OkStatus();
+  }
+
+  absl::Status PushShowing(Part& part, SharedBar& bar) {
+    const auto rank = static_cast<size_t>(part.row.rank);
+    const auto observe = [&bar, rank](const std::string& what, const TransferCount& count) {
+      bar.Update(rank, what, count);
+    };
+    return Annotate(PushTo(part, observe, /*others_follow=*/true),
+                    absl::StrCat("to ", part.row.target.name));
+  }
+
+  // Lets the others take the content from the first machine. What one does not get that way, it
+  // gets from here.
+  void Share() {
+    std::vector<Taker> takers;
+    for (size_t rank = 1; rank < parts_.size(); ++rank) {
+      Part& part = parts_[rank];
+      takers.push_back({part.links.get(), part.row.target.name,
+                        ContentOf(plan_, TrainerOf(part)).trees, absl::OkStatus()});
+    }
+    const std::string& first = parts_.front().row.target.name;
+    const absl::Status shared = ShareContent(*parts_.front().links, takers);
+    if (!shared.ok()) {
+      context_.Say(absl::StrCat(first,
+                                " cannot give the content to the others, so all of it goes "
+                                "from here: ",
+                                shared.message()));
+      return;
+    }
+    for (const Taker& taker : takers) {
+      if (taker.result.ok()) continue;
+      context_.Say(absl::StrCat(taker.name, " does not get the content from ", first,
+                                ", but from here: ", taker.result.message()));
+    }
+  }
+
+  absl::Status PushTo(Part& part, const PushObserver& observe, bool others_follow) {
+    return PushPlan(context_, *part.links, part.row.target, plan_, flags_, TrainerOf(part), observe,
+                    others_follow);
+  }
+
+  static const ChosenTrainer* TrainerOf(const Part& part) {
+    return part.trainer.has_value() ? &*part.trainer : nullptr;
   }
 
   absl::Status Start() {
@@ -307,7 +370,9 @@ class GangLauncher {
     part.asked = true;
     absl::StatusOr<gpuctl::v1::Job> job = part.calls->StartJob(part.start);
     if (DetailOf(job.status()).kind() == gpuctl::v1::ErrorDetail::KIND_CONTENT_MISSING) {
-      RETURN_IF_ERROR(PushTo(part, [](const std::string&, const TransferCount&) {}));
+      RETURN_IF_ERROR(PushTo(
+          part, [](const std::string&, const TransferCount&) {},
+          /*others_follow=*/false));
       job = part.calls->StartJob(part.start);
     }
     RETURN_IF_ERROR(job.status());

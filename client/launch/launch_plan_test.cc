@@ -174,10 +174,21 @@ TEST_F(LaunchPlanTest, SeveralMachinesAreTheUsersOwn) {
 }
 
 TEST_F(LaunchPlanTest, SeveralMachinesAreNotRented) {
-  keys_ = {"vast"};
+  keys_ = {"vast", "slurm"};
   spec_.nodes = 2;
   EXPECT_THAT(std::string(Plan().status().message()),
               testing::HasSubstr("a run on 2 machines does not rent them yet"));
+  spec_.providers = {"slurm", "vast"};
+  EXPECT_THAT(std::string(Plan().status().message()),
+              testing::HasSubstr("a run on 2 machines does not rent them yet"));
+  spec_.providers = {"slurm"};
+  spec_.max_retries = 1;
+  spec_.retry_on = {"preempted"};
+  EXPECT_THAT(std::string(Plan().status().message()),
+              testing::HasSubstr("a run on 2 machines is not resumed"));
+  spec_ = RunSpec();
+  spec_.command = {"python", "train.py"};
+  spec_.nodes = 2;
   keys_.clear();
   EXPECT_THAT(std::string(Plan().status().message()),
               testing::HasSubstr("nodes: 2 machines, and --host names 0"));

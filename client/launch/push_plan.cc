@@ -24,8 +24,8 @@ constexpr int64_t kLargeBytes = 8 << 20;
 // Sends trees to one machine.
 class Sender {
  public:
-  Sender(CommandContext& context, LinkFactory& links, const NodeTarget& machine)
-      : context_(context), links_(links), machine_(machine) {}
+  Sender(CommandContext& context, LinkFactory& links, const NodeTarget& machine, bool others_follow)
+      : context_(context), links_(links), machine_(machine), others_follow_(others_follow) {}
 
   absl::Status Send(const std::string& root, const Manifest& manifest, const PushTarget& target,
                     const TransferStyle& style) {
@@ -34,7 +34,7 @@ class Sender {
       looked_ = true;
       if (store_ != nullptr) {
         absl::Status sent = Push(context_, store_->links(), root, manifest, target, style).status();
-        if (sent.ok()) sent = store_->Give(manifest.Digest());
+        if (sent.ok()) sent = store_->Give(manifest.Digest(), /*keep=*/others_follow_);
         if (sent.ok()) return sent;
         // A file that changed has changed for any way.
         if (FaultOf(sent) == LinkFault::kFileChanged) return sent;
@@ -49,16 +49,30 @@ class Sender {
   CommandContext& context_;
   LinkFactory& links_;
   const NodeTarget& machine_;
+  const bool others_follow_;
   bool looked_ = false;
   std::unique_ptr<SharedStore> store_;
 };
 
 }  // namespace
 
+PlanContent ContentOf(const LaunchPlan& plan, const ChosenTrainer* trainer) {
+  PlanContent content;
+  const auto add = [&content](const Manifest& manifest) {
+    content.trees.push_back(manifest.Digest());
+    content.bytes += manifest.content_bytes();
+  };
+  if (trainer != nullptr && trainer->tree.has_value()) add(trainer->tree->manifest);
+  for (const DataTree& tree : plan.data) add(tree.manifest);
+  if (plan.workdir.has_value()) add(plan.workdir->manifest);
+  return content;
+}
+
 absl::Status PushPlan(CommandContext& context, LinkFactory& links, const NodeTarget& machine,
                       const LaunchPlan& plan, const LaunchFlags& flags,
-                      const ChosenTrainer* trainer, const PushObserver& observe) {
-  Sender sender(context, links, machine);
+                      const ChosenTrainer* trainer, const PushObserver& observe,
+                      bool others_follow) {
+  Sender sender(context, links, machine, others_follow);
   TransferStyle style;
   style.streams = flags.streams;
   if (observe != nullptr) {

@@ -71,14 +71,14 @@ std::unique_ptr<SharedStore> SharedStore::Find(CommandContext& context, const No
   return std::unique_ptr<SharedStore>(new SharedStore(*std::move(links), node, place));
 }
 
-absl::Status SharedStore::Give(const std::string& digest) {
+absl::Status SharedStore::Give(const std::string& digest, bool keep) {
   std::string words;
   ASSIGN_OR_RETURN(
       const int code,
       RunOnNode(node_,
                 absl::StrCat("r=$", kHeldRootVariable,
                              "; exec \"$r/bin/current/gpuctl-agent\" take --root \"$r\" --from ",
-                             place_, " --tree ", digest),
+                             place_, " --tree ", digest, keep ? " --keep" : ""),
                 words));
   if (code == 0) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("the node did not take it: exit ", code, ": ", words));

@@ -23,8 +23,9 @@ class SharedStore {
 
   // Returns the links by which trees are sent into the store.
   LinkFactory& links() { return *links_; }
-  // Makes the node take a tree from the store into its own. The error has the node's words.
-  absl::Status Give(const std::string& digest);
+  // Makes the node take a tree from the store into its own. It does not stay in the store, unless
+  // `keep`. The error has the node's words.
+  absl::Status Give(const std::string& digest, bool keep);
 
  private:
   SharedStore(std::unique_ptr<LinkFactory> links, LinkFactory& node, std::string place)

@@ -332,12 +332,13 @@ class HeldScriptTest : public StartScriptTest {
   }
   std::string Own() const { return absl::StrCat("gpuctl-", getuid()); }
   // The holder is a script with these lines, in a bundle that a client brings: the test's child.
-  std::string Holder(const std::string& lines) {
-    dir_.Write("holder", absl::StrCat("#!/bin/sh\n", lines), 0755);
-    return absl::StrCat("( f=", dir_.Sub("system/tmp/"), Own(), "/17-0.root\n",
+  std::string Holder(const std::string& lines, const std::string& system = "system") {
+    const std::string holder = absl::StrCat("holder-", system);
+    dir_.Write(holder, absl::StrCat("#!/bin/sh\n", lines), 0755);
+    return absl::StrCat("( f=", dir_.Sub(system), "/tmp/", Own(), "/17-0.root\n",
                         "until [ -e \"$f\" ]; do sleep 0.1; done\nread -r r <\"$f\"\n",
                         "cat \"$r/held\" \"$r/boot.json\" >", dir_.Sub("marker"), "\n",
-                        "mkdir -p \"$r/bin/new\"\ncat ", dir_.Sub("holder"),
+                        "mkdir -p \"$r/bin/new\"\ncat ", dir_.Sub(holder),
                         " >\"$r/bin/new/gpuctl-agent\"\nchmod 700 \"$r/bin/new/gpuctl-agent\"\n",
                         "mv \"$r/bin/new\" \"$r/bin/current\" ) &\n");
   }
@@ -385,6 +386,46 @@ TEST_F(HeldScriptTest, ASignalReachesTheHolderAndTheScriptWaitsForIt) {
     EXPECT_EQ(unlink(dir_.Sub("ended").c_str()), 0) << shell;
     EXPECT_TRUE(IsTidy());
   }
+}
+
+// With a srun that runs its command here, as the second node, whose /tmp is another one.
+TEST_F(HeldScriptTest, TheOtherNodesBeginAndEndWithTheFirst) {
+  ASSERT_OK(MakeDirectories(dir_.Sub("second/tmp"), 0755));
+  dir_.Write(
+      "path/srun",
+      absl::StrCat("#!/bin/sh\necho \"$*\" | head -n 1 >", dir_.Sub("asked"),
+                   "\nwhile [ \"$1\" != sh ]; do shift; done\n",
+                   "SLURM_PROCID=0 GPUCTL_SYSTEM_ROOT=", dir_.Sub("second"), " exec \"$@\"\n"),
+      0755);
+  AddTool("head");
+  const std::string first =
+      Holder(absl::StrCat("until [ -e ", dir_.Sub("begun"), " ]; do sleep 0.1; done\n"));
+  const std::string second = Holder(
+      absl::StrCat("end() { echo $GPUCTL_RESULTS >", dir_.Sub("ended"), "; exit 0; }\n",
+                   "trap end TERM\n: >", dir_.Sub("begun"), "\nwhile :; do sleep 0.1; done\n"),
+      "second");
+  for (const char* shell : {"/bin/sh", "/bin/bash"}) {
+    dir_.Write("batch", MakeStartScript(Held(absl::Hours(1))).value());
+    Run(absl::StrCat(first, second, shell, " ", dir_.Sub("batch")), shell,
+        Job({"SLURM_JOB_NUM_NODES=2", "GPUCTL_RESULTS=/kept"}));
+    EXPECT_EQ(ReadFileToString(dir_.Sub("ended")).value_or(""), "/kept/node-1\n") << shell;
+    EXPECT_THAT(ReadFileToString(dir_.Sub("asked")).value_or(""), HasSubstr("--relative=1"));
+    EXPECT_TRUE(IsTidy());
+    EXPECT_THAT(ListDirectory(dir_.Sub("second/tmp/" + Own())).value(), IsEmpty());
+    for (const char* file : {"ended", "begun"}) ASSERT_EQ(unlink(dir_.Sub(file).c_str()), 0);
+  }
+}
+
+// Two nodes with one /tmp would take each other's files: the second one makes none.
+TEST_F(HeldScriptTest, ASharedTmpIsNoneForTheSecondNode) {
+  dir_.Write("batch", MakeStartScript(Held(absl::Hours(1))).value());
+  const std::string own = dir_.Sub("system/tmp/" + Own());
+  ASSERT_OK(MakeDirectories(JoinPath(own, "17-0"), 0700));
+  ASSERT_OK(WriteFileAtomic(JoinPath(own, "17-0/kept"), "of the first"));
+  Run(absl::StrCat("/bin/sh ", dir_.Sub("batch"), " step 2>/dev/null; [ $? = 1 ]"), "/bin/sh",
+      Job({"SLURM_PROCID=0"}));
+  EXPECT_TRUE(PathExists(JoinPath(own, "17-0/kept")));
+  ASSERT_OK(RemoveTree(own));
 }
 
 // What runs without a holder must be ended, too: one more is started for that.

@@ -278,7 +278,7 @@ TEST_F(SlurmTest, SubmitsOneJobWithALimit) {
   Answer("sbatch", "17\n");
   Offer offer;
   offer.provider = "slurm";
-  offer.ref = "main|h100|2|60";
+  offer.ref = "main|h100|2|60|1";
   RentOptions rent;
   rent.start_script = "#!/bin/sh\necho begun\n";
   rent.env["WORD"] = "it's";
@@ -295,6 +295,30 @@ TEST_F(SlurmTest, SubmitsOneJobWithALimit) {
   EXPECT_THAT(line, Not(HasSubstr("--signal")));
   EXPECT_THAT(line, HasSubstr("'--mem=0' 'it'\\''s'"));
   EXPECT_EQ(login_->inputs.back(), "#!/bin/sh\nexport WORD='it'\\''s'\necho begun\n");
+}
+
+TEST_F(SlurmTest, SeveralNodesAreOneJobWithADirectoryForEach) {
+  Make({}, "~/kept");
+  Answer("sinfo",
+         "main*|up|1-00:00:00|2|gpu:h100:4|idle|16|16000\n"
+         "big|up|1-00:00:00|3|gpu:h100:4|idle|16|16000\n");
+  Answer("--test-only", "", 0, "sbatch: Job 5 to start at 1790000000 using");
+  Requirements wish = Wish(2);
+  wish.nodes = 3;
+  const auto offers = provider_->ListOffers(wish);
+  ASSERT_OK(offers);
+  ASSERT_THAT(*offers, SizeIs(1));
+  EXPECT_EQ(offers->front().region, "big");
+  EXPECT_THAT(offers->front().description, HasSubstr("3 nodes with 2x H100"));
+  EXPECT_THAT(login_->asked.back(), HasSubstr("'--nodes=3'"));
+  Answer("mkdir", "/home/ada/results\n");
+  Answer("sbatch --parsable", "17\n");
+  ASSERT_OK(provider_->Rent(offers->front(), {}, kLabel));
+  EXPECT_THAT(login_->asked.back(), HasSubstr("'--nodes=3'"));
+  const std::string& made = login_->asked[login_->asked.size() - 2];
+  EXPECT_THAT(made, HasSubstr("node-1/token"));
+  EXPECT_THAT(made, HasSubstr("node-2/token"));
+  EXPECT_THAT(made, Not(HasSubstr("node-3")));
 }
 
 TEST_F(SlurmTest, ARunsWishesCountMoreThanTheSettings) {
@@ -342,7 +366,7 @@ TEST_F(SlurmTest, MakesADirectoryForResults) {
   Answer("sbatch", "17\n");
   Offer offer;
   offer.provider = "slurm";
-  offer.ref = "main|h100|2|60";
+  offer.ref = "main|h100|2|60|1";
   ASSERT_OK(provider_->Rent(offer, {}, kLabel));
   ASSERT_THAT(login_->asked, SizeIs(2));
   EXPECT_THAT(login_->asked[0], HasSubstr("$HOME"));
@@ -422,7 +446,7 @@ TEST_F(SlurmTest, OneQuestionListsAllJobs) {
 TEST_F(SlurmTest, ALostAnswerOfSbatchIsNoRefusal) {
   Offer offer;
   offer.provider = "slurm";
-  offer.ref = "main|h100|2|60";
+  offer.ref = "main|h100|2|60|1";
   login_->answers.emplace_back("sbatch", absl::UnknownError("the connection broke"));
   EXPECT_THAT(provider_->Rent(offer, {}, kLabel), StatusIs(absl::StatusCode::kUnknown));
   login_->answers.clear();
@@ -431,7 +455,7 @@ TEST_F(SlurmTest, ALostAnswerOfSbatchIsNoRefusal) {
   login_->answers.clear();
   Answer("sbatch", "welcome\n");
   EXPECT_THAT(provider_->Rent(offer, {}, kLabel), StatusIs(absl::StatusCode::kUnknown));
-  offer.ref = "main|h100; reboot|2|60";
+  offer.ref = "main|h100; reboot|2|60|1";
   EXPECT_THAT(provider_->Rent(offer, {}, kLabel), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 

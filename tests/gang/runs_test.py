@@ -21,6 +21,8 @@ import textwrap
 import time
 
 import machines
+from laptop import (SLEEPER, Laptop, Skipped, last, nothing_runs, run_tests, types, variables, wait_for_end,
+                    wait_for_jobs)
 from machines import Machines, wait_until
 
 JOIN_S = 6
@@ -29,89 +31,6 @@ VARIABLES = """
 for name in GPUCTL_NODES GPUCTL_NODE_RANK RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT \
     GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME; do eval "echo $name=\\$$name"; done
 """
-
-
-class Skipped(Exception):
-    """A test cannot be here; why says the text."""
-
-
-class Laptop:
-    def __init__(self, them):
-        self.them = them
-        self.dir = tempfile.mkdtemp(prefix="gpuctl-laptop-")
-        self.work = os.path.join(self.dir, "work")
-        os.mkdir(self.work)
-        self.env = {**os.environ, "HOME": self.dir, "GPUCTL_STATE_DIR": self.dir + "/state",
-                    "GPUCTL_CACHE_DIR": self.dir + "/cache", "GPUCTL_WARM_LINK": "off", "TERM": "xterm"}
-        for name in ("CI", "GPUCTL_NODE_ROOT"):
-            self.env.pop(name, None)
-
-    def command(self, *args):
-        return [GPUCTL, *args]
-
-    def launching(self, *args):
-        return self.command("launch", "--host", self.them.hosts, "-i", self.them.dir + "/key", *args)
-
-    def run(self, argv, code=0, timeout=300):
-        done = subprocess.run(argv, cwd=self.work, env=self.env, stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=timeout, check=False)
-        done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
-        assert code is None or done.returncode == code, "%s: exit %d, not %d\n%s\n%s" % (
-            argv, done.returncode, code, done.stdout[-3000:], done.stderr[-3000:])
-        return done
-
-    def launch(self, *args, code=0):
-        return self.run(self.launching(*args), code)
-
-    def ask(self, *args, code=0):
-        return self.run(self.command(*args), code)
-
-    def start(self, *args):
-        return subprocess.Popen(self.launching(*args), cwd=self.work, env=self.env,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def write(self, name, text):
-        with open(os.path.join(self.work, name), "w") as file:
-            file.write(textwrap.dedent(text))
-
-    def close(self):
-        shutil.rmtree(self.dir, ignore_errors=True)
-
-
-def variables(text):
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-
-
-def types(events):
-    return [event["event"] for event in events]
-
-
-def last(machine):
-    """Returns the newest event of the machine's only job."""
-    jobs = machine.jobs()
-    assert len(jobs) == 1, jobs
-    events = [event for event in next(iter(jobs.values())) if event["event"] in ("started", "exited", "lost",
-                                                                               "retry")]
-    return events[-1] if events else {"event": "none"}
-
-
-def nothing_runs(them):
-    """True when no process of a job, no shim and no keeper is left."""
-    return not any(machine.processes("gpuctl-shim ") or machine.processes("gpuctl-agent gang") or
-                   machine.processes("the-job") for machine in them.all)
-
-
-def wait_for_end(them, seconds=240):
-    wait_until(lambda: nothing_runs(them), "nothing runs any more: %s" % [
-        machine.processes() for machine in them.all], seconds)
-
-
-def wait_for_jobs(them, count=None):
-    running = them.all if count is None else them.all[:count]
-    wait_until(lambda: all(machine.processes("the-job") for machine in running), "the job runs everywhere")
-
-
-SLEEPER = ["--no-workdir", "--grace", "2s", "--", "bash", "-c", "echo began; exec -a the-job sleep 600"]
 
 
 def test_all_begin_together(size=2):
@@ -285,36 +204,6 @@ def test_down_ends_the_others_of_one_that_does_not_answer():
             wait_for_end(them)
             laptop.ask("ps", "-u")
             laptop.ask("rm", "--force", name)
-        laptop.close()
-
-
-def test_content_goes_to_all_at_once():
-    """A push that went to one machine after the other would never be at both."""
-    with Machines(2) as them:
-        if not all(machine.slow("40mbit") for machine in them.all):
-            raise Skipped("no tbf")
-        laptop = Laptop(them)
-        with open(os.path.join(laptop.work, "content"), "wb") as file:
-            file.write(os.urandom(30 << 20))
-        process = laptop.start("--name", "large", *SLEEPER[1:])
-        wait_until(lambda: all(machine.processes("gpuctl-agent receive") for machine in them.all),
-                   "content goes to both machines")
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 130 and b"nothing was started" in said, said
-        assert json.loads(laptop.ask("ps", "-a", "--json").stdout)["runs"] == []
-        assert not any(machine.jobs() for machine in them.all)
-        # What was sent is kept, and all of it comes.
-        done = laptop.launch("--name", "large", "--", "sh", "-c", "wc -c < content")
-        assert " to 2 machines in " in done.stderr, done.stderr
-        for rank in range(2):
-            assert laptop.ask("logs", "large-1", "--node", str(rank)).stdout.split() == [str(30 << 20)]
-        wait_for_end(them)
-
-        # An error names its machine, and the others'.
-        them.all[1].link("down")
-        done = laptop.launch("--name", "gone", "--", "true", code=None)
-        assert done.returncode not in (0, 130) and them.all[1].host in done.stderr, done.stderr
         laptop.close()
 
 
@@ -615,7 +504,7 @@ def test_processes_on_several_machines():
         laptop.write("show.sh", "echo rank=$RANK local=$LOCAL_RANK of $LOCAL_WORLD_SIZE node=$GPUCTL_NODE_RANK "
                                 "world=$WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT by $GLOO_SOCKET_IFNAME\n")
         laptop.write("run.yaml", "run: sh show.sh\nname: ranks\nprocesses: 2\nresources: {nodes: 2}\n")
-        laptop.run([GPUCTL, "launch", "run.yaml", "--host", them.hosts, "-i", them.dir + "/key"])
+        laptop.run([Laptop.gpuctl, "launch", "run.yaml", "--host", them.hosts, "-i", them.dir + "/key"])
         lines = set()
         for node in range(2):
             said = laptop.ask("logs", "ranks-1", "--node", str(node)).stdout
@@ -656,9 +545,9 @@ def test_a_process_for_each_gpu_of_several_machines():
             laptop.write("run.yaml", "run: echo world=$WORLD_SIZE rank=$RANK\nname: each\nprocesses: gpus\n"
                                      "resources: {nodes: 2}\n")
             if code == 0:  # One machine alone, whose agent starts only now.
-                laptop.run([GPUCTL, "launch", "--name", "alone", "--gpu", "H100:2", "--host", them.all[0].host, "-i",
+                laptop.run([Laptop.gpuctl, "launch", "--name", "alone", "--gpu", "H100:2", "--host", them.all[0].host, "-i",
                             them.dir + "/key", "--no-workdir", "--", "true"])
-            done = laptop.run([GPUCTL, "launch", "run.yaml", "--host", them.hosts, "-i", them.dir + "/key"], code)
+            done = laptop.run([Laptop.gpuctl, "launch", "run.yaml", "--host", them.hosts, "-i", them.dir + "/key"], code)
             said = {line for node in range(2) if code == 0 for line in re.findall(
                 "world=.*", laptop.ask("logs", "each-1", "--node", str(node)).stdout)}
             if code == 0:
@@ -706,7 +595,7 @@ def test_data_parallel_training_with_processes():
         laptop = Laptop(them)
         laptop.write("train.py", DDP)
         laptop.write("train.yaml", "run: %s train.py\nname: ddp\nprocesses: 2\nresources: {nodes: 2}\n" % python)
-        laptop.run([GPUCTL, "launch", "train.yaml", "--host", them.hosts, "-i", them.dir + "/key"])
+        laptop.run([Laptop.gpuctl, "launch", "train.yaml", "--host", them.hosts, "-i", them.dir + "/key"])
         ends = re.findall(r"RESULT=(\S+)", "".join(
             laptop.ask("logs", "ddp-1", "--node", str(node)).stdout for node in range(2)))
         assert len(ends) == 4 and len(set(ends)) == 1, ends
@@ -738,7 +627,7 @@ def losses(laptop, run):
 
 def test_the_built_in_trainer():
     """On 2 and 4 machines it learns what one process learns, also when a rank is killed meanwhile."""
-    if not os.path.exists(os.path.join(os.path.dirname(GPUCTL), "gpuctl-trainer")):
+    if not os.path.exists(os.path.join(os.path.dirname(Laptop.gpuctl), "gpuctl-trainer")):
         raise Skipped("no gpuctl-trainer beside gpuctl")
     run = """
         name: {name}
@@ -791,30 +680,19 @@ def test_the_built_in_trainer():
 BY_NAME = (test_data_parallel_training, test_data_parallel_training_with_processes)
 # These take half a minute each.
 LONG = (test_the_built_in_trainer, test_results_of_all_come_home_and_go, test_down_ends_the_others_of_one_that_does_not_answer,
-        test_content_goes_to_all_at_once, test_no_line_is_lost)
+        test_no_line_is_lost)
 
 
 def main():
-    """Returns the exit code: SKIPPED when no test was run to its end."""
-    wanted = sys.argv[2:]
-    code = machines.SKIPPED
-    tests = [test for name, test in list(globals().items()) if name.startswith("test_")]
-    for test in tests:
-        name = test.__name__
-        if not (name in wanted or test not in BY_NAME and wanted == ["--long"] * (test in LONG)):
-            continue
-        began = time.monotonic()
-        try:
-            test()
-        except Skipped as why:
-            print("skipped %s: %s" % (name, why), flush=True)
-            continue
-        code = 0
-        print("ok   %s %.0f s" % (name, time.monotonic() - began), flush=True)
-    return code
+    tests = {name: test for name, test in globals().items() if name.startswith("test_")}
+    program, *names = sys.argv[1:]
+    if names == ["--long"]:
+        names = [test.__name__ for test in LONG]
+    elif not names:
+        names = [name for name, test in tests.items() if test not in BY_NAME + LONG]
+    return run_tests([program, *names], tests)
 
 
 if __name__ == "__main__":
     machines.enter()
-    GPUCTL = os.path.abspath(sys.argv[1])
     sys.exit(main())

@@ -3,6 +3,8 @@
 
   nodes_test.py GPUCTL FAKE_JOB CLOUDSIM_LIBRARIES [PROCTRACK] [TEST...]
 """
+import glob
+import hashlib
 import os
 import sys
 
@@ -44,6 +46,23 @@ def test_a_run_on_two_nodes(l, c):
     # What was kept of each is read through the login node.
     assert l.run("logs", "two-1", "--node", "1").stdout.decode() == others
     l.run("rm", "two-1")
+
+
+def test_large_content_goes_to_the_login_node_once(l, c):
+    content = os.urandom(12 << 20)
+    with open(os.path.join(l.work, "content"), "wb") as file:
+        file.write(content)
+    with open(os.path.join(l.work, "several.yaml"), "w") as file:
+        file.write("resources: {nodes: 2, gpu: H100, provider: slurm}\n")
+    done = l.run("launch", "several.yaml", "--yes", "--time", "10m", "--salvage", "5m", "--name", "content-1", "--",
+                 "sha256sum", "content")
+    assert b"not by the login node" not in done.stderr, done.stderr
+    for node in ("0", "1"):
+        said = l.run("logs", "content-1", "--node", node).stdout.decode()
+        assert said.split()[0] == hashlib.sha256(content).hexdigest(), said
+    store = glob.glob(os.path.join(c.home, ".gpuctl-results", "gpuctl-*", "store", "blobs", "trees", "*"))
+    assert not store, store
+    l.run("down", "--yes", "--force", "content-1")
 
 
 def test_the_ends_of_an_allocation_reach_all_nodes(l, c):
