@@ -428,16 +428,19 @@ void EndAllKept(const RootPaths& copy, Clock& clock) {
 int RunStartAgain(const std::string& root, const std::string& directory) {
   const RootPaths paths(root);
   const char* token = getenv(kResultsTokenVariable);
-  absl::Status status = FindToken(
+  const absl::Status found = FindToken(
       directory, token != nullptr ? token : "", kFindWithin, [] { return false; }, Clock::Real());
-  if (status.ok()) status = CheckOwnDirectory(directory);
+  const absl::Status is_own = CheckOwnDirectory(directory);
+  absl::Status status = found.ok() ? is_own : found;
   const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(root));
+  bool wanted = true;
   if (status.ok()) {
     status = own.has_value() && own->restart == 0 ? StartFirst(paths, directory, Clock::Real())
                                                   : StartAgain(paths, directory, Clock::Real());
-    if (!status.ok() && !absl::IsNotFound(status) && own.has_value()) {
-      Complain(NoteFailedStart(directory, *own, status.message()));
-    }
+    wanted = !absl::IsNotFound(status);
+  }
+  if (!status.ok() && wanted && own.has_value() && is_own.ok()) {
+    Complain(NoteFailedStart(directory, *own, status.message()));
   }
   Complain(status);
   return status.ok() ? 0 : 1;

@@ -104,12 +104,12 @@ class AllocationLinks : public LinkFactory {
   }
   absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) override {
     RETURN_IF_ERROR(MayBegin());
-    return live_->Run(command);
+    return Explained(live_->Run(command));
   }
   absl::StatusOr<std::unique_ptr<RemoteCommand>> RunStreaming(
       const std::string& command, std::function<void(absl::string_view)> on_stderr) override {
     RETURN_IF_ERROR(MayBegin());
-    return live_->RunStreaming(command, std::move(on_stderr));
+    return Explained(live_->RunStreaming(command, std::move(on_stderr)));
   }
   absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) override {
     if (IsSuspended()) return Waiting();
@@ -121,7 +121,7 @@ class AllocationLinks : public LinkFactory {
     LinkFactory* const kept = IsOver(/*suspect=*/false) ? Kept()
                               : Waits()                 ? KeptInQueue()
                                                         : nullptr;
-    return (kept != nullptr ? *kept : *live_).RunAgent(arguments);
+    return kept != nullptr ? kept->RunAgent(arguments) : Explained(live_->RunAgent(arguments));
   }
   // A step serves the connection. It ends with this object.
   absl::StatusOr<UniqueFd> Dial() override {
@@ -236,6 +236,14 @@ class AllocationLinks : public LinkFactory {
     return link;
   }
 
+  // Puts the scheduler's words in place of those of a step that could not begin.
+  template <typename Result>
+  absl::StatusOr<Result> Explained(absl::StatusOr<Result> begun) {
+    if (begun.ok()) return begun;
+    RETURN_IF_ERROR(MayBegin());
+    return begun;
+  }
+
   // Asks the scheduler. Returns an error where no step can begin; OK also where it does not answer.
   absl::Status MayBegin() {
     if (IsOver(/*suspect=*/true)) return Over();
@@ -290,7 +298,7 @@ class AllocationLinks : public LinkFactory {
       MutexLock lock(mutex_);
       if (std::exchange(told_in_queue_, true)) return;
     }
-    if (!PanelIsShown()) context_.Say(Waiting().message());
+    if (!PanelIsShown()) context_.SayOnce(Waiting().message());
   }
   // True when the scheduler has said so a moment ago.
   bool WaitsForSure() {

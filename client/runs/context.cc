@@ -28,4 +28,16 @@ absl::StatusOr<RunStore*> CommandContext::StoreOrCopy() {
   return store_.get();
 }
 
+void CommandContext::SayOnce(absl::string_view text) {
+  constexpr absl::Duration kAgainAfter = absl::Seconds(30);
+  {
+    const MutexLock lock(said_mutex_);
+    const absl::Duration now = clock.SinceBoot();
+    if (said_ == text && now < said_at_ + kAgainAfter) return;
+    said_ = std::string(text);
+    said_at_ = now;
+  }
+  Say(text);
+}
+
 }  // namespace gpuctl

@@ -17,6 +17,7 @@
 #include "client/runs/run_store.h"
 #include "client/terminal/console.h"
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 
 namespace gpuctl {
 
@@ -33,6 +34,9 @@ class CommandContext : public Console {
   // or read-only, a copy in memory.
   absl::StatusOr<RunStore*> StoreOrCopy();
 
+  // Says it, unless the same was said a moment ago. Any thread may call it.
+  void SayOnce(absl::string_view text);
+
   int64_t NowMs() { return absl::ToUnixMillis(clock.Now()); }
 
   Clock& clock;
@@ -48,6 +52,9 @@ class CommandContext : public Console {
 
  private:
   std::unique_ptr<RunStore> store_;
+  Mutex said_mutex_;
+  std::string said_ ABSL_GUARDED_BY(said_mutex_);
+  absl::Duration said_at_ ABSL_GUARDED_BY(said_mutex_);
 };
 
 }  // namespace gpuctl
