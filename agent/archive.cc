@@ -254,13 +254,16 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
     MutexLock lock(mutex_);
     ASSIGN_OR_RETURN(const gpuctl::v1::Job job, AcceptStaged(paths_, node_id_, request, clock_));
     const std::optional<AllocationStart> start = ParseAllocationStart(BaseName(paths_.root));
-    ASSIGN_OR_RETURN(const std::string state, StateInSlurm(start->job));
-    if (state == "PENDING") return job;
+    absl::StatusOr<std::string> state = StateInSlurm(start->job);
+    for (int asked = 1; !state.ok() && asked < kTimesAsked; ++asked) {
+      state = StateInSlurm(start->job);
+    }
+    if (state.ok() && *state == "PENDING") return job;
     const absl::Status back = TakeBackStaged(paths_, request.spec().job_id());
     // The start has it.
     if (absl::IsNotFound(back)) return job;
     RETURN_IF_ERROR(back);
-    return HasBegun();
+    return state.ok() ? HasBegun() : state.status();
   }
 
   // The client tries again, and finds the node.
@@ -290,6 +293,7 @@ class ArchiveService final : public gpuctl::v1::Agent::Service {
   }
 
   static constexpr absl::Duration kAllSentAfter = absl::Seconds(2);
+  static constexpr int kTimesAsked = 3;
   static constexpr size_t kMostJobBytes = 3 << 20;
   static constexpr size_t kMostJobs = 1000;
 

@@ -351,7 +351,9 @@ void KeepMember(MemberJob& job, const gpuctl::v1::GangTicket& ticket, const Gang
 
 int RunKeeper(const std::string& root, const std::string& job_id) {
   ForbidDumps();
-  for (const int number : {SIGPIPE, SIGHUP, SIGINT}) signal(number, SIG_IGN);
+  // Some clusters send SIGTERM to every process of an allocation that ends: the job's end is the
+  // holder's, and the others are to hear of it.
+  for (const int number : {SIGPIPE, SIGHUP, SIGINT, SIGTERM}) signal(number, SIG_IGN);
   const RootPaths paths(root);
   if (!IsValidId(job_id)) return 2;
   LogToFile(paths.log);

@@ -1,5 +1,7 @@
 #include "agent/restart/staged.h"
 
+#include <unistd.h>
+
 #include <stdio.h>
 
 #include <cerrno>
@@ -23,6 +25,8 @@
 
 namespace gpuctl {
 namespace {
+
+constexpr unsigned kStageWithinS = 60;
 
 using gpuctl::v1::ErrorDetail;
 
@@ -150,12 +154,14 @@ absl::StatusOr<gpuctl::v1::Job> AcceptStaged(const RootPaths& copy, const std::s
 }
 
 int RunStage(const std::string& directory, const std::string& job, const std::string& bundle_dir) {
+  // Where the file system hangs, the client waits for the allocation's start itself.
+  alarm(kStageWithinS);
   int64_t number = 0;
   absl::Status status = absl::InvalidArgumentError("stage: this is no job of Slurm");
   if (absl::SimpleAtoi(job, &number) && number > 0) {
     status = MakeStaged(directory, number, bundle_dir).status();
   }
-  printf("%s\n", status.ok() ? kStageReady : std::string(status.message()).c_str());
+  printf("%s%s\n", kStageSays, status.ok() ? kStageReady : std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;
 }
 

@@ -356,7 +356,10 @@ absl::Status StartFirst(const RootPaths& root, const std::string& directory, Clo
   if (!absl::IsNotFound(taken)) return taken;
   // The client asks the node to start its run. It is to find the node that it knows.
   ASSIGN_OR_RETURN(const RootPaths made, MakeEmptyRoot(root, copy.root, clock));
-  return TakePrograms(made, RootPaths(JoinPath(directory, kKeptAgain)));
+  const RootPaths again(JoinPath(directory, kKeptAgain));
+  // It sends its content there, too.
+  (void)RemoveTree(again.trees);
+  return TakePrograms(made, again);
 }
 
 absl::Status StartAgain(const RootPaths& root, const std::string& directory, Clock& clock) {

@@ -77,9 +77,10 @@ class Fetcher {
   absl::Status Fetch(const std::string& digest) {
     ASSIGN_OR_RETURN(const std::unique_ptr<SecretPipe> pipe, Connect());
     RETURN_IF_ERROR(WriteAll(pipe->fd(), absl::StrCat(digest, "\n"), "to the other node"));
-    RETURN_IF_ERROR(ReceivePush(root_, pipe->fd(), pipe->fd()));
-    // The push may have been one of another tree.
+    const absl::Status received = ReceivePush(root_, pipe->fd(), pipe->fd());
+    // A connection may break after the last byte, and the push may be one of another tree.
     if (HasStoredTree(RootPaths(root_).trees, digest)) return absl::OkStatus();
+    RETURN_IF_ERROR(received);
     return absl::DataLossError("the other node sent something else");
   }
 

@@ -98,7 +98,9 @@ class Carrier {
 
   void Run() {
     heard_ = clock_.SinceBoot();
-    while (!broken_ && !(told_end_ && (*closing_ || (heard_end_ && in_.size() == 0)))) {
+    // After a break, what has come is still handed on.
+    while (broken_ ? in_.size() > 0 && !*closing_
+                   : !told_end_ || !(*closing_ || (heard_end_ && in_.size() == 0))) {
       // Nobody reads it any more.
       if (*closing_) in_.Clear();
       moved_ = false;
@@ -118,7 +120,7 @@ class Carrier {
 
  private:
   void TakeFromPlain() {
-    while (!plain_ended_ && out_.size() < kMostBuffered) {
+    while (!broken_ && !plain_ended_ && out_.size() < kMostBuffered) {
       const ssize_t got = read(plain_.get(), out_.Prepare(kPiece), kPiece);
       if (got > 0) {
         out_.Commit(static_cast<size_t>(got));
@@ -142,7 +144,13 @@ class Carrier {
       moved_ = true;
     }
     if (plain_ended_ && out_.size() == 0 && !told_end_ && !broken_) {
-      (void)SSL_shutdown(ssl_.get());
+      ERR_clear_error();
+      const int told = SSL_shutdown(ssl_.get());
+      if (told < 0 && SSL_get_error(ssl_.get(), told) == SSL_ERROR_WANT_WRITE) {
+        wants_ |= POLLOUT;
+        return;
+      }
+      // Else it is told, or there is nobody to tell.
       told_end_ = moved_ = true;
     }
   }
@@ -199,8 +207,11 @@ class Carrier {
     short plain = 0;
     if (!plain_ended_ && out_.size() < kMostBuffered) plain |= POLLIN;
     if (in_.size() > 0) plain |= POLLOUT;
-    const short peer = static_cast<short>(in_.size() < kMostBuffered ? wants_ : wants_ & ~POLLIN);
-    pollfd polled[] = {{socket_.get(), peer, 0}, {plain != 0 ? plain_.get() : -1, plain, 0}};
+    // What has ended would be ready for ever.
+    const bool reads = !heard_end_ && in_.size() < kMostBuffered;
+    const short peer = static_cast<short>(reads ? wants_ : wants_ & ~POLLIN);
+    pollfd polled[] = {{peer != 0 && !broken_ ? socket_.get() : -1, peer, 0},
+                       {plain != 0 ? plain_.get() : -1, plain, 0}};
     poll(polled, 2, 1000);
     return clock_.SinceBoot() - heard_ < (*closing_ ? kCloseWithin : kSilence);
   }

@@ -34,6 +34,9 @@ bool IsOfAllocation(const RunEnd& end) {
   return end.reason == kAllocationEndsReason || end.reason == kShutdownReason;
 }
 
+// True where another part of the run ended first. Its node may be gone, and the allocation with it.
+bool IsOfGang(const RunEnd& end) { return absl::StartsWith(end.reason, kGangPrefix); }
+
 // Returns the scheduler's words about the end of an allocation; "" while it goes on, and when
 // nobody knows.
 absl::StatusOr<std::string> AskWords(Provider& provider, const std::string& job) {
@@ -76,7 +79,7 @@ bool MayBeOfAllocation(const RunEnd& end) {
   if (absl::StartsWith(end.reason, kNotStarted)) return false;
   if (end.state == gpuctl::v1::JOB_STATE_LOST) return true;
   if (end.state != gpuctl::v1::JOB_STATE_FINISHED) return false;
-  return IsOfAllocation(end) || (end.job_code == kKilled && end.reason.empty());
+  return IsOfAllocation(end) || IsOfGang(end) || (end.job_code == kKilled && end.reason.empty());
 }
 
 RunEnd WithWordOfCluster(CommandContext& context, const RunRow& row, RunEnd end) {
@@ -97,8 +100,8 @@ RunEnd WithWordOfCluster(CommandContext& context, const RunRow& row, RunEnd end)
     const absl::StatusOr<std::string> words = AskWords(provider, job);
     if (words.ok() && !words->empty()) {
       // Killed, and the allocation ended later, by itself or because it was given back.
-      const bool other = end.job_code == kKilled && end.reason.empty() &&
-                         (IsWord(*words, "COMPLETED") || IsWord(*words, "FAILED"));
+      const bool own = (end.job_code == kKilled && end.reason.empty()) || IsOfGang(end);
+      const bool other = own && (IsWord(*words, "COMPLETED") || IsWord(*words, "FAILED"));
       return other ? end : EndByWords(*words, std::move(end));
     }
     if (context.clock.SinceBoot() >= patience) return end;

@@ -77,6 +77,12 @@ std::string PlaceOfMember(absl::string_view place, const RunRow& member) {
   return absl::StrCat(place, ".node", member.rank);
 }
 
+absl::StatusOr<std::optional<Lease>> LeaseOfPart(Ledger& ledger, const RunRow& row) {
+  ASSIGN_OR_RETURN(std::optional<Lease> lease, ledger.OfRun(row.run_id));
+  if (lease.has_value() || row.leader.empty()) return lease;
+  return ledger.OfRun(row.leader);
+}
+
 std::string MachinesOf(RunStore& store, const RunRow& run) {
   std::string names = run.target.name;
   const absl::StatusOr<std::vector<RunRow>> members = store.Members(run.run_id);

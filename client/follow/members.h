@@ -3,6 +3,7 @@
 #ifndef GPUCTL_CLIENT_FOLLOW_MEMBERS_H_
 #define GPUCTL_CLIENT_FOLLOW_MEMBERS_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -10,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
+#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 
@@ -20,6 +22,10 @@ absl::StatusOr<RunRow> MemberOf(RunStore& store, RunRow run, int node);
 // Returns the directory for a member's results, where those of the run itself come to `place`:
 // ./RUN.node1 beside ./RUN.
 std::string PlaceOfMember(absl::string_view place, const RunRow& member);
+
+// Returns the lease of the run's machine; nothing where it is not rented. The parts of a run on one
+// allocation have that of the first.
+absl::StatusOr<std::optional<Lease>> LeaseOfPart(Ledger& ledger, const RunRow& row);
 
 // Returns the names of all machines of the run: "gpu1, gpu2".
 std::string MachinesOf(RunStore& store, const RunRow& run);

@@ -48,9 +48,7 @@ constexpr int kGangIdBytes = 6;
 constexpr size_t kAtOnce = 8;
 // A time from which on a person wants to know where it went.
 constexpr absl::Duration kWorthTelling = absl::Seconds(1);
-// Content that the first machine gets alone, and the time that must be saved for the others to take
-// it from there.
-constexpr int64_t kLargeContent = 8 << 20;
+// The time that must be saved for the others to take large content from the first machine.
 constexpr absl::Duration kWorthSharing = absl::Seconds(10);
 
 // A machine with its part of the run.
@@ -107,12 +105,14 @@ class SharedBar {
 class GangLauncher {
  public:
   GangLauncher(CommandContext& context, RunStore& store, const LaunchFlags& flags,
-               const LaunchPlan& plan, const std::vector<NodeTarget>& machines, bool* all_came)
+               const LaunchPlan& plan, const std::vector<NodeTarget>& machines,
+               const GangHooks& hooks, bool* all_came)
       : context_(context),
         store_(store),
         flags_(flags),
         plan_(plan),
         machines_(machines),
+        hooks_(hooks),
         all_came_(all_came) {}
 
   absl::StatusOr<int> Run() {
@@ -133,10 +133,13 @@ class GangLauncher {
   // Reaches all machines and brings the content there, at several of them at a time.
   absl::Status Bring() {
     RETURN_IF_ERROR(MakeParts());
-    ASSIGN_OR_RETURN(const auto interrupt,
-                     TransferInterrupt::Install(
-                         context_, "launch", "nothing was started, and what was sent stays there",
-                         "the same command goes on with the rest"));
+    ASSIGN_OR_RETURN(
+        const auto interrupt,
+        TransferInterrupt::Install(
+            context_, "launch",
+            hooks_.give_back ? "nothing was started"
+                             : "nothing was started, and what was sent stays there",
+            hooks_.give_back ? "" : "the same command goes on with the rest", hooks_.give_back));
     RETURN_IF_ERROR(AtAll([this](Part& part) { return Connect(part); }));
     RETURN_IF_ERROR(CheckProcesses());
     RETURN_IF_ERROR(ChooseTrainers());
@@ -274,7 +277,7 @@ class GangLauncher {
   // where that saves more than a few seconds of the line from here.
   absl::Status PushWith(SharedBar& bar) {
     const auto push = [&](Part& part) { return PushShowing(part, bar); };
-    if (ContentOf(plan_, TrainerOf(parts_.front())).bytes < kLargeContent) return AtAll(push);
+    if (ContentOf(plan_, TrainerOf(parts_.front())).bytes < kLargeBytes) return AtAll(push);
     const absl::Duration begin = context_.clock.SinceBoot();
     RETURN_IF_ERROR(push(parts_.front()));
     const absl::Duration took = context_.clock.SinceBoot() - begin;
@@ -282,12 +285,15 @@ class GangLauncher {
     const absl::Duration saves = took * static_cast<int64_t>(parts_.size() - 1);
     const bool allocation = parts_.front().row.target.provider == kClusterProvider;
     if (!allocation && (was_there || saves > kWorthSharing)) Share();
-    RETURN_IF_ERROR(AtAll(push));
+    const absl::Status pushed = AtAll(push);
     // It stays on the cluster's file system no longer than it is needed.
-    return allocation ? PushTo(
-                            parts_.front(), [](const std::string&, const TransferCount&) {},
-                            /*others_follow=*/false)
-                      : absl::OkStatus();
+    const absl::Status taken =
+        allocation ? PushTo(
+                         parts_.front(), [](const std::string&, const TransferCount&) {},
+                         /*others_follow=*/false)
+                   : absl::OkStatus();
+    RETURN_IF_ERROR(pushed);
+    return taken;
   }
 
   absl::Status PushShowing(Part& part, SharedBar& bar) {
@@ -340,7 +346,9 @@ class GangLauncher {
       }
       // From here on the run exists, even if this process ends.
       RETURN_IF_ERROR(store_.Insert(part.row));
-      if (part.row.rank == 0) context_.Say(Announcement());
+      if (part.row.rank > 0) continue;
+      hooks_.on_listed(part.row);
+      context_.Say(Announcement());
     }
     const InterruptWord word(
         absl::StrCat("interrupted; the machines of ", parts_.front().row.name,
@@ -451,6 +459,7 @@ class GangLauncher {
   const LaunchFlags& flags_;
   const LaunchPlan& plan_;
   const std::vector<NodeTarget>& machines_;
+  const GangHooks& hooks_;
   bool* const all_came_;
   std::vector<Part> parts_;  // by rank
 };
@@ -459,8 +468,8 @@ class GangLauncher {
 
 absl::StatusOr<int> LaunchGang(CommandContext& context, RunStore& store, const LaunchFlags& flags,
                                const LaunchPlan& plan, const std::vector<NodeTarget>& machines,
-                               bool* all_came) {
-  return GangLauncher(context, store, flags, plan, machines, all_came).Run();
+                               const GangHooks& hooks, bool* all_came) {
+  return GangLauncher(context, store, flags, plan, machines, hooks, all_came).Run();
 }
 
 }  // namespace gpuctl

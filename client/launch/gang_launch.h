@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_LAUNCH_GANG_LAUNCH_H_
 #define GPUCTL_CLIENT_LAUNCH_GANG_LAUNCH_H_
 
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,6 +14,14 @@
 
 namespace gpuctl {
 
+struct GangHooks {
+  // Gets the run's entry once it is in the list, with its name.
+  std::function<void(const RunRow&)> on_listed;
+  // Ends what was rented for a launch that is interrupted before anything was started; on a thread
+  // of its own. Empty: nothing was.
+  std::function<void()> give_back;
+};
+
 // Brings the content of `plan` to all `machines`, gives each its job, and shows that of rank 0,
 // which is the first one's. The nodes hold their jobs until all have joined; without this process
 // they end them by themselves after a minute. With --pull, the newest checkpoints of the others
@@ -20,7 +29,7 @@ namespace gpuctl {
 // code. An error means that nothing was started, or says what may have been.
 absl::StatusOr<int> LaunchGang(CommandContext& context, RunStore& store, const LaunchFlags& flags,
                                const LaunchPlan& plan, const std::vector<NodeTarget>& machines,
-                               bool* all_came);
+                               const GangHooks& hooks, bool* all_came);
 
 }  // namespace gpuctl
 

@@ -118,8 +118,8 @@ class Launcher {
   absl::StatusOr<int> Start(const LaunchPlan& plan, const std::vector<NodeTarget>& machines,
                             GiveBack* give_back, UniqueFd& resuming);
   // Does so with several machines.
-  absl::StatusOr<int> StartTogether(const LaunchPlan& plan,
-                                    const std::vector<NodeTarget>& machines);
+  absl::StatusOr<int> StartTogether(const LaunchPlan& plan, const std::vector<NodeTarget>& machines,
+                                    GiveBack* give_back);
   // Prints the run's name after -d.
   absl::Status PrintLaunched(const std::string& run_id);
   // Does the work of --down once the run is no longer shown. The exit code of a failed job wins
@@ -168,15 +168,19 @@ absl::Status Launcher::SettleWishes(const RunRow& row) {
 }
 
 absl::StatusOr<int> Launcher::StartTogether(const LaunchPlan& plan,
-                                            const std::vector<NodeTarget>& machines) {
+                                            const std::vector<NodeTarget>& machines,
+                                            GiveBack* give_back) {
   ASSIGN_OR_RETURN(wishes_, MakeWishes(plan.row));
   all_came_ = false;
-  ASSIGN_OR_RETURN(const int code,
-                   LaunchGang(context_, store_, flags_, plan, machines, &all_came_));
-  if (plan.rents) {
-    const absl::StatusOr<RunRow> row = store_.Get(plan.row.run_id);
-    if (row.ok()) holdings_.NoteName(*row);
+  GangHooks hooks;
+  hooks.on_listed = [this, &plan](const RunRow& row) {
+    if (plan.rents) holdings_.NoteName(row);
+  };
+  if (give_back != nullptr) {
+    hooks.give_back = [give_back] { give_back->OnFailure([] { return false; }); };
   }
+  ASSIGN_OR_RETURN(const int code,
+                   LaunchGang(context_, store_, flags_, plan, machines, hooks, &all_came_));
   if (flags_.detach) RETURN_IF_ERROR(PrintLaunched(plan.row.run_id));
   return code;
 }
@@ -184,7 +188,7 @@ absl::StatusOr<int> Launcher::StartTogether(const LaunchPlan& plan,
 absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const std::vector<NodeTarget>& machines,
                                     GiveBack* give_back, UniqueFd& resuming) {
   newest_ = plan.row.run_id;
-  if (machines.size() > 1) return StartTogether(plan, machines);
+  if (machines.size() > 1) return StartTogether(plan, machines, give_back);
   const NodeTarget& target = machines.front();
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
   ASSIGN_OR_RETURN(const std::optional<ChosenTrainer> trainer,

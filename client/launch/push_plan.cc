@@ -18,9 +18,6 @@ namespace gpuctl {
 
 namespace {
 
-// Trees that are larger go by a store that the node shares with its login node, where there is one.
-constexpr int64_t kLargeBytes = 8 << 20;
-
 // Sends trees to one machine.
 class Sender {
  public:

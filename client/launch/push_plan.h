@@ -31,6 +31,10 @@ absl::Status PushPlan(CommandContext& context, LinkFactory& links, const NodeTar
                       const ChosenTrainer* trainer, const PushObserver& observe = nullptr,
                       bool others_follow = false);
 
+// Trees that are larger go by a store that the node shares with its login node, where there is one;
+// and content that is larger goes to one of several machines first.
+inline constexpr int64_t kLargeBytes = 8 << 20;
+
 // Returns the digests of those trees, and their bytes.
 struct PlanContent {
   std::vector<std::string> trees;

@@ -116,7 +116,8 @@ class AllocationLinks : public LinkFactory {
     // That is for one in the queue, which only the scheduler can tell.
     const bool stages = absl::StartsWith(arguments, kStageCommand);
     if (stages && !IsOver(/*suspect=*/true) && !Waits()) {
-      return absl::FailedPreconditionError("the allocation has begun");
+      return Runs() ? absl::FailedPreconditionError("the allocation has begun")
+                    : absl::UnavailableError("Slurm does not answer");
     }
     LinkFactory* const kept = IsOver(/*suspect=*/false) ? Kept()
                               : Waits()                 ? KeptInQueue()
@@ -323,6 +324,11 @@ class AllocationLinks : public LinkFactory {
   bool Waits() {
     MutexLock lock(mutex_);
     return !waits_.empty();
+  }
+  // True when the scheduler has said so.
+  bool Runs() {
+    MutexLock lock(mutex_);
+    return runs_;
   }
   bool IsSuspended() {
     MutexLock lock(mutex_);

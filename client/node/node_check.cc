@@ -218,7 +218,7 @@ absl::StatusOr<NodeFitness> CheckNode(const PromisedNode& promised,
   if (!promised.volume_path.empty()) {
     ASSIGN_OR_RETURN(fitness.volume, CheckVolume(on, promised.volume_path));
   }
-  RETURN_IF_ERROR(MeasureRates(on, fitness));
+  if (promised.own_line) RETURN_IF_ERROR(MeasureRates(on, fitness));
   return fitness;
 }
 

@@ -21,6 +21,8 @@ struct PromisedNode {
   int64_t gpu_memory_bytes = 0;  // of one GPU; 0: not promised
   int64_t disk_bytes = 0;        // free space that the run asks for
   std::string volume_path;       // where a volume is mounted; empty: none
+  // False: the line to it is that of another machine, which was measured.
+  bool own_line = true;
 };
 
 struct NodeFitness {
@@ -44,10 +46,11 @@ absl::Status CheckHardware(const PromisedNode& promised, const gpuctl::v1::Hello
 
 // Checks the hardware, then allocates on each GPU with `cuda_check` (the program for the node;
 // empty: not tried), then checks the volume, which must be a mount of its own, then measures the
-// rate of the connection in both directions. ABORTED: the machine is of no use; give it back and
-// exclude it. FAILED_PRECONDITION: the volume cannot be written to, on any machine. UNAVAILABLE:
-// the connection broke. CANCELLED: on.cancelled returned true. Gives up a command that hangs after
-// two minutes. The node's $GPUCTL_MOUNT_ROOT replaces / when the volume is looked for.
+// rate of the connection in both directions, if that is its own. ABORTED: the machine is of no use;
+// give it back and exclude it. FAILED_PRECONDITION: the volume cannot be written to, on any
+// machine. UNAVAILABLE: the connection broke. CANCELLED: on.cancelled returned true. Gives up a
+// command that hangs after two minutes. The node's $GPUCTL_MOUNT_ROOT replaces / when the volume is
+// looked for.
 absl::StatusOr<NodeFitness> CheckNode(const PromisedNode& promised,
                                       const gpuctl::v1::HelloReply& node, const CheckedNode& on,
                                       const std::string& cuda_check);

@@ -2,9 +2,12 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/node/allocation_links.h"
 #include "common/base/byte_buffer.h"
 #include "common/base/status_macros.h"
@@ -13,14 +16,18 @@
 namespace gpuctl {
 namespace {
 
-// Returns what the agent prints; "" where it could not be run.
+// Returns the last line that the agent prints, because a login shell may have printed others; ""
+// where the agent could not be run.
 absl::StatusOr<std::string> Ask(LinkFactory& links, const std::string& arguments) {
   constexpr size_t kMost = 4096;
   ASSIGN_OR_RETURN(const std::unique_ptr<AgentStream> stream, links.RunAgent(arguments));
   ByteBuffer said;
   while (stream->Receive(said).ok() && said.size() < kMost) {
   }
-  return std::string(absl::StripAsciiWhitespace(said.view()));
+  const std::vector<absl::string_view> lines =
+      absl::StrSplit(absl::StripAsciiWhitespace(said.view()), '\n');
+  absl::string_view last = lines.back();
+  return absl::ConsumePrefix(&last, kStageSays) ? std::string(last) : "";
 }
 
 }  // namespace

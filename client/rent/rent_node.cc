@@ -327,7 +327,8 @@ class NodeRenter {
     ASSIGN_OR_RETURN(const NodeTarget target,
                      TargetOfInstance(context_, rental.lease, *ready->instance.address));
     const absl::Duration addressed = context_.clock.SinceBoot();
-    ASSIGN_OR_RETURN(Working first, Check(provider, offer, rental.instance.id, target));
+    ASSIGN_OR_RETURN(Working first,
+                     Check(provider, offer, rental.instance.id, target, /*own_line=*/true));
     RentedNode node;
     ASSIGN_OR_RETURN(std::vector<Working> others,
                      CheckOthers(provider, offer, rental.instance.id, target, node.others));
@@ -367,7 +368,7 @@ class NodeRenter {
 
   // Any thread may call it.
   absl::StatusOr<Working> Check(Provider& provider, const Offer& offer, const InstanceId& id,
-                                const NodeTarget& target) {
+                                const NodeTarget& target, bool own_line) {
     Working node;
     ASSIGN_OR_RETURN(node.links, MakeLinks(context_, target));
     RETURN_IF_ERROR(WaitForSsh(*node.links, target, [&] { AttachKey(provider, id); }));
@@ -377,6 +378,7 @@ class NodeRenter {
     ASSIGN_OR_RETURN(node.hello, HelloWithGpus(*node.calls, offer.gpu_count));
     node.answered = context_.clock.SinceBoot();
     PromisedNode promised;
+    promised.own_line = own_line;
     promised.gpu_name = offer.gpu_name;
     promised.gpu_count = offer.gpu_count;
     promised.gpu_memory_bytes = offer.gpu_memory_bytes;
@@ -390,7 +392,8 @@ class NodeRenter {
     return node;
   }
 
-  // Does so with the further nodes of a run on several, several at a time. `targets` gets them.
+  // Does so with the further nodes of a run on several, several at a time; all of them are reached
+  // by the line of the first. `targets` gets them.
   absl::StatusOr<std::vector<Working>> CheckOthers(Provider& provider, const Offer& offer,
                                                    const InstanceId& id, const NodeTarget& first,
                                                    std::vector<NodeTarget>& targets) {
@@ -399,7 +402,7 @@ class NodeRenter {
     }
     std::vector<absl::StatusOr<Working>> checked(targets.size());
     ForEachAtOnce(targets.size(), kNodesAtOnce, [&](size_t index) {
-      checked[index] = Check(provider, offer, id, targets[index]);
+      checked[index] = Check(provider, offer, id, targets[index], /*own_line=*/false);
     });
     std::vector<Working> nodes;
     for (size_t index = 0; index < targets.size(); ++index) {

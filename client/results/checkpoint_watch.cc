@@ -9,6 +9,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/home/checkpoint_keep.h"
+#include "client/home/other_parts.h"
 #include "client/node/listing.h"
 #include "client/node/tell_node.h"
 #include "client/results/checkpoint_choice.h"
@@ -118,7 +119,7 @@ void CheckpointWatch::Run() {
         const bool all = AllIsHome();
         // Where nothing was listed on a machine without limits, nobody has looked for other files.
         if (all && (limited_ || !none_listed_)) (void)record_->NoteAllHome(context_.NowMs());
-        TellNode(all);
+        TellNode(all && OthersAreHome());
         break;
       }
       if (options_.once) break;
@@ -228,6 +229,13 @@ bool CheckpointWatch::AllIsHome() {
   const absl::StatusOr<gpuctl::v1::RemoveJobReply> found =
       calls_->RemoveJob(row_.job_id, /*dry_run=*/true, row_.checkpoint_patterns);
   return found.ok() && found->left_count() == 0;
+}
+
+// The first node of an allocation ends all of them.
+bool CheckpointWatch::OthersAreHome() {
+  if (!row_.leader.empty()) return true;
+  const absl::StatusOr<ClientPaths> paths = context_.Paths();
+  return paths.ok() && FindOtherParts(*paths, row_).all_home;
 }
 
 void CheckpointWatch::TellNode(bool all) {

@@ -88,6 +88,7 @@ class CheckpointWatch {
   // True when everything of the ended run is home: all checkpoints that were listed, and no other
   // result is asked for; a run without any checkpoint only when its job made nothing.
   bool AllIsHome();
+  bool OthersAreHome();
   absl::Status Prune();
   bool Wanted(const std::vector<PulledItem>& items, const gpuctl::v1::CheckpointInfo& checkpoint);
   void Fail(const absl::Status& status);

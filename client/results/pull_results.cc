@@ -15,7 +15,9 @@
 #include "client/base/quantity.h"
 #include "client/home/not_home.h"
 #include "client/home/nothing_to_bring.h"
+#include "client/home/other_parts.h"
 #include "client/node/listing.h"
+#include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/node/tell_node.h"
 #include "client/results/checkpoint_choice.h"
@@ -84,13 +86,7 @@ class Puller {
       }
     }
     if (limited_ && (status.ok() || (pulled_.nothing && everything))) {
-      const absl::StatusOr<gpuctl::v1::NodeLimitsState> told =
-          TellHome(*calls_, row_, step_, everything && over);
-      if (!told.ok()) {
-        context_.Warn(absl::StrCat("the node keeps its results: ", told.status().message()));
-      } else if (everything && over && told->results_home()) {
-        TellThatAllIsHome(*told);
-      }
+      RETURN_IF_ERROR(TellNodes(everything && over));
     }
     return status;
   }
@@ -107,22 +103,54 @@ class Puller {
     return listed.checkpoints().empty() && listed.files().empty();
   }
 
+  // Tells the node what is home. The first node of an allocation is told of its own part only when
+  // all parts are home, because it ends all of them.
+  absl::Status TellNodes(bool all) {
+    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+    const OtherParts others = FindOtherParts(paths, row_);
+    const bool is_first = !others.first.has_value();
+    Tell(*calls_, row_, step_, is_first ? all && others.all_home : all);
+    if (is_first || !all || !others.all_home) return absl::OkStatus();
+    const RunRow& first = *others.first;
+    const absl::StatusOr<std::unique_ptr<LinkFactory>> links = MakeLinks(context_, first.target);
+    absl::StatusOr<NodeCalls> calls =
+        links.ok() ? NodeCalls::Connect(context_, **links, first.target) : links.status();
+    if (calls.ok()) {
+      Tell(*calls, first, std::nullopt, /*all=*/true);
+    } else {
+      context_.Warn(absl::StrCat("the node keeps its results: ", calls.status().message()));
+    }
+    return absl::OkStatus();
+  }
+
+  void Tell(NodeCalls& calls, const RunRow& row, std::optional<int64_t> step, bool all) {
+    const absl::StatusOr<gpuctl::v1::NodeLimitsState> told = TellHome(calls, row, step, all);
+    if (!told.ok()) {
+      context_.Warn(absl::StrCat("the node keeps its results: ", told.status().message()));
+    } else if (all && told->results_home()) {
+      TellThatAllIsHome(row, *told);
+    }
+  }
+
   absl::Status NoteAllHome() {
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
     return PulledRecord(paths.MirrorDir(row_.run_id)).NoteAllHome(context_.NowMs());
   }
 
   // Says that the machine has no result any more that is not here, and when it ends itself.
-  void TellThatAllIsHome(const gpuctl::v1::NodeLimitsState& node) const {
+  void TellThatAllIsHome(const RunRow& row, const gpuctl::v1::NodeLimitsState& node) const {
     const bool ends =
         node.can_release() && node.next() == gpuctl::v1::NodeLimitsState::NEXT_RELEASE;
     const absl::Duration left =
         std::max(absl::ZeroDuration(), absl::Milliseconds(node.next_ms() - context_.NowMs()));
     const std::string bill =
         absl::StrCat(ends ? absl::StrCat("; it ends itself in ", HumanDuration(left)) : "",
-                     "; gpuctl down ", row_.name, " ends its bill now");
-    context_.Say(absl::StrCat("all results that are on ", row_.target.name, " are at home",
-                              request_.machine_ends_next ? "" : bill));
+                     "; gpuctl down ", row.name, " ends its bill now");
+    // A further node has no bill of its own.
+    const bool bills = row.leader.empty() && !request_.machine_ends_next;
+    context_.Say(absl::StrCat("all results that are on ", row.target.name, " are at home",
+                              bills ? bill : ""));
+    if (row.run_id != row_.run_id) return;
     const int64_t others = CheckpointsOnlyThere();
     if (others == 0) return;
     context_.Say(

@@ -14,20 +14,23 @@
 namespace gpuctl {
 
 TransferInterrupt::TransferInterrupt(const CommandContext& context, SignalPipe signals,
-                                     std::string message, std::string hint)
+                                     std::string message, std::string hint,
+                                     std::function<void()> before)
     : context_(context),
       signals_(std::move(signals)),
       message_(std::move(message)),
-      hint_(std::move(hint)) {}
+      hint_(std::move(hint)),
+      before_(std::move(before)) {}
 
 absl::StatusOr<std::unique_ptr<TransferInterrupt>> TransferInterrupt::Install(
     const CommandContext& context, const std::string& what, const std::string& stays,
-    std::string hint) {
+    std::string hint, std::function<void()> before) {
   // System calls of the transfer go on: only the waiter acts on a signal.
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP},
                                                            SignalPipe::WaitingCall::kRestarted));
   std::unique_ptr<TransferInterrupt> interrupt(new TransferInterrupt(
-      context, std::move(signals), absl::StrCat(what, ": interrupted; ", stays), std::move(hint)));
+      context, std::move(signals), absl::StrCat(what, ": interrupted; ", stays), std::move(hint),
+      std::move(before)));
   RETURN_IF_ERROR(interrupt->over_.Open());
   interrupt->waiter_ = std::thread([raw = interrupt.get()] { raw->Wait(); });
   return interrupt;
@@ -47,6 +50,7 @@ void TransferInterrupt::Wait() {
     if (caught.empty()) continue;
     const auto code =
         caught[0] == SIGINT ? kExitInterrupted : static_cast<ExitCode>(128 + caught[0]);
+    if (before_) before_();
     ExitAtOnce(context_, WithExitCode(WithHint(absl::CancelledError(message_), hint_), code));
   }
 }

@@ -12,12 +12,14 @@
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/cluster/allocation.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/live_now.h"
 #include "client/follow/members.h"
 #include "client/follow/run_outcome.h"
 #include "client/follow/stop_run.h"
 #include "client/home/not_home.h"
+#include "client/home/other_parts.h"
 #include "client/keys/unused_logins.h"
 #include "client/market/holdings.h"
 #include "client/market/instance_target.h"
@@ -89,7 +91,7 @@ class Down {
   void NoteGivenUp(const RunRow& row);
   // Records the end of a run whose end nobody saw.
   absl::Status RecordGivenBack(RunRow& row);
-  absl::StatusOr<bool> AddInstance(const std::string& reference, Plan& plan);
+  absl::StatusOr<bool> AddInstance(std::string reference, Plan& plan);
   absl::Status LeaveShared(Plan& plan);
   // Ends the machine. Asks first, unless `agreed` has what was told when the user was asked.
   absl::Status ReleaseOne(const Lease& lease, const NotHomeOn* agreed);
@@ -108,7 +110,6 @@ class Down {
   Missing MissingOf(NodeCalls& calls, const RunRow& row);
   std::optional<Instance::State> Shown(const Lease& lease) const;
   bool MayAnswerLater(const Lease& lease);
-  bool IsNotedHome(const RunRow& row);
   bool SchedulerIsSilent(const Lease& lease) const;
   absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
   std::string NothingEnded(bool all, bool open) const;
@@ -162,7 +163,12 @@ absl::Status Down::LeaveShared(Plan& plan) {
 
 absl::Status Down::AddRun(RunRow row, Plan& plan) {
   if (ledger_ != nullptr) {
-    ASSIGN_OR_RETURN(std::optional<Lease> lease, ledger_->OfRun(row.run_id));
+    ASSIGN_OR_RETURN(std::optional<Lease> lease, LeaseOfPart(*ledger_, row));
+    // A part on a further node of an allocation goes with all of it.
+    if (lease.has_value() && lease->open() && !row.leader.empty()) {
+      ASSIGN_OR_RETURN(row, store_.Get(row.leader));
+      named_.insert(row.run_id);
+    }
     if (lease.has_value() && lease->open()) {
       if (all_) {
         if (lease_ids_.insert(lease->lease_id).second) plan.leases.push_back(*std::move(lease));
@@ -178,7 +184,11 @@ absl::Status Down::AddRun(RunRow row, Plan& plan) {
 
 // Adds the machine with this provider's id, our label or lease id, or PROVIDER/ID. Returns false
 // when there is none.
-absl::StatusOr<bool> Down::AddInstance(const std::string& reference, Plan& plan) {
+absl::StatusOr<bool> Down::AddInstance(std::string reference, Plan& plan) {
+  // A node of an allocation goes with all of it.
+  if (const auto node = ParseAllocationName(reference); node.has_value()) {
+    reference = RentedNodeName(kClusterProvider, node->job);
+  }
   std::vector<Lease> open;
   if (ledger_ != nullptr) {
     ASSIGN_OR_RETURN(open, ledger_->List(/*open_only=*/true));
@@ -314,7 +324,7 @@ absl::Status Down::StopRuns(std::vector<RunRow>& runs) {
 absl::Status Down::StopOne(RunRow& row) {
   std::optional<Lease> lease;
   if (ledger_ != nullptr) {
-    ASSIGN_OR_RETURN(lease, ledger_->OfRun(row.run_id));
+    ASSIGN_OR_RETURN(lease, LeaseOfPart(*ledger_, row));
   }
   const bool gone = lease.has_value() && !lease->open();
   if (!gone && !row.end.has_value() && !asked_to_stop_) {
@@ -413,13 +423,6 @@ bool Down::MayAnswerLater(const Lease& lease) {
   return provider.ok() && (*provider)->traits().keeps_stopped_disk;
 }
 
-// True when this laptop has noted that all results of an ended run are at home.
-bool Down::IsNotedHome(const RunRow& row) {
-  const absl::StatusOr<ClientPaths> paths = context_.Paths();
-  return row.end.has_value() && paths.ok() &&
-         PulledRecord(paths->MirrorDir(row.run_id)).AllHomeMs() > 0;
-}
-
 // True for an allocation of a cluster whose controller did not answer: each step in it would hang.
 bool Down::SchedulerIsSilent(const Lease& lease) const {
   return lease.provider == kClusterProvider && found_.has_value() &&
@@ -458,7 +461,8 @@ void Down::AddNotHome(const Lease& lease, const RunRow& row, NotHomeOn& found) {
   absl::StatusOr<NodeCalls> calls =
       links.ok() ? NodeCalls::Connect(context_, **links, row.target) : links.status();
   if (!calls.ok()) {
-    if (IsNotedHome(row)) return;
+    const absl::StatusOr<ClientPaths> paths = context_.Paths();
+    if (paths.ok() && IsNotedHome(*paths, row)) return;
     const std::string unknown = absl::StrCat("it is not known whether all results of ", row.name,
                                              " are at home: ", calls.status().message());
     found.unknown = true;

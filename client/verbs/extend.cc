@@ -264,6 +264,10 @@ absl::StatusOr<int> CmdExtend(CommandContext& context, std::vector<std::string> 
   RETURN_IF_ERROR(CheckStarted(context, {reference}));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
+  // A part of a run on several machines has no time of its own.
+  if (!row.leader.empty()) {
+    ASSIGN_OR_RETURN(row, store->Get(row.leader));
+  }
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::string lock_path =
       JoinPath(paths.state_dir, absl::StrCat("locks/extend-", row.run_id));

@@ -111,10 +111,16 @@ RunRemoval RemoveKeptOf(CommandContext& context, RunStore& store, const RunRow& 
 }
 
 RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& store,
-                     const RunRow& row, bool force, bool dry_run) {
+                     const RunRow& row, bool members_stay, bool force, bool dry_run) {
   RunRemoval removal;
   removal.row = row;
   removal.outcome = RunRemoval::Outcome::kGone;
+  if (members_stay) {
+    removal.why = absl::FailedPreconditionError(
+        absl::StrCat("remove ", row.name, ": a part of it stays, so all of it does"));
+    removal.outcome = RunRemoval::Outcome::kKept;
+    return removal;
+  }
   // The other machines of a run on several are of the same allocation, or are not rented.
   const absl::StatusOr<std::optional<Lease>> lease =
       holdings.LeaseOf(row.leader.empty() ? row.run_id : row.leader);
@@ -221,16 +227,16 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
     rows.push_back(std::move(row));
   }
   std::vector<RunRemoval> removals;
-  std::set<std::string> needed;  // ids of runs with a member that stays in the list
+  std::set<std::string> needed;  // ids of runs with a member that stays
   int code = kExitOk;
   for (const RunRow& row : rows) {
-    removals.push_back(RemoveOne(context, holdings, *store, row, force, dry_run));
+    const bool members_stay = needed.count(row.run_id) > 0;
+    removals.push_back(RemoveOne(context, holdings, *store, row, members_stay, force, dry_run));
     if (forget && !dry_run && (removals.back().why.ok() || removals.back().unasked)) {
       const absl::Status forgotten =
-          needed.count(row.run_id) > 0
-              ? absl::FailedPreconditionError(
-                    absl::StrCat("forget ", row.name, ": a part of it stays in the list"))
-              : Forget(context, *store, removals.back());
+          members_stay ? absl::FailedPreconditionError(
+                             absl::StrCat("forget ", row.name, ": a part of it stays in the list"))
+                       : Forget(context, *store, removals.back());
       // What is left of a run that goes is told all the same.
       if (!forgotten.ok()) removals.back().why = forgotten;
     }

@@ -249,6 +249,10 @@ absl::Status Submission::AddSource(const std::string& file) {
     if (host.host == "local") spec.providers = {"local"};
   }
   const NodeTarget* const machine = on_.has_value() ? &on_->target : nullptr;
+  if (spec.nodes > 1) {
+    return UsageError("nodes: the runs of a batch take one machine each",
+                      "gpuctl launch starts one run on several");
+  }
   ASSIGN_OR_RETURN(source.plan, PlanLaunch(context_, holdings_, flags, std::move(spec), machine,
                                            nullptr, std::move(settings)));
   // What is lost with the machine is told as for a rented one.

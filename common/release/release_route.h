@@ -56,11 +56,11 @@ inline constexpr char kNotStartedPrefix[] = "not started: ";
 // on which the reason is noted, they are all that tells. And the words that gpuctl makes of it.
 inline constexpr int kNotStartedAgainExit = 76;
 inline constexpr char kNotStartedAgainWords[] = "FAILED (it could not be started again)";
-// Of what waits for the first start of an allocation, the directory's ending and the mark in it;
-// the exit code of the agent when it was taken back.
+// Of what waits for the first start of an allocation, the directory's ending and the mark in it.
 inline constexpr char kStagedWord[] = "staged";
-inline constexpr int kNothingStagedExit = 5;
-// What `gpuctl-agent stage` prints when runs can be left for that start.
+// Begins the line that `gpuctl-agent stage` prints, and what it says when runs can be left for that
+// start.
+inline constexpr char kStageSays[] = "gpuctl stage: ";
 inline constexpr char kStageReady[] = "ready";
 // The variable of the batch script's environment with the seconds that jobs have between their
 // stop and their end when the allocation ends.
@@ -71,6 +71,8 @@ inline constexpr char kHoldGraceVariable[] = "GPUCTL_HOLD_GRACE_S";
 inline constexpr char kResultsVariable[] = "GPUCTL_RESULTS";
 inline constexpr char kResultsTokenVariable[] = "GPUCTL_RESULTS_TOKEN";
 inline constexpr char kResultsTokenFile[] = "token";
+// The variable with the number of nodes that were asked for, where that is more than one.
+inline constexpr char kAllocationNodesVariable[] = "GPUCTL_ALLOCATION_NODES";
 // Before the number of a further node of the allocation, the name of its own directory in there.
 inline constexpr char kResultsOfNode[] = "node-";
 

@@ -154,13 +154,13 @@ while kill -0 $p 2>/dev/null && [ "$x" != ........... ]; do nap 1; x=$x.; done
 kill -9 $p 2>/dev/null
 return 1
 }
-# True when a client has left something for this first start; false where that cannot be told: then this is a start
-# as any other.
+# True when a client has left something for this first start; false where a minute does not tell: then
+# this is a start as any other.
 staged() {
 [ -n "$a" ] || return
 (enter && [ -e "$j-@STAGED@/node_id" ]) &
 p=$! x=
-while kill -0 $p 2>/dev/null && [ "$x" != .............................. ]; do
+while kill -0 $p 2>/dev/null && [ ${#x} -lt 80 ]; do
 case $x in ....................*) nap 1 ;; *) nap 0.05 ;; esac
 x=$x.
 done
@@ -197,13 +197,19 @@ hung) fail "what was kept of it could not be read: the file system hung for @STA
 esac
 return 1
 }
-# Begins the same on the allocation's other nodes.
+# Begins the same on the allocation's other nodes. When they have ended, all of it ends.
 others() {
-[ -z "$o" ] && [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ] || return 0
-c=$((SLURM_JOB_NUM_NODES - 1))
+[ -z "$o" ] || return 0
+c=${@NODES@:-1}
+[ "$c" -gt 1 ] || return 0
+[ "${SLURM_JOB_NUM_NODES:-1}" -ge "$c" ] || { say "Slurm gave fewer nodes than $c"; return 1; }
+c=$((c - 1))
 mkfifo "$r/others" && exec 8<>"$r/others" || return
+{
 srun -Q --mpi=none --overlap --nodes=$c --ntasks=$c --ntasks-per-node=1 --relative=1 --cpu-bind=none \
---kill-on-bad-exit=0 --wait=0 sh -c "$(cat "$0")" gpuctl step <"$r/others" 8<&- 9<&- &
+--kill-on-bad-exit=0 --wait=0 --export=ALL sh -c "$(cat "$0")" gpuctl step <"$r/others"
+kill $$
+} 8<&- 9<&- &
 w=$!
 }
 [ -z "$o" ] || { exec 7<&0 </dev/null; { read -r x <&7; kill $$; } & i=$!; exec 7<&-; }
@@ -356,6 +362,7 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
                                        {"@RELEASED@", kReleasedFile},
                                        {"@RESULTS@", kResultsVariable},
                                        {"@NODE@", kResultsOfNode},
+                                       {"@NODES@", kAllocationNodesVariable},
                                        {"@OTHERS@", absl::StrCat(kOthersEndS)},
                                        {"@STAGED@", kStagedWord},
                                        {"@GRACE_NAME@", kHoldGraceVariable},

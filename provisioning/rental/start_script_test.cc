@@ -407,7 +407,7 @@ TEST_F(HeldScriptTest, TheOtherNodesBeginAndEndWithTheFirst) {
   for (const char* shell : {"/bin/sh", "/bin/bash"}) {
     dir_.Write("batch", MakeStartScript(Held(absl::Hours(1))).value());
     Run(absl::StrCat(first, second, shell, " ", dir_.Sub("batch")), shell,
-        Job({"SLURM_JOB_NUM_NODES=2", "GPUCTL_RESULTS=/kept"}));
+        Job({"SLURM_JOB_NUM_NODES=2", "GPUCTL_ALLOCATION_NODES=2", "GPUCTL_RESULTS=/kept"}));
     EXPECT_EQ(ReadFileToString(dir_.Sub("ended")).value_or(""), "/kept/node-1\n") << shell;
     EXPECT_THAT(ReadFileToString(dir_.Sub("asked")).value_or(""), HasSubstr("--relative=1"));
     EXPECT_TRUE(IsTidy());

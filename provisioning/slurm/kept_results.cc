@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
+#include "common/release/release_route.h"
 #include "provisioning/market/label.h"
 #include "provisioning/market/rent_options.h"
 #include "provisioning/slurm/slurm_provider.h"
@@ -48,8 +49,11 @@ absl::StatusOr<std::vector<KeptResults>> List(LoginNode& login, const std::strin
   const std::string line =
       absl::StrCat("now=$(date +%s) || exit; for d in ", pattern,
                    "; do [ -d \"$d\" ] && [ ! -L \"$d\" ] || continue; jobs=0; "
-                   "for n in \"$d\"/*/node_id; do [ -e \"$n\" ] && jobs=1; done; "
-                   "new=$(stat -c %Y \"$d\" \"$d\"/*/ 2>/dev/null | sort -n | tail -n 1); ",
+                   "for n in \"$d\"/*/node_id \"$d\"/",
+                   kResultsOfNode,
+                   "*/*/node_id; do [ -e \"$n\" ] && jobs=1; done; new=$(stat -c %Y \"$d\" "
+                   "\"$d\"/*/ \"$d\"/",
+                   kResultsOfNode, "*/*/ 2>/dev/null | sort -n | tail -n 1); ",
                    sizes ? "kib=$(du -sk \"$d\" 2>/dev/null | cut -f 1); " : "kib=0; ",
                    "echo \"$d|$jobs|$((now - ${new:-now}))|${kib:-0}\"; done; echo ", kWhole);
   ASSIGN_OR_RETURN(const std::string text, RunThere(login, results, kDoing, line));

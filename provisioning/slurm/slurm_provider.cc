@@ -115,13 +115,12 @@ class SlurmProvider : public Provider {
     std::set<std::string> usual;
     for (const PartitionRow& row : rows) {
       if (row.usual) usual.insert(row.partition);
-      if (!row.up || row.nodes < requirements.nodes || !NodeStateServes(row.state) ||
-          !IsPlain(row.partition) ||
+      if (!row.up || row.nodes < 1 || !NodeStateServes(row.state) || !IsPlain(row.partition) ||
           row.longest <
               std::max({kShortestTime, requirements.needed_for, requirements.scheduler.time})) {
         continue;
       }
-      for (const GpuGres& gpu : row.gpus) AddOffers(row, gpu, requirements, offers);
+      for (const GpuGres& gpu : row.gpus) AddOffers(rows, row, gpu, requirements, offers);
     }
     return InOrderOfStart(offers.Finish(), usual, requirements);
   }
@@ -141,7 +140,8 @@ class SlurmProvider : public Provider {
     const std::string command =
         absl::StrCat(kMake, "sbatch ", SbatchWords(*wanted, minutes, label, options.scheduler));
     ASSIGN_OR_RETURN(const std::string keeps, MakeResultsDirectory(label, wanted->nodes));
-    ASSIGN_OR_RETURN(const CommandAnswer answer, login_->Run(command, ScriptOf(options, keeps)));
+    ASSIGN_OR_RETURN(const CommandAnswer answer,
+                     login_->Run(command, ScriptOf(options, keeps, wanted->nodes)));
     if (answer.exit_code != 0) {
       return StatusOfFailure(doing, answer.exit_code, answer.err, /*making=*/true);
     }
@@ -212,8 +212,23 @@ class SlurmProvider : public Provider {
     return std::move(answer->out);
   }
 
-  void AddOffers(const PartitionRow& row, const GpuGres& gpu, const Requirements& requirements,
-                 OfferList& offers) const {
+  // Returns how many nodes of the partition of `row` have so many of these GPUs, whatever else they
+  // do now: sinfo has a row for each state.
+  static int64_t NodesLike(const std::vector<PartitionRow>& rows, const PartitionRow& row,
+                           const GpuGres& gpu, int count) {
+    int64_t nodes = 0;
+    for (const PartitionRow& other : rows) {
+      if (other.partition != row.partition || !other.up || !NodeStateServes(other.state)) continue;
+      const bool fits = std::any_of(other.gpus.begin(), other.gpus.end(), [&](const GpuGres& has) {
+        return has.type == gpu.type && has.count >= count;
+      });
+      if (fits) nodes += other.nodes;
+    }
+    return nodes;
+  }
+
+  void AddOffers(const std::vector<PartitionRow>& rows, const PartitionRow& row, const GpuGres& gpu,
+                 const Requirements& requirements, OfferList& offers) const {
     if (!IsPlain(gpu.type)) return;
     const auto mapped = options_.gpus.find(row.partition);
     std::string model = gpu.type;
@@ -221,7 +236,8 @@ class SlurmProvider : public Provider {
     const std::string name = model.empty() ? "" : CanonicalGpuName(model, 0);
     for (const int count : AskedGpuCounts(requirements)) {
       if (count > gpu.count || !offers.Takes(count, name, 0) ||
-          !offers.TakesPlace(row.partition, "")) {
+          !offers.TakesPlace(row.partition, "") ||
+          NodesLike(rows, row, gpu, count) < requirements.nodes) {
         continue;
       }
       Offer& offer = offers.Add();
@@ -367,8 +383,9 @@ class SlurmProvider : public Provider {
   }
 
   // Returns the batch script, with the variables for it after its first line.
-  static std::string ScriptOf(const RentOptions& options, const std::string& keeps) {
+  static std::string ScriptOf(const RentOptions& options, const std::string& keeps, int nodes) {
     std::string exports = keeps;
+    if (nodes > 1) absl::StrAppend(&exports, "export ", kAllocationNodesVariable, "=", nodes, "\n");
     for (const auto& [name, value] : options.env) {
       absl::StrAppend(&exports, "export ", name, "=", QuoteForShell(value), "\n");
     }

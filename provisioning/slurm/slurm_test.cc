@@ -583,6 +583,11 @@ TEST(KeptResults, AreListedAndRemovedByTheirLeases) {
     EXPECT_TRUE(absl::IsInvalidArgument(RemoveKept(login, results, bad))) << bad;
     EXPECT_FALSE(FindKept(login, results, bad).ok()) << bad;
   }
+  // Of an allocation with several nodes, one of the others may be the only one that kept something.
+  ASSERT_OK(MakeDirectories(JoinPath(results, absl::StrCat(other, "/node-1/17-0/jobs"))));
+  EXPECT_FALSE(FindKept(login, results, other)->front().has_jobs);
+  ASSERT_OK(WriteFileAtomic(JoinPath(results, absl::StrCat(other, "/node-1/17-0/node_id")), "n"));
+  EXPECT_TRUE(FindKept(login, results, other)->front().has_jobs);
   ASSERT_OK(RemoveKept(login, results, kLabel));
   EXPECT_THAT(*FindKept(login, results, kLabel), IsEmpty());
   EXPECT_TRUE(PathExists(JoinPath(results, other)));

@@ -9,7 +9,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from places import HOME, TRAPS, left, run_of, run_tests, wait_until  # noqa: E402
+from places import HOME, TRAPS, kept_in, left, run_of, run_tests, wait_until  # noqa: E402
 
 # Each node says what it was told, and makes a checkpoint and a result of its own.
 TOLD = """echo node $GPUCTL_NODE_RANK of $GPUCTL_NODES on $(hostname) in $SLURM_JOB_ID gpus $CUDA_VISIBLE_DEVICES
@@ -43,9 +43,30 @@ def test_a_run_on_two_nodes(l, c):
     l.run("down", "--yes", "two-1")
     c.wait_sacct(job, "CANCELLED")
     wait_until(lambda: not left(c), lambda: "nothing is left: %s" % left(c))
-    # What was kept of each is read through the login node.
+    # What was kept of each is read through the login node, and goes with the run.
     assert l.run("logs", "two-1", "--node", "1").stdout.decode() == others
+    assert kept_in(os.path.join(c.home, ".gpuctl-results"))
     l.run("rm", "two-1")
+    assert not kept_in(os.path.join(c.home, ".gpuctl-results"))
+
+
+def test_what_is_not_home_of_a_node_stays(l, c):
+    job = launch_on_two(l, "stays-1", "bash", "-c", TOLD % HOME, options=("--artifacts", "out.txt"))
+    l.run("attach", "stays-1")
+    l.run("pull", "stays-1", "--node", "0")
+    # The user is told before it is lost with the allocation; here it is kept.
+    l.run("down", "--yes", "--force", "stays-1")
+    c.wait_sacct(job, "CANCELLED")
+    done = l.run("rm", "stays-1", code=None)
+    assert done.returncode != 0 and b"stays-1.node1" in done.stderr, done
+    kept = glob.glob(os.path.join(c.home, ".gpuctl-results", "gpuctl-*", "node-1", "*", "jobs", "*", "work", "out.txt"))
+    assert len(kept) == 1, kept
+    # It can still be had.
+    l.run("pull", "stays-1", "--node", "1", "--to", "late")
+    with open(os.path.join(l.work, "late", "out.txt")) as file:
+        assert file.read() == "of 1\n"
+    l.run("rm", "stays-1")
+    assert not kept_in(os.path.join(c.home, ".gpuctl-results"))
 
 
 def test_large_content_goes_to_the_login_node_once(l, c):
