@@ -225,6 +225,8 @@ TEST(ShareTest, AnotherTreeIsNotTakenForTheOneAskedFor) {
   Node second;
   const Listener listener = ListenEverywhere().value();
   std::thread lies([&] {
+    pollfd comes{listener.fd.get(), POLLIN, 0};
+    poll(&comes, 1, -1);
     UniqueFd socket(accept(listener.fd.get(), nullptr, nullptr));
     auto pipe = SecretPipe::Open(std::move(socket), SecretPipe::Side::kGives, kKey,
                                  absl::Seconds(60), Clock::Real());
