@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ except ImportError:
 
 from folders import Decoder, read_safetensors, write_folder, write_safetensors
 from lora import LINEARS, PREFIX, Adapted, adapter_config, random_adapter
-from model_folders import BAD_CONFIG, BAD_DATA, KEPT, Test, make_llama, qwen2_folder, read_json
+from model_folders import BAD_CONFIG, BAD_DATA, DIVERGED, KEPT, Test, make_llama, qwen2_folder, read_json
 
 STEP = "/step-00000006"
 LORA = ("--set", "lora.rank=4", "--set", "lora.dropout=0.2", "--set", "lora.dora=true",
@@ -431,6 +432,40 @@ def check_tied(test):
     test.check("and resumed", ended.returncode == 0 and ended.stderr == "", ended.stderr)
 
 
+def check_divergence(test, folder):
+    """A step that is not finite is not taken, and the checkpoints before it stay as they are."""
+    huge = test.directory + "/huge-base"
+    make_llama(huge, change=lambda w: w["model.layers.0.self_attn.q_proj.weight"].fill_(3e38))
+    for way, *flags in (["LoRA"], ["QLoRA", "--set", "lora.base_dtype=nf4"]):
+        flags = ("--set", "lora.rank=4", *flags, "--set", "checkpoint.every=1", "--set",
+                 "checkpoint.keep_last=20")
+        whole, runs, none = (f"{test.directory}/{way}-{name}" for name in ("whole", "bad", "none"))
+        test.train(folder, whole, *flags)
+        os.makedirs(runs)
+        for step in (1, 2, 3):
+            shutil.copytree(f"{whole}/step-0000000{step}", f"{runs}/step-0000000{step}")
+        ended = test.train(folder, runs, *flags, "--resume", "auto", "--set", "optimizer.lr=1e30",
+                           "--set", "optimizer.grad_clip=0")
+        found = re.search(r"step (\d): .* is not finite .*and so is the gradient of .*lora_.* "
+                          r"the weights are those after step (\d)", ended.stderr)
+        test.check(f"{way}: weights that become infinite end a run, and name a tensor",
+                   ended.returncode == DIVERGED and found, ended)
+        step, last = (int(number) for number in found.groups()) if found else (0, 0)
+        test.check(f"{way}: the step {step} is not taken", last == step - 1 > 3 and
+                   max(os.listdir(runs)) == f"step-0000000{last}", os.listdir(runs))
+        ended = test.run("inspect", f"{runs}/step-0000000{last}")
+        test.check(f"{way}: the last checkpoint is whole", ended.returncode == 0, ended)
+        for left in range(4, last + 1):
+            shutil.rmtree(f"{runs}/step-0000000{left}")
+        ended = test.train(folder, runs, *flags, "--resume", "auto")
+        test.check(f"{way}: an earlier one goes on", ended.returncode == 0, ended)
+        same(test, f"{way}: as if nothing had been", runs + STEP, whole + STEP)
+        ended = test.train(huge, none, *flags)
+        test.check(f"{way}: a model whose products are infinite ends before its first step",
+                   ended.returncode == DIVERGED and "step 1: the loss is not finite" in ended.stderr and
+                   not any("step" in name for name in os.listdir(none)), ended, os.listdir(none))
+
+
 def wide_folder(folder):
     """A model of some MB in two files, with a head that is not its own. Returns the bytes of the head, which only
     a digest needs, and of all."""
@@ -523,6 +558,7 @@ def main():
         check_bad_settings(test, folder)
         check_packed(test, folder)
         check_tied(test)
+        check_divergence(test, folder)
         check_one_pass(test)
         check_kills(test, folder)
     print(f"{test.failed} failed")
