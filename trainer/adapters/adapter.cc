@@ -5,6 +5,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/text.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/interchange/documents.h"
 #include "trainer/interchange/numbers.h"
 
@@ -149,14 +150,17 @@ Adapter ArrangeAdapter(const std::string& path, AdapterConfig config,
 Adapter ReadAdapter(const std::string& folder) {
   const std::string config_path = folder + "/adapter_config.json";
   const std::string weights_path = folder + "/adapter_model.safetensors";
+  std::optional<ManifestEntry> manifest;
+  if (Exists(folder + "/" + kManifestName)) manifest = VerifyButTensors(folder);
   const json parsed = ReadDocument(config_path, kLargestSettings);
   AdapterConfig config = ParseAdapterConfig(parsed, config_path);
   if (!IsFile(weights_path)) {
     throw DataError("read adapter " + weights_path + ": no such file",
                     "adapters of other formats (.bin) cannot be read");
   }
-  const auto file = std::make_shared<const StoredFile>(weights_path);
+  const auto file = std::make_shared<StoredFile>(weights_path);
   CheckFloats(*file);
+  if (manifest) CheckDigest(folder, *manifest, file->TakeIn());
   std::map<std::string, StoredPlace> places;
   for (const StoredTensor& tensor : file->tensors()) places[tensor.name] = {tensor, file};
   return ArrangeAdapter(folder, std::move(config), places);

@@ -44,7 +44,9 @@ struct Adapter {
 Adapter ArrangeAdapter(const std::string& path, AdapterConfig config,
                        const std::map<std::string, StoredPlace>& places);
 
-// Reads the folder of an adapter. Throws Error(kBadData), Error(kIo).
+// Reads the folder of an adapter. That of a checkpoint of the trainer's is verified in the same
+// pass, which takes all its tensors into memory; the moments are not read. Throws Error(kBadData),
+// Error(kIo).
 Adapter ReadAdapter(const std::string& folder);
 
 // Returns all numbers of a tensor. Throws Error(kBadData) when one is not finite, Error(kIo).

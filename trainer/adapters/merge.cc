@@ -11,7 +11,6 @@
 #include "trainer/adapters/low_rank.h"
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
-#include "trainer/base/sha256.h"
 #include "trainer/base/text.h"
 #include "trainer/checkpoint/base_digest.h"
 #include "trainer/checkpoint/folder_files.h"
@@ -137,8 +136,39 @@ Layout LayoutOf(const StoredTensor& tensor) {
   return layout;
 }
 
-// Writes the bytes of one weight.
-void WriteWeight(const Weight& weight, const std::function<void()>& check, OutputFile* file) {
+// The digests of the base model's files, from the bytes that are read for the weights.
+class BaseDigests {
+ public:
+  // Weights come in the order of the files.
+  void Begin(const Weight& weight) {
+    if (weight.base.file == file_) return;
+    End();
+    file_ = weight.base.file;
+    digest_.emplace(*file_);
+  }
+  void Add(const Weight& weight, uint64_t first, const std::string& bytes) {
+    digest_->Add(weight.base.tensor, first, bytes.data(), bytes.size());
+  }
+  std::map<std::string, std::string> Take() {
+    End();
+    return std::move(digests_);
+  }
+
+ private:
+  void End() {
+    if (digest_) digests_[file_->path()] = digest_->Hex();
+    digest_.reset();
+    file_ = nullptr;
+  }
+
+  std::shared_ptr<const StoredFile> file_;
+  std::optional<FileDigest> digest_;
+  std::map<std::string, std::string> digests_;
+};
+
+// Writes the bytes of one weight. `digests`, unless null, gets those that are read of the base.
+void WriteWeight(const Weight& weight, const std::function<void()>& check, BaseDigests* digests,
+                 OutputFile* file) {
   const StoredPlace& source = weight.replacement != nullptr ? *weight.replacement : weight.base;
   const NumberType from = TypeOfDtype(source.tensor.dtype);
   const NumberType to = TypeOfDtype(weight.base.tensor.dtype);
@@ -151,13 +181,15 @@ void WriteWeight(const Weight& weight, const std::function<void()>& check, Outpu
     if (module->magnitude) magnitudes = ReadNumbers(*module->magnitude);
   }
   const uint64_t row_bytes = BytesOf(from, static_cast<uint64_t>(layout.width));
-  const auto make = [&](int64_t first, int64_t rows, std::string* bytes) {
+  const bool hashes = digests != nullptr && weight.replacement == nullptr;
+  const auto make = [&](int64_t first, int64_t rows, Piece* piece) {
+    piece->read.clear();
     const auto size = static_cast<size_t>(rows * layout.width);
     std::string stored(BytesOf(from, size), '\0');
     source.file->Read(source.tensor, static_cast<uint64_t>(first) * row_bytes, stored.size(),
                       stored.data());
     if (module == nullptr && from == to) {
-      bytes->swap(stored);
+      piece->bytes.swap(stored);
       return;
     }
     std::vector<float> numbers(size);
@@ -169,15 +201,21 @@ void WriteWeight(const Weight& weight, const std::function<void()>& check, Outpu
     if (!magnitudes.empty()) {
       SetLengths(magnitudes.data() + first, rows, layout.width, numbers.data());
     }
-    bytes->resize(BytesOf(to, size));
-    if (!FromFloats(to, numbers.data(), size, bytes->data())) {
+    if (hashes) piece->read.swap(stored);
+    piece->bytes.resize(BytesOf(to, size));
+    if (!FromFloats(to, numbers.data(), size, piece->bytes.data())) {
       throw DataError("merge: " + weight.base.tensor.name + " no longer fits into " +
                       weight.base.tensor.dtype);
     }
   };
-  ForPieces(layout.rows, row_bytes, make, [&](const std::string& bytes) {
+  uint64_t done = 0;
+  if (digests != nullptr) digests->Begin(weight);
+  ForPieces(layout.rows, row_bytes, make, [&](const Piece& piece) {
     check();
-    file->Write(bytes.data(), bytes.size());
+    const std::string& read = piece.read.empty() ? piece.bytes : piece.read;
+    if (hashes) digests->Add(weight, done, read);
+    done += read.size();
+    file->Write(piece.bytes.data(), piece.bytes.size());
   });
 }
 
@@ -199,7 +237,7 @@ std::vector<size_t> ShardEnds(const std::vector<Weight>& weights, uint64_t most)
 
 // Writes all shards and their index.
 void WriteShards(const std::string& folder, const std::vector<Weight>& weights,
-                 const MergeRequest& request, MergeResult* result) {
+                 const MergeRequest& request, BaseDigests* digests, MergeResult* result) {
   const std::vector<size_t> ends = ShardEnds(weights, request.shard_bytes);
   json where = json::object();
   size_t at = 0;
@@ -213,7 +251,7 @@ void WriteShards(const std::string& folder, const std::vector<Weight>& weights,
     OutputFile file(folder + "/" + name);
     file.Write(header.data(), header.size());
     for (; at < ends[shard]; ++at) {
-      WriteWeight(weights[at], request.check, &file);
+      WriteWeight(weights[at], request.check, digests, &file);
       const StoredTensor& tensor = weights[at].base.tensor;
       where[tensor.name] = name;
       result->bytes += tensor.end - tensor.begin;
@@ -228,29 +266,43 @@ void WriteShards(const std::string& folder, const std::vector<Weight>& weights,
   WriteFileDurably(folder + "/model.safetensors.index.json", index.dump(2) + "\n");
 }
 
+// Writes the folder but for its name. `digests`: as that of WriteWeight.
+MergeResult WriteMerged(const MergeRequest& request, const json& config,
+                        const std::map<std::string, StoredPlace>& places, Adapter* adapter,
+                        BaseDigests* digests, const std::string& folder) {
+  JoinTied(places, config, adapter);
+  MergeResult result;
+  WriteShards(folder, WeightsOf(*adapter, places), request, digests, &result);
+  WriteFileDurably(folder + "/config.json",
+                   ReadWholeFile(request.model + "/config.json", kLargestSettings));
+  for (const KeptFile& file : ReadKeptFiles(request.model)) {
+    WriteFileDurably(folder + "/" + file.name, *file.bytes);
+  }
+  return result;
+}
+
 }  // namespace
 
 MergeResult MergeAdapter(const MergeRequest& request) {
-  const std::string config_path = request.model + "/config.json";
-  const json config = ReadDocument(config_path, kLargestModelConfig);
+  const json config = ReadDocument(request.model + "/config.json", kLargestModelConfig);
   const std::map<std::string, StoredPlace> places = OpenWeights(request.model);
   Adapter adapter = ReadAdapter(request.adapter);
-  // That of a checkpoint of the trainer's.
-  if (Exists(request.adapter + "/" + kManifestName)) {
-    const ManifestEntry tensors = VerifyButTensors(request.adapter);
-    CheckDigest(request.adapter, tensors, Sha256HexOfFile(request.adapter + "/" + tensors.path));
-    CheckBase(request.adapter, request.model, BaseDigest(request.model, request.check));
-  }
-  JoinTied(places, config, &adapter);
-  const std::vector<Weight> weights = WeightsOf(adapter, places);
+  // That of a checkpoint of the trainer's has its base model's digest.
+  const bool checks = Exists(request.adapter + "/" + kManifestName);
   NewFolder folder(request.out);
+  BaseDigests digests;
   MergeResult result;
-  WriteShards(folder.temporary(), weights, request, &result);
-  WriteFileDurably(folder.temporary() + "/config.json",
-                   ReadWholeFile(config_path, kLargestSettings));
-  for (const KeptFile& file : ReadKeptFiles(request.model)) {
-    WriteFileDurably(folder.temporary() + "/" + file.name, *file.bytes);
+  try {
+    result = WriteMerged(request, config, places, &adapter, checks ? &digests : nullptr,
+                         folder.temporary());
+  } catch (const Error& error) {
+    // That it is another model says more than what does not fit.
+    if (checks && error.code() == ExitCode::kBadData) {
+      CheckBase(request.adapter, request.model, BaseDigest(request.model, request.check));
+    }
+    throw;
   }
+  if (checks) CheckBase(request.adapter, request.model, BaseDigest(request.model, digests.Take()));
   folder.Publish();
   return result;
 }

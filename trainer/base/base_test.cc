@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "trainer/base/background_sha256.h"
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/json_object.h"
@@ -85,6 +86,22 @@ TEST(Sha256Test, FileAndBytesAgree) {
   };
   EXPECT_THROW(Sha256HexOfFile(directory.path() + "/f", check), Enough);
   EXPECT_EQ(pieces, 2);
+}
+
+TEST(Sha256Test, BesideOtherWorkItIsTheSame) {
+  std::string bytes(40 << 20, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * i >> 7);
+  for (const size_t piece : {size_t{1000003}, size_t{1} << 20, size_t{5} << 20}) {
+    for (const size_t size : {size_t{0}, size_t{17}, size_t{1} << 20, bytes.size() - 1}) {
+      BackgroundSha256 digest;
+      for (size_t at = 0; at < size; at += piece) {
+        digest.Update(bytes.data() + at, std::min(piece, size - at));
+      }
+      EXPECT_EQ(digest.Hex(), Sha256Hex(bytes.substr(0, size)));
+    }
+  }
+  BackgroundSha256 given_up;
+  given_up.Update(bytes.data(), bytes.size());
 }
 
 TEST(TextTest, SuggestsOnlyWhatIsNear) {

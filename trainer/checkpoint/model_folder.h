@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -24,12 +25,13 @@ class StoredWeights {
   // The tensors by name; only F32, F16 and BF16 are there.
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
 
-  // Copies a tensor of the same shape into `target`, which must be contiguous; converts dtype and
-  // device. Needs a few MiB besides.
-  void ReadInto(const std::string& name, const at::Tensor& target) const;
-  // Does so with many, by name, in the order of the files. Returns the SHA-256 of each file by its
-  // path, from the same bytes.
-  FileDigests ReadAllInto(const std::map<std::string, at::Tensor>& targets) const;
+  // Reads the tensors in the order of the files. `target` gives where to copy the one of a name: a
+  // contiguous tensor of the same shape, whose dtype and device it gets; undefined: it is not
+  // needed. `done` is called when it is there. Needs some MiB besides. With `sha256` it also
+  // computes the SHA-256 of each file, by its path, from the same bytes, on a thread beside.
+  void ReadEach(const std::function<at::Tensor(const std::string&)>& target,
+                const std::function<void(const std::string&)>& done,
+                FileDigests* sha256 = nullptr) const;
 
  private:
   std::map<std::string, StoredPlace> places_;

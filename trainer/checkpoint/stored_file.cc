@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -17,6 +19,7 @@ namespace {
 constexpr char kWeights[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr uint64_t kLargestIndex = 64 << 20;
+constexpr uint64_t kPieceBytes = 1 << 20;
 
 // Reads `size` bytes from `offset` on, or fewer where the file ends before. Returns how many.
 size_t ReadSome(int fd, const std::string& path, uint64_t offset, size_t size, char* into) {
@@ -121,7 +124,24 @@ std::string StoredFile::HeaderBytes() const {
   return bytes;
 }
 
+std::string StoredFile::TakeIn() {
+  FileDigest digest(*this);
+  std::string content(data_bytes(), '\0');
+  const StoredTensor all{"", "U8", {}, 0, data_bytes()};
+  for (uint64_t at = 0; at < content.size(); at += kPieceBytes) {
+    const uint64_t size = std::min(kPieceBytes, content.size() - at);
+    Read(all, at, size, content.data() + at);
+    digest.Add(all, at, content.data() + at, size);
+  }
+  content_ = std::move(content);
+  return digest.Hex();
+}
+
 void StoredFile::Read(const StoredTensor& tensor, uint64_t first, uint64_t size, void* into) const {
+  if (!content_.empty()) {
+    memcpy(into, content_.data() + tensor.begin + first, size);
+    return;
+  }
   const uint64_t offset = header_.data_begin + tensor.begin + first;
   if (ReadSome(fd_, path_, offset, size, static_cast<char*>(into)) != size) {
     throw DataError("read safetensors " + path_ + ": it ended early");
@@ -145,11 +165,10 @@ std::string FileDigest::Hex() {
 }
 
 void FileDigest::ReadUpTo(uint64_t end) {
-  constexpr uint64_t kPiece = 1 << 20;
   const StoredTensor data{"", "U8", {}, 0, file_.data_bytes()};
   std::string piece;
   while (taken_ < end) {
-    piece.resize(std::min(kPiece, end - taken_));
+    piece.resize(std::min(kPieceBytes, end - taken_));
     file_.Read(data, taken_, piece.size(), piece.data());
     digest_.Update(piece.data(), piece.size());
     taken_ += piece.size();

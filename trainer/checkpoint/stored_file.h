@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "trainer/base/sha256.h"
+#include "trainer/base/background_sha256.h"
 #include "trainer/checkpoint/safetensors_header.h"
 
 namespace gpuctl::trainer {
 
-// The header has been checked. Immutable: threads may read at the same time.
+// The header has been checked. Threads may read at the same time.
 class StoredFile {
  public:
   // Throws Error(kIo) or, for an invalid file, Error(kBadData).
@@ -31,6 +31,9 @@ class StoredFile {
   // other, in their order. Throws as Read.
   std::string HeaderBytes() const;
   uint64_t data_bytes() const { return tensors().empty() ? 0 : tensors().back().end; }
+  // Reads all of the file. Read then takes the tensors from memory. Returns the SHA-256 of the
+  // file, from the same bytes. Not while other threads read.
+  std::string TakeIn();
   // Copies `size` bytes of a tensor, from its byte `first` on. Throws Error(kIo), or
   // Error(kBadData) when the file has become shorter.
   void Read(const StoredTensor& tensor, uint64_t first, uint64_t size, void* into) const;
@@ -39,6 +42,7 @@ class StoredFile {
   const std::string path_;
   int fd_ = -1;
   SafetensorsHeader header_;
+  std::string content_;  // the tensors, once they are taken in
 };
 
 // Computes the SHA-256 of a file from the bytes that are read of it anyway.
@@ -56,7 +60,7 @@ class FileDigest {
   void ReadUpTo(uint64_t end);
 
   const StoredFile& file_;
-  Sha256 digest_;
+  BackgroundSha256 digest_;
   uint64_t taken_ = 0;  // bytes of the data
 };
 

@@ -32,8 +32,7 @@ Weights Read(const ModelPaths& paths, const ModelConfig& model, const at::Tensor
              FileDigests* digests) {
   const bool verifies = !paths.checkpoint.empty();
   const auto pretrained = [&] {
-    return verifies ? ReadPretrained(paths.model, model, options, digests)
-                    : ReadPretrained(paths.model, model, options);
+    return ReadPretrained(paths.model, model, options, verifies ? digests : nullptr);
   };
   Weights weights;
   if (paths.adapter.empty()) {

@@ -179,7 +179,7 @@ void WriteTensor(const StoredPlace& place, const GgufTensor& tensor, const Chang
   const NumberType from = TypeOfDtype(place.tensor.dtype);
   const auto width = static_cast<size_t>(columns);
   const uint64_t row_bytes = BytesOf(from, width);
-  const auto make = [&](int64_t first, int64_t count, std::string* bytes) {
+  const auto make = [&](int64_t first, int64_t count, Piece* piece) {
     const size_t size = static_cast<size_t>(count) * width;
     std::string stored(BytesOf(from, size), '\0');
     if (!change.rotated) {
@@ -192,22 +192,22 @@ void WriteTensor(const StoredPlace& place, const GgufTensor& tensor, const Chang
                        stored.data() + static_cast<uint64_t>(row - first) * row_bytes);
     }
     if (from == tensor.type && !change.Any()) {
-      bytes->swap(stored);
+      piece->bytes.swap(stored);
       return;
     }
     std::vector<float> values(size);
     ToFloats(from, stored.data(), size, values.data());
     for (float& value : values) value = (value + change.plus) * change.times;
-    bytes->resize(BytesOf(tensor.type, size));
-    if (!FromFloats(tensor.type, values.data(), size, bytes->data())) {
+    piece->bytes.resize(BytesOf(tensor.type, size));
+    if (!FromFloats(tensor.type, values.data(), size, piece->bytes.data())) {
       throw DataError("export " + place.file->path() + ": " + place.tensor.name +
                           " has a number that is not finite in this type",
                       "--type bf16 and f32 hold all numbers");
     }
   };
-  ForPieces(rows, row_bytes, make, [&](const std::string& bytes) {
+  ForPieces(rows, row_bytes, make, [&](const Piece& piece) {
     check();
-    writer->Write(bytes);
+    writer->Write(piece.bytes);
   });
   writer->EndTensor();
 }

@@ -98,11 +98,17 @@ TEST(NumbersTest, Q8IsWithinHalfAStep) {
 TEST(PiecesTest, AllRowsComeInOrder) {
   for (const int64_t rows : {0, 1, 7, 1000}) {
     std::string all;
-    const auto make = [](int64_t first, int64_t count, std::string* bytes) {
-      bytes->clear();
-      for (int64_t row = first; row < first + count; ++row) *bytes += std::to_string(row) + ",";
+    const auto make = [](int64_t first, int64_t count, Piece* piece) {
+      piece->bytes.clear();
+      for (int64_t row = first; row < first + count; ++row) {
+        piece->bytes += std::to_string(row) + ",";
+      }
+      piece->read = piece->bytes;
     };
-    ForPieces(rows, kPieceTarget / 3, make, [&](const std::string& bytes) { all += bytes; });
+    ForPieces(rows, kPieceTarget / 3, make, [&](const Piece& piece) {
+      EXPECT_EQ(piece.read, piece.bytes);
+      all += piece.bytes;
+    });
     std::string expected;
     for (int64_t row = 0; row < rows; ++row) expected += std::to_string(row) + ",";
     EXPECT_EQ(all, expected);
@@ -110,12 +116,12 @@ TEST(PiecesTest, AllRowsComeInOrder) {
 }
 
 TEST(PiecesTest, TheFirstFailureComesBack) {
-  const auto make = [](int64_t first, int64_t, std::string*) {
+  const auto make = [](int64_t first, int64_t, Piece*) {
     if (first >= 50) throw DataError("row " + std::to_string(first / 50));
   };
-  const auto write = [](const std::string&) {};
+  const auto write = [](const Piece&) {};
   EXPECT_THROW(ForPieces(1000, kPieceTarget, make, write), Error);
-  const auto full = [](const std::string&) { throw IoError("write", "x", ENOSPC); };
+  const auto full = [](const Piece&) { throw IoError("write", "x", ENOSPC); };
   EXPECT_THROW(ForPieces(40, kPieceTarget, make, full), Error);
 }
 

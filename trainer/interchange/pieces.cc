@@ -18,7 +18,7 @@ class PieceQueue {
   PieceQueue(int64_t pieces, size_t slots) : pieces_(pieces), slots_(slots) {}
 
   // Makes pieces until there are no more.
-  void Make(const std::function<void(int64_t, std::string*)>& make) {
+  void Make(const std::function<void(int64_t, Piece*)>& make) {
     for (;;) {
       int64_t piece;
       {
@@ -31,7 +31,7 @@ class PieceQueue {
       Slot& slot = slots_[static_cast<size_t>(piece % Count())];
       std::exception_ptr failure;
       try {
-        make(piece, &slot.bytes);
+        make(piece, &slot.piece);
       } catch (...) {
         failure = std::current_exception();
       }
@@ -43,7 +43,7 @@ class PieceQueue {
   }
 
   // Writes all pieces.
-  void Write(const std::function<void(const std::string&)>& write) {
+  void Write(const std::function<void(const Piece&)>& write) {
     for (int64_t piece = 0; piece < pieces_; ++piece) {
       Slot& slot = slots_[static_cast<size_t>(piece % Count())];
       {
@@ -53,7 +53,7 @@ class PieceQueue {
       }
       std::exception_ptr failure;
       try {
-        write(slot.bytes);
+        write(slot.piece);
       } catch (...) {
         failure = std::current_exception();
       }
@@ -71,7 +71,7 @@ class PieceQueue {
 
  private:
   struct Slot {
-    std::string bytes;
+    Piece piece;
     bool made = false;
   };
 
@@ -91,25 +91,25 @@ class PieceQueue {
   std::exception_ptr failure_;
 };
 
-void MakeAlone(int64_t pieces, const std::function<void(int64_t, std::string*)>& make,
-               const std::function<void(const std::string&)>& write) {
-  std::string bytes;
+void MakeAlone(int64_t pieces, const std::function<void(int64_t, Piece*)>& make,
+               const std::function<void(const Piece&)>& write) {
+  Piece made;
   for (int64_t piece = 0; piece < pieces; ++piece) {
-    make(piece, &bytes);
-    write(bytes);
+    make(piece, &made);
+    write(made);
   }
 }
 
 }  // namespace
 
 void ForPieces(int64_t rows, uint64_t row_bytes,
-               const std::function<void(int64_t, int64_t, std::string*)>& make,
-               const std::function<void(const std::string&)>& write) {
+               const std::function<void(int64_t, int64_t, Piece*)>& make,
+               const std::function<void(const Piece&)>& write) {
   const auto each =
       static_cast<int64_t>(std::max<uint64_t>(1, kPieceTarget / std::max<uint64_t>(1, row_bytes)));
   const int64_t pieces = rows / each + (rows % each != 0 ? 1 : 0);
-  const auto make_piece = [&](int64_t piece, std::string* bytes) {
-    make(piece * each, std::min(each, rows - piece * each), bytes);
+  const auto make_piece = [&](int64_t piece, Piece* made) {
+    make(piece * each, std::min(each, rows - piece * each), made);
   };
   if (pieces <= 1) return MakeAlone(pieces, make_piece, write);
   const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));

@@ -12,13 +12,18 @@ namespace gpuctl::trainer {
 // The bytes of numbers that one piece has at most, where one row has fewer.
 constexpr uint64_t kPieceTarget = 4 << 20;
 
-// Calls `make(first_row, rows, &bytes)` for all rows of a tensor, by pieces of about kPieceTarget
-// bytes of `row_bytes`, on several threads; and `write(bytes)` in the order of the rows, on this
-// thread. Needs two pieces for each core. The first exception of `make` or `write` is thrown again,
-// when all threads have ended.
+struct Piece {
+  std::string bytes;  // what was made
+  std::string read;   // what it was made of, where `write` needs it and it is something else
+};
+
+// Calls `make(first_row, rows, &piece)` for all rows of a tensor, by pieces of about kPieceTarget
+// bytes of `row_bytes`, on several threads; and `write(piece)` in the order of the rows, on this
+// thread. A piece has what was in it when `make` gets it again. Needs two pieces for each core. The
+// first exception of `make` or `write` is thrown again, when all threads have ended.
 void ForPieces(int64_t rows, uint64_t row_bytes,
-               const std::function<void(int64_t, int64_t, std::string*)>& make,
-               const std::function<void(const std::string&)>& write);
+               const std::function<void(int64_t, int64_t, Piece*)>& make,
+               const std::function<void(const Piece&)>& write);
 
 }  // namespace gpuctl::trainer
 

@@ -191,6 +191,7 @@ ExpressionPtr ExpressionParser::ParseNameOrConstant() {
   if (name.text == "true" || name.text == "True") return Literal(name.line, true);
   if (name.text == "false" || name.text == "False") return Literal(name.line, false);
   if (name.text == "none" || name.text == "None") return Literal(name.line, {});
+  names_.Load(name.text);
   return NameOf(name.line, name.text);
 }
 

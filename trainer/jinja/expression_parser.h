@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer/jinja/expressions.h"
+#include "trainer/jinja/names.h"
 #include "trainer/jinja/token_reader.h"
 
 namespace gpuctl::trainer::jinja {
@@ -14,7 +15,7 @@ namespace gpuctl::trainer::jinja {
 // All throw Error(kBadData) with the line.
 class ExpressionParser {
  public:
-  explicit ExpressionParser(TokenReader& tokens) : tokens_(tokens) {}
+  ExpressionParser(TokenReader& tokens, Names& names) : tokens_(tokens), names_(names) {}
 
   // Without `with_choice`, "if" ends the expression: for x in y if z.
   ExpressionPtr Parse(bool with_choice = true);
@@ -47,6 +48,7 @@ class ExpressionParser {
   ExpressionPtr ParseSubscript(ExpressionPtr value);
 
   TokenReader& tokens_;
+  Names& names_;   // hears of the names that are read
   int depth_ = 0;  // of expressions within each other
 };
 

@@ -14,11 +14,14 @@ constexpr int kMostNestedStatements = 100;  // of statements within each other
 
 class Parser {
  public:
-  explicit Parser(const std::string& source) : tokens_(Tokenize(source)), expressions_(tokens_) {}
+  explicit Parser(const std::string& source)
+      : tokens_(Tokenize(source)), expressions_(tokens_, names_) {}
 
   Statements ParseTemplate() {
     Statements statements = ParseUntil({});
     if (!tokens_.Is(TokenKind::kEnd)) tokens_.FailExpected("a statement");
+    names_.Resolve();
+    statements.insert(statements.begin(), HideStatement(1, names_.hidden()));
     return statements;
   }
 
@@ -49,10 +52,28 @@ class Parser {
     return statements;
   }
 
-  // Parses a body up to {% end %}.
-  Statements ParseBody(const std::string& end) {
+  // Parses statements that have a scope of their own, with these names in it.
+  Statements ParsePart(const Ends& ends, const std::vector<std::string>& own = {}) {
+    const int line = tokens_.line();
+    const Names::Hidden hidden = names_.BeginPart(own);
+    Statements part = ParseUntil(ends);
+    names_.EndPart();
+    part.insert(part.begin(), HideStatement(line, hidden));
+    return part;
+  }
+
+  // Parses a body up to {% end %}, with these names in its scope.
+  Statements ParseBody(const std::string& end, const std::vector<std::string>& own = {}) {
+    return ParseRest(end, names_.BeginPart(own));
+  }
+
+  // Does so in a part that has begun.
+  Statements ParseRest(const std::string& end, const Names::Hidden& hidden) {
+    const int line = tokens_.line();
     EndBlock();
     Statements body = ParseUntil({end});
+    names_.EndPart();
+    body.insert(body.begin(), HideStatement(line, hidden));
     tokens_.ExpectName(end.c_str());
     EndBlock();
     return body;
@@ -87,21 +108,32 @@ class Parser {
 
   StatementPtr ParseIf(int line) {
     std::vector<Branch> branches;
-    branches.push_back(ParseBranch());
-    while (tokens_.SkipName("elif")) branches.push_back(ParseBranch());
+    ParseBranch(&branches);
+    // All {% elif %} are the second branch, an {% if %} each.
+    names_.NextBranch();
+    while (tokens_.SkipName("elif")) {
+      ParseBranch(&branches);
+      names_.NextBranch();
+      names_.NextBranch();
+      names_.EndBranches();
+    }
+    names_.NextBranch();
     if (tokens_.SkipName("else")) {
       EndBlock();
       branches.push_back({nullptr, ParseUntil({"endif"})});
     }
+    names_.EndBranches();
     tokens_.ExpectName("endif");
     EndBlock();
     return IfStatement(line, std::move(branches));
   }
 
-  Branch ParseBranch() {
+  void ParseBranch(std::vector<Branch>* branches) {
     ExpressionPtr condition = expressions_.ParseTuple(/*with_choice=*/false);
     EndBlock();
-    return {std::move(condition), ParseUntil({"elif", "else", "endif"})};
+    names_.BeginBranches();
+    names_.NextBranch();
+    branches->push_back({std::move(condition), ParseUntil({"elif", "else", "endif"})});
   }
 
   StatementPtr ParseFor(int line) {
@@ -109,15 +141,21 @@ class Parser {
     loop.target = ParseTarget();
     tokens_.ExpectName("in");
     loop.items = expressions_.ParseTuple(/*with_choice=*/false);
-    if (tokens_.SkipName("if")) loop.condition = expressions_.Parse();
+    std::vector<std::string> own = {"loop"};
+    AppendNames(loop.target, &own);
+    if (tokens_.SkipName("if")) {
+      names_.BeginPart(own);
+      loop.condition = expressions_.Parse();
+      names_.EndPart();
+    }
     loop.recursive = tokens_.SkipName("recursive");
     EndBlock();
     ++loops_;
-    loop.body = ParseUntil({"else", "endfor"});
+    loop.body = ParsePart({"else", "endfor"}, own);
     --loops_;
     if (tokens_.SkipName("else")) {
       EndBlock();
-      loop.otherwise = ParseUntil({"endfor"});
+      loop.otherwise = ParsePart({"endfor"});
     }
     tokens_.ExpectName("endfor");
     EndBlock();
@@ -128,44 +166,80 @@ class Parser {
     Target target = ParseTarget(/*may_be_attribute=*/true);
     if (tokens_.SkipOperator("=")) {
       ExpressionPtr value = expressions_.ParseTuple();
+      Store(target);
       EndBlock();
       return SetStatement(line, std::move(target), std::move(value));
     }
     Filters filters;
+    Store(target);
     if (tokens_.SkipOperator("|")) filters = ParseFilters();
     return SetBlockStatement(line, std::move(target), std::move(filters), OutsideOfLoops("endset"));
   }
 
   StatementPtr ParseMacro(int line) {
     std::string name = tokens_.ExpectAnyName();
+    names_.Store(name);
+    // What the values of parameters read is read in the macro.
+    const Names::Hidden hidden = names_.BeginPart({"caller"});
     std::vector<Parameter> parameters = ParseParameters();
-    return MacroStatement(line, std::move(name), std::move(parameters), OutsideOfLoops("endmacro"));
+    const int loops = std::exchange(loops_, 0);
+    const size_t before = names_.LoadsOf("caller");
+    Statements body = ParseRest("endmacro", hidden);
+    loops_ = loops;
+    return MacroStatement(line, std::move(name), std::move(parameters), std::move(body),
+                          names_.LoadsOf("caller") > before);
   }
 
   StatementPtr ParseCall(int line) {
     std::vector<Parameter> parameters;
+    names_.BeginPart({});
     if (tokens_.IsOperator("(")) parameters = ParseParameters();
-    ExpressionPtr function = NameOf(tokens_.line(), tokens_.ExpectAnyName());
+    names_.EndPart();
+    const std::string name = tokens_.ExpectAnyName();
+    names_.Load(name);
+    ExpressionPtr function = NameOf(tokens_.line(), name);
     ArgumentList arguments = expressions_.ParseArguments();
+    const std::vector<std::string> own = NamesOf(parameters);
+    const size_t before = names_.LoadsOf("caller");
+    Statements body = OutsideOfLoops("endcall", own);
     return CallStatement(line, std::move(parameters), std::move(function), std::move(arguments),
-                         OutsideOfLoops("endcall"));
+                         std::move(body), names_.LoadsOf("caller") > before);
   }
 
   StatementPtr ParseWith(int line) {
     std::vector<std::pair<Target, ExpressionPtr>> bindings;
+    std::vector<std::string> own;
     while (!tokens_.Is(TokenKind::kBlockEnd)) {
       if (!bindings.empty()) tokens_.ExpectOperator(",");
       Target target = ParseOneTarget(/*may_be_attribute=*/false);
+      AppendNames(target, &own);
       tokens_.ExpectOperator("=");
       bindings.emplace_back(std::move(target), expressions_.Parse());
     }
-    return WithStatement(line, std::move(bindings), ParseBody("endwith"));
+    return WithStatement(line, std::move(bindings), ParseBody("endwith", own));
+  }
+
+  static void AppendNames(const Target& target, std::vector<std::string>* names) {
+    if (target.parts.empty()) names->push_back(target.name);
+    for (const Target& part : target.parts) AppendNames(part, names);
+  }
+
+  static std::vector<std::string> NamesOf(const std::vector<Parameter>& parameters) {
+    std::vector<std::string> names = {"caller"};
+    for (const Parameter& parameter : parameters) names.push_back(parameter.name);
+    return names;
+  }
+
+  void Store(const Target& target) {
+    for (const Target& part : target.parts) Store(part);
+    if (!target.parts.empty()) return;
+    target.attribute.empty() ? names_.Store(target.name) : names_.Load(target.name);
   }
 
   // Parses a body that is rendered by itself, so that it cannot leave a loop around it.
-  Statements OutsideOfLoops(const std::string& end) {
+  Statements OutsideOfLoops(const std::string& end, const std::vector<std::string>& own = {}) {
     const int loops = std::exchange(loops_, 0);
-    Statements body = ParseBody(end);
+    Statements body = ParseBody(end, own);
     loops_ = loops;
     return body;
   }
@@ -185,6 +259,7 @@ class Parser {
       if (!parameters.empty()) tokens_.ExpectOperator(",");
       Parameter parameter;
       parameter.name = tokens_.ExpectAnyName();
+      names_.Own(parameter.name);
       if (tokens_.SkipOperator("=")) parameter.otherwise = expressions_.Parse();
       parameters.push_back(std::move(parameter));
     }
@@ -218,6 +293,7 @@ class Parser {
   }
 
   TokenReader tokens_;
+  Names names_;
   ExpressionParser expressions_;
   int depth_ = 0;
   int loops_ = 0;  // around the current token

@@ -63,8 +63,13 @@ Value ApplyFilters(const Filters& filters, Value value, Run& run, const ScopePtr
 class Macro : public Object {
  public:
   Macro(std::string name, const std::vector<Parameter>& parameters, const Statements& body,
-        Run& run, const ScopePtr& scope)
-      : name_(std::move(name)), parameters_(parameters), body_(body), run_(run), scope_(scope) {}
+        bool reads_caller, Run& run, const ScopePtr& scope)
+      : name_(std::move(name)),
+        parameters_(parameters),
+        body_(body),
+        reads_caller_(reads_caller),
+        run_(run),
+        scope_(scope) {}
 
   Value Call(const Arguments& arguments) const override {
     const ScopePtr outer = scope_.lock();
@@ -79,12 +84,15 @@ class Macro : public Object {
                  bound.GetOr(parameter.name,
                              Undefined{"parameter '" + parameter.name + "' was not provided"}));
     }
+    // That of a macro around it is another one.
+    if (reads_caller_ || bound.Get("caller") != nullptr) {
+      scope->Set("caller", bound.GetOr("caller", Undefined{"No caller defined"}));
+    }
     for (const Parameter& parameter : parameters_) {
       if (bound.Get(parameter.name) == nullptr && parameter.otherwise != nullptr) {
         scope->Set(parameter.name, parameter.otherwise->Evaluate(run_, scope));
       }
     }
-    if (const Value* caller = bound.Get("caller")) scope->Set("caller", *caller);
     return run_.Capture([&] { ExecuteAll(body_, run_, scope); });
   }
   bool callable() const override { return true; }
@@ -93,6 +101,7 @@ class Macro : public Object {
   const std::string name_;
   const std::vector<Parameter>& parameters_;
   const Statements& body_;
+  const bool reads_caller_;
   Run& run_;
   const std::weak_ptr<Scope> scope_;  // the scope has the macro
 };
@@ -137,6 +146,15 @@ void RunLoop(const Loop& loop, const Value& items, int depth, Run& run, const Sc
 StatementPtr TextStatement(int line, std::string text) {
   return MakeStatement(line, [text = std::move(text)](Run& run, const ScopePtr&) {
     run.Write(text);
+    return Flow::kNext;
+  });
+}
+
+StatementPtr HideStatement(int line, std::shared_ptr<const std::vector<std::string>> names) {
+  return MakeStatement(line, [names = std::move(names)](Run&, const ScopePtr& scope) {
+    for (const std::string& name : *names) {
+      scope->Set(name, Undefined{"'" + name + "' is undefined"});
+    }
     return Flow::kNext;
   });
 }
@@ -196,25 +214,26 @@ StatementPtr WithStatement(int line, std::vector<std::pair<Target, ExpressionPtr
 }
 
 StatementPtr MacroStatement(int line, std::string name, std::vector<Parameter> parameters,
-                            Statements body) {
-  return MakeStatement(line, [name = std::move(name), parameters = std::move(parameters),
-                              body = std::move(body)](Run& run, const ScopePtr& scope) {
-    scope->Set(name, std::shared_ptr<const Object>(
-                         std::make_shared<Macro>(name, parameters, body, run, scope)));
-    return Flow::kNext;
-  });
+                            Statements body, bool reads_caller) {
+  return MakeStatement(
+      line, [name = std::move(name), parameters = std::move(parameters), body = std::move(body),
+             reads_caller](Run& run, const ScopePtr& scope) {
+        scope->Set(name, std::shared_ptr<const Object>(std::make_shared<Macro>(
+                             name, parameters, body, reads_caller, run, scope)));
+        return Flow::kNext;
+      });
 }
 
 StatementPtr CallStatement(int line, std::vector<Parameter> parameters, ExpressionPtr function,
-                           ArgumentList arguments, Statements body) {
+                           ArgumentList arguments, Statements body, bool reads_caller) {
   return MakeStatement(line, [parameters = std::move(parameters), function = std::move(function),
-                              arguments = std::move(arguments),
-                              body = std::move(body)](Run& run, const ScopePtr& scope) {
+                              arguments = std::move(arguments), body = std::move(body),
+                              reads_caller](Run& run, const ScopePtr& scope) {
     const Value callee = function->Evaluate(run, scope);
     if (!callee.IsObject()) throw TemplateError("a call block needs a macro");
     Arguments values = EvaluateArguments(arguments, run, scope);
     values.named.emplace_back("caller", std::shared_ptr<const Object>(std::make_shared<Macro>(
-                                            "caller", parameters, body, run, scope)));
+                                            "caller", parameters, body, reads_caller, run, scope)));
     run.Write(callee.object().Call(values).Text());
     return Flow::kNext;
   });

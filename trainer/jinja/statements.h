@@ -3,6 +3,7 @@
 #ifndef TRAINER_JINJA_STATEMENTS_H_
 #define TRAINER_JINJA_STATEMENTS_H_
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,8 @@ struct Branch {
 };
 
 StatementPtr TextStatement(int line, std::string text);
+// Gives each of the names an undefined value in the current scope.
+StatementPtr HideStatement(int line, std::shared_ptr<const std::vector<std::string>> names);
 StatementPtr PrintStatement(int line, ExpressionPtr value);
 StatementPtr IfStatement(int line, std::vector<Branch> branches);
 StatementPtr ForStatement(int line, Loop loop);
@@ -51,10 +54,10 @@ StatementPtr SetBlockStatement(int line, Target target, Filters filters, Stateme
 StatementPtr WithStatement(int line, std::vector<std::pair<Target, ExpressionPtr>> bindings,
                            Statements body);
 StatementPtr MacroStatement(int line, std::string name, std::vector<Parameter> parameters,
-                            Statements body);
+                            Statements body, bool reads_caller);
 // Calls `function` with the body as its caller().
 StatementPtr CallStatement(int line, std::vector<Parameter> parameters, ExpressionPtr function,
-                           ArgumentList arguments, Statements body);
+                           ArgumentList arguments, Statements body, bool reads_caller);
 StatementPtr FilterStatement(int line, Filters filters, Statements body);
 StatementPtr FlowStatement(int line, Flow flow);
 StatementPtr GenerationStatement(int line, Statements body);

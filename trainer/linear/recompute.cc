@@ -25,11 +25,13 @@ struct KeptNetwork : torch::CustomClassHolder {
 struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
   // `anchor` requires a gradient, so that the backward pass comes here even where x needs none.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                            const at::Tensor& /*anchor*/, const Network& part) {
+                            const at::Tensor& /*anchor*/, const Network& part,
+                            const RecomputeRoom& room) {
     context->save_for_backward({x});
     context->saved_data["part"] = c10::IValue::make_capsule(c10::make_intrusive<KeptNetwork>(part));
     context->saved_data["x_needs_gradient"] = x.requires_grad();
-    return part(x);
+    const at::Tensor y = part(x);
+    return room.result.defined() ? room.result.copy_(y) : y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -43,17 +45,17 @@ struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
       again = kept->part(x);
     }
     // Nothing of a frozen part wants a gradient.
-    if (!again.requires_grad()) return {at::Tensor(), at::Tensor(), at::Tensor()};
+    if (!again.requires_grad()) return {{}, {}, {}, {}};
     torch::autograd::backward({again}, {gradients[0]});
-    return {needed ? x.grad() : at::Tensor(), at::Tensor(), at::Tensor()};
+    return {needed ? x.grad() : at::Tensor(), {}, {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor Recomputed(const Network& part, const at::Tensor& x) {
+at::Tensor Recomputed(const Network& part, const at::Tensor& x, const RecomputeRoom& room) {
   const at::Tensor anchor = at::empty({0}, at::TensorOptions(at::kFloat)).requires_grad_(true);
-  return RecomputedFunction::apply(x, anchor, part);
+  return RecomputedFunction::apply(x, anchor, part, room);
 }
 
 }  // namespace gpuctl::trainer

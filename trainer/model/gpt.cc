@@ -148,6 +148,11 @@ at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Te
   if (cache != nullptr) cache->layers.resize(weights.blocks.size());
   at::Tensor x_nd = Embedding(weights.embedding_vd, tokens_bt.reshape({-1}));
   if (c.scaled_embedding) x_nd = at::mul(x_nd, EmbeddingScale(c, weights.embedding_vd));
+  const bool recomputes = shape.recompute && at::GradMode::is_enabled();
+  std::vector<RecomputeRoom> rooms(weights.blocks.size());
+  if (recomputes && x_nd.is_cpu()) {
+    for (RecomputeRoom& room : rooms) room.result = at::empty_like(x_nd);
+  }
   for (size_t i = 0; i < weights.blocks.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
     const auto block = [&shape, &w = weights.blocks[i],
@@ -159,7 +164,7 @@ at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Te
           at::add(in_nd, AttentionPart(shape, w, in_nd, attention, rotary, seen));
       return at::add(mixed_nd, FeedForwardPart(shape, w, mixed_nd));
     };
-    x_nd = shape.recompute && at::GradMode::is_enabled() ? Recomputed(block, x_nd) : block(x_nd);
+    x_nd = recomputes ? Recomputed(block, x_nd, rooms[i]) : block(x_nd);
   }
   if (cache != nullptr) cache->tokens += tokens_bt.size(1);
   return RmsNorm(x_nd, weights.final_norm_d, c.norm_eps, c.norm_offset);

@@ -91,19 +91,32 @@ StoredWeights OpenChecked(const std::string& folder, const ModelConfig& model) {
 
 std::vector<at::Tensor> ReadAll(const std::string& folder, const ModelConfig& model,
                                 const at::TensorOptions& options,
-                                const std::function<at::Tensor(size_t, at::Tensor)>& keep) {
+                                const std::function<at::Tensor(size_t, at::Tensor)>& keep,
+                                FileDigests* sha256) {
   const at::NoGradGuard no_grad;
   const std::vector<ParameterSpec> specs = ParameterSpecs(model);
   const StoredWeights stored = OpenChecked(folder, model);
-  std::vector<at::Tensor> flat;
+  std::vector<at::Tensor> flat(specs.size());
+  std::vector<size_t> missing;  // pieces of each weight
+  std::map<std::string, std::pair<size_t, const RowSlice*>> places;
   for (const ParameterSpec& spec : specs) {
-    at::Tensor weight = at::empty(spec.shape, options);
-    for (const RowSlice& slice : spec.slices) {
-      stored.ReadInto(slice.name, weight.narrow(0, slice.first_row, slice.rows));
-    }
-    CheckFinite(spec, weight, "read weights " + folder);
-    flat.push_back(keep(flat.size(), std::move(weight)));
+    for (const RowSlice& slice : spec.slices) places[slice.name] = {missing.size(), &slice};
+    missing.push_back(spec.slices.size());
   }
+  const auto target = [&](const std::string& name) -> at::Tensor {
+    const auto found = places.find(name);
+    if (found == places.end()) return {};
+    const auto& [index, slice] = found->second;
+    if (!flat[index].defined()) flat[index] = at::empty(specs[index].shape, options);
+    return flat[index].narrow(0, slice->first_row, slice->rows);
+  };
+  const auto done = [&](const std::string& name) {
+    const size_t index = places.at(name).first;
+    if (--missing[index] > 0) return;
+    CheckFinite(specs[index], flat[index], "read weights " + folder);
+    flat[index] = keep(index, std::move(flat[index]));
+  };
+  stored.ReadEach(target, done, sha256);
   return flat;
 }
 
@@ -114,33 +127,15 @@ void CheckPretrained(const std::string& folder, const ModelConfig& model) {
 }
 
 std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
-                                       const at::TensorOptions& options) {
-  return ReadAll(folder, model, options, [](size_t, at::Tensor weight) { return weight; });
-}
-
-std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
                                        const at::TensorOptions& options, FileDigests* sha256) {
-  const at::NoGradGuard no_grad;
-  const std::vector<ParameterSpec> specs = ParameterSpecs(model);
-  const StoredWeights stored = OpenChecked(folder, model);
-  std::vector<at::Tensor> flat;
-  std::map<std::string, at::Tensor> targets;
-  for (const ParameterSpec& spec : specs) {
-    flat.push_back(at::empty(spec.shape, options));
-    for (const RowSlice& slice : spec.slices) {
-      targets[slice.name] = flat.back().narrow(0, slice.first_row, slice.rows);
-    }
-  }
-  *sha256 = stored.ReadAllInto(targets);
-  for (size_t i = 0; i < specs.size(); ++i) {
-    CheckFinite(specs[i], flat[i], "read weights " + folder);
-  }
-  return flat;
+  return ReadAll(
+      folder, model, options, [](size_t, at::Tensor weight) { return weight; }, sha256);
 }
 
 std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
-                                       const std::function<at::Tensor(size_t, at::Tensor)>& keep) {
-  return ReadAll(folder, model, at::TensorOptions(at::kFloat), keep);
+                                       const std::function<at::Tensor(size_t, at::Tensor)>& keep,
+                                       FileDigests* sha256) {
+  return ReadAll(folder, model, at::TensorOptions(at::kFloat), keep, sha256);
 }
 
 }  // namespace gpuctl::trainer

@@ -31,18 +31,18 @@ void CheckPretrained(const std::string& folder, const ModelConfig& model);
 
 // Returns the weights of `model`, in the order of ParameterSpecs, with dtype and device of
 // `options`, or as `keep` returns them: it gets each weight in fp32 on the CPU, with the index of
-// its spec, before the next one is read. First compares names and shapes of
-// all stored tensors with the model's, and allocates nothing before they fit. Throws
-// Error(kBadData) that names the tensors that are missing, too many or of another shape. Old rotary
-// tables (rotary_emb.inv_freq), and lm_head.weight where the head is tied, may be there and are not
-// read.
+// its spec, when the last row of it is read. They are read in the order of the files; with `sha256`
+// it also computes the SHA-256 of each of them, by its path, from the same bytes. First compares
+// names and shapes of all stored tensors with the model's, and allocates nothing before they fit.
+// Throws Error(kBadData) that names the tensors that are missing, too many or of another shape. Old
+// rotary tables (rotary_emb.inv_freq), and lm_head.weight where the head is tied, may be there and
+// are not read.
 std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
-                                       const std::function<at::Tensor(size_t, at::Tensor)>& keep);
+                                       const std::function<at::Tensor(size_t, at::Tensor)>& keep,
+                                       FileDigests* sha256 = nullptr);
 std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
-                                       const at::TensorOptions& options);
-// Does so, and computes the SHA-256 of each file of weights, by its path, from the same bytes.
-std::vector<at::Tensor> ReadPretrained(const std::string& folder, const ModelConfig& model,
-                                       const at::TensorOptions& options, FileDigests* sha256);
+                                       const at::TensorOptions& options,
+                                       FileDigests* sha256 = nullptr);
 
 }  // namespace gpuctl::trainer
 

@@ -22,7 +22,8 @@ constexpr int64_t kTokenBytes = 3 * 8;     // a place of the batch: input, targe
 constexpr double kPackedBytes = 0.516;     // a weight in NF4, with its factors
 constexpr int64_t kThreadBytes = 8 << 20;  // of a CPU thread: its stack, arena and packed operands
 // Measured with glibc's allocator: a freed tensor's place is not filled whole by the next ones.
-// With recomputed activations up to one block's tensors more; how much, differs from run to run.
+// Threads but the main one have it in heaps of 64 MB. With recomputed activations they hold up to
+// one block's tensors more; how much, differs from run to run, so half of it is counted.
 constexpr double kFragments = 0.1;
 constexpr int64_t kKeptLogitBytes = 32 << 20;
 // With this many tokens at once the products are large enough; more are no faster.
@@ -129,6 +130,7 @@ int64_t ShareOfWorker(const Config& config, int workers) {
 struct WorkerNeed {
   int64_t activations = 0;
   int64_t gradients = 0;
+  int64_t heaps = 0;  // what the heaps of a thread but the main one leave empty
 };
 
 WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placement& placement,
@@ -163,13 +165,13 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   // The last hidden rows, normed, and their gradients.
   const int64_t ends = 4 * tokens * m.d_model;
   WorkerNeed need;
-  if (config.train.recompute && on_cpu) blocks += largest;
   // What is larger the cross entropy keeps (model/linear_cross_entropy.cc).
   const bool kept = on_cpu && logits >= kKeptLogitBytes;
   need.activations = width * (blocks + ends) +
                      (kept ? logits + width * passing : std::max(logits, width * passing));
   if (on_cpu) {
     need.activations += static_cast<int64_t>(kFragments * static_cast<double>(need.activations));
+    if (config.train.recompute) need.heaps = width * largest / 2;
   }
   need.gradients = counts.trained * (adds ? width + kFloatBytes : width);
   // AdamW widens some at once, when the activations are gone.
@@ -356,7 +358,8 @@ MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, 
   estimate.gradients = placement.workers * worker.gradients;
   estimate.activations = placement.workers * worker.activations;
   if (placement.device.is_cpu()) {
-    estimate.activations += placement.workers * placement.threads * kThreadBytes;
+    estimate.activations += placement.workers * placement.threads * kThreadBytes +
+                            (placement.workers - 1) * worker.heaps;
   }
   if (checkpoints) {
     const int64_t saved = layout.adapted() ? counts.trained : counts.all;

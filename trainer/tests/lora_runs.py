@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ except ImportError:
 
 from folders import Decoder, read_safetensors, write_folder, write_safetensors
 from lora import LINEARS, PREFIX, Adapted, adapter_config, random_adapter
-from model_folders import BAD_CONFIG, BAD_DATA, KEPT, Test, make_llama, qwen2_folder, read_json
+from model_folders import BAD_CONFIG, BAD_DATA, DIVERGED, KEPT, Test, make_llama, qwen2_folder, read_json
 
 STEP = "/step-00000006"
 LORA = ("--set", "lora.rank=4", "--set", "lora.dropout=0.2", "--set", "lora.dora=true",
@@ -431,6 +432,119 @@ def check_tied(test):
     test.check("and resumed", ended.returncode == 0 and ended.stderr == "", ended.stderr)
 
 
+def check_divergence(test, folder):
+    """A step that is not finite is not taken, and the checkpoints before it stay as they are."""
+    huge = test.directory + "/huge-base"
+    make_llama(huge, change=lambda w: w["model.layers.0.self_attn.q_proj.weight"].fill_(3e38))
+    for way, *flags in (["LoRA"], ["QLoRA", "--set", "lora.base_dtype=nf4"]):
+        flags = ("--set", "lora.rank=4", *flags, "--set", "checkpoint.every=1", "--set",
+                 "checkpoint.keep_last=20")
+        whole, runs, none = (f"{test.directory}/{way}-{name}" for name in ("whole", "bad", "none"))
+        test.train(folder, whole, *flags)
+        os.makedirs(runs)
+        for step in (1, 2, 3):
+            shutil.copytree(f"{whole}/step-0000000{step}", f"{runs}/step-0000000{step}")
+        ended = test.train(folder, runs, *flags, "--resume", "auto", "--set", "optimizer.lr=1e30",
+                           "--set", "optimizer.grad_clip=0")
+        found = re.search(r"step (\d): .* is not finite .*and so is the gradient of .*lora_.* "
+                          r"the weights are those after step (\d)", ended.stderr)
+        test.check(f"{way}: weights that become infinite end a run, and name a tensor",
+                   ended.returncode == DIVERGED and found, ended)
+        step, last = (int(number) for number in found.groups()) if found else (0, 0)
+        test.check(f"{way}: the step {step} is not taken", last == step - 1 > 3 and
+                   max(os.listdir(runs)) == f"step-0000000{last}", os.listdir(runs))
+        ended = test.run("inspect", f"{runs}/step-0000000{last}")
+        test.check(f"{way}: the last checkpoint is whole", ended.returncode == 0, ended)
+        for left in range(4, last + 1):
+            shutil.rmtree(f"{runs}/step-0000000{left}")
+        ended = test.train(folder, runs, *flags, "--resume", "auto")
+        test.check(f"{way}: an earlier one goes on", ended.returncode == 0, ended)
+        same(test, f"{way}: as if nothing had been", runs + STEP, whole + STEP)
+        ended = test.train(huge, none, *flags)
+        test.check(f"{way}: a model whose products are infinite ends before its first step",
+                   ended.returncode == DIVERGED and "step 1: the loss is not finite" in ended.stderr and
+                   not any("step" in name for name in os.listdir(none)), ended, os.listdir(none))
+
+
+def wide_folder(folder):
+    """A model of some MB in two files, with a head that is not its own. Returns the bytes of the head, which only
+    a digest needs, and of all."""
+    config = {"model_type": "llama", "vocab_size": 4000, "hidden_size": 256, "intermediate_size": 512,
+              "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+              "rms_norm_eps": 1e-6, "max_position_embeddings": 64, "rope_theta": 1e4,
+              "tie_word_embeddings": True}
+    weights = Decoder(2, 256, 4, 2, 512, 4000).random_weights()
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    write_folder(folder, config, weights, 2)
+    return 4 * 4000 * 256, sum(os.path.getsize(f"{folder}/{name}") for name in os.listdir(folder))
+
+
+def check_one_pass(test):
+    """What is hashed of the base is hashed while it is read for its weights."""
+    if not os.path.exists("/proc/self/io"):
+        return print("skipped: bytes read, without /proc/self/io")
+    base, runs, bare = (f"{test.directory}/wide-{name}" for name in ("base", "runs", "bare"))
+    head, size = wide_folder(base)
+    for way, *flags in (["LoRA"], ["QLoRA", "--set", "lora.base_dtype=nf4"]):
+        shutil.rmtree(runs, ignore_errors=True)
+        train = ("train", "--config", test.config, "--set", "data.tokens=bytes", "--init", base,
+                 "--set", "lora.rank=8", "--set", "lora.targets=q_proj", *flags)
+        plain, first = test.bytes_read(*train)
+        saved, second = test.bytes_read(*train, "--checkpoint-dir", runs)
+        more = saved - plain - head
+        test.check(f"{way}: with checkpoints a run reads {more} bytes more, of a base of {size}",
+                   first.returncode == second.returncode == 0 and abs(more) < size / 100,
+                   first.stderr, second.stderr)
+        state = read_json(runs + STEP + "/state.json")
+        test.check(f"{way}: they have the digest of the base", state["base_digest"] == digest_of(base))
+        shutil.rmtree(runs + STEP)
+        again, third = test.bytes_read(*train, "--checkpoint-dir", runs, "--resume", "auto")
+        more = again - plain - head
+        test.check(f"{way}: to resume reads {more} bytes more, with the checkpoint",
+                   third.returncode == 0 and abs(more) < size / 50, third.stderr)
+    shutil.copytree(runs + STEP, bare)
+    os.remove(bare + "/manifest.json")
+    check_merge_reads_once(test, base, bare, runs + STEP)
+
+
+def check_merge_reads_once(test, base, bare, step):
+    def merge(adapter, out, model=base):
+        return ("merge", "--model", model, "--adapter", adapter, "--out", out)
+
+    plain, first = test.bytes_read(*merge(bare, bare + "-merged"))
+    checked, second = test.bytes_read(*merge(step, step + "-merged"))
+    adapter = os.path.getsize(step + "/adapter_model.safetensors")
+    test.check(f"merge reads {checked - plain} bytes more of a checkpoint, whose adapter has {adapter}",
+               first.returncode == second.returncode == 0 and checked - plain < adapter / 2,
+               first.stderr, second.stderr)
+    with open(bare + "-merged/model.safetensors", "rb") as one, \
+            open(step + "-merged/model.safetensors", "rb") as other:
+        test.check("to the same model", one.read() == other.read())
+    other = base + "-other"
+    for name, change in (("an unchanged", "lm_head.weight"), ("a changed", "q_proj.weight")):
+        shutil.copytree(base, other)
+        for shard in (1, 2):
+            path = f"{other}/model-0000{shard}-of-00002.safetensors"
+            tensors = read_safetensors(path)
+            for found in [found for found in tensors if change in found]:
+                tensors[found][-1, -1] += 1
+            write_safetensors(path, tensors)
+        ended = test.run(*merge(step, other + "-merged", other))
+        left = [left for left in os.listdir(test.directory) if "wide-base-other-merged" in left]
+        test.check(f"merge refuses a base with {name} weight of another, and leaves nothing",
+                   ended.returncode == BAD_CONFIG and "another model" in ended.stderr and not left,
+                   ended, left)
+        shutil.rmtree(other)
+    with open(step + "/adapter_model.safetensors", "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x42")
+    for ended in (test.run(*merge(step, other)), test.run(
+            "export", "--model", base, "--adapter", step, "--to", "gguf-lora", "--out", other)):
+        test.check("a damaged adapter is refused", ended.returncode == BAD_DATA and
+                   "adapter_model.safetensors has another digest" in ended.stderr and
+                   not os.path.exists(other), ended)
+
+
 def main():
     program, = sys.argv[1:]
     with tempfile.TemporaryDirectory() as directory:
@@ -444,6 +558,8 @@ def main():
         check_bad_settings(test, folder)
         check_packed(test, folder)
         check_tied(test)
+        check_divergence(test, folder)
+        check_one_pass(test)
         check_kills(test, folder)
     print(f"{test.failed} failed")
     sys.exit(1 if test.failed else 0)

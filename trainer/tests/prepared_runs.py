@@ -271,10 +271,8 @@ def check_estimates(test):
             ended = test.run("bench", "--warmup", "0", "--steps", "2", *words)
             line = json.loads(ended.stdout.splitlines()[-1]) if ended.returncode == 0 else {}
             ratio = line.get("estimated_bytes", 0) / line.get("peak_bytes", 1)
-            # Recomputed tensors leave holes in the heap, other ones in each run.
-            most = 0.2 if "train.recompute" in more else 0.1
             test.check(f"steps with {batch} windows, {more}: the estimate is {ratio:.2f} of the "
-                       "highest memory", abs(ratio - 1) <= most, ended.stdout, ended.stderr)
+                       "highest memory", abs(ratio - 1) <= 0.1, ended.stdout, ended.stderr)
 
 
 def check_refusals(test, data):

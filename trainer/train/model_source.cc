@@ -87,7 +87,6 @@ void CheckKind(const Config& config, const std::string& checkpoint) {
 
 // Completes a source that has the model, for a run with adapters.
 void FindAdapters(const Config& config, ModelSource* source) {
-  const std::string& init = config.model.init;
   source->lora = config.lora;
   if (!config.lora.init.empty()) {
     source->lora = ReadAdapterConfig(
@@ -98,16 +97,8 @@ void FindAdapters(const Config& config, ModelSource* source) {
   Config resolved = config;
   resolved.model = source->model;
   resolved.lora = source->lora;
-  source->config = LoraToPeft(PeftNames(MakeAdapterLayout(resolved)), init);
-  const bool resumes = !source->checkpoint.empty();
-  if (!resumes && config.checkpoint.dir.empty()) return;
-  source->base_digest = std::async(resumes ? std::launch::deferred : std::launch::async,
-                                   [init, stamp = source->base_stamp] {
-                                     const std::string digest = BaseDigest(init);
-                                     CheckUnchanged(init, stamp);
-                                     return digest;
-                                   });
-  if (resumes) CheckBase(source->checkpoint, init, source->base_digest.get());
+  source->config = LoraToPeft(PeftNames(MakeAdapterLayout(resolved)), config.model.init);
+  source->checks_base = !source->checkpoint.empty();
 }
 
 // Returns a weight as it stays: packed, or in the dtype and on the device of the run.
@@ -119,6 +110,34 @@ at::Tensor Frozen(const AdapterLayout& layout, size_t spec, const at::Tensor& we
         .to(placement.device);
   }
   return weight.to(placement.device, placement.dtype);
+}
+
+// Reads the model that the adapters lie beside, and what StartWeights says of its digest.
+std::vector<at::Tensor> ReadBase(const Config& config, const ModelSource& source,
+                                 const AdapterLayout& layout, const Placement& placement,
+                                 std::string* base_digest) {
+  const std::string& init = config.model.init;
+  const bool checks = source.checks_base;
+  const auto keep = [&](size_t spec, const at::Tensor& weight) {
+    return layout.frozen[spec] ? Frozen(layout, spec, weight, placement) : weight;
+  };
+  FileDigests digests;
+  const bool hashes = checks || base_digest != nullptr;
+  std::vector<at::Tensor> flat;
+  try {
+    flat = ReadPretrained(init, config.model, keep, hashes ? &digests : nullptr);
+  } catch (const Error& error) {
+    // That it is another model says more than what is wrong in it.
+    if (checks && error.code() == ExitCode::kBadData) {
+      CheckBase(source.checkpoint, init, BaseDigest(init));
+    }
+    throw;
+  }
+  const std::string digest = hashes ? BaseDigest(init, digests) : "";
+  if (!source.base_stamp.empty()) CheckUnchanged(init, source.base_stamp);
+  if (checks) CheckBase(source.checkpoint, init, digest);
+  if (base_digest != nullptr) *base_digest = digest;
+  return flat;
 }
 
 }  // namespace
@@ -153,7 +172,7 @@ ModelSource FindModel(const Config& config, const std::string& resume) {
 }
 
 std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source,
-                                     const Placement& placement) {
+                                     const Placement& placement, std::string* base_digest) {
   const at::TensorOptions wide(at::kFloat);
   const auto seed = static_cast<uint64_t>(config.train.seed);
   if (config.model.init.empty()) {
@@ -168,11 +187,7 @@ std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& so
   }
   if (config.lora.rank > 0) {
     const AdapterLayout layout = MakeAdapterLayout(config);
-    std::vector<at::Tensor> flat =
-        ReadPretrained(config.model.init, config.model, [&](size_t spec, const at::Tensor& weight) {
-          return layout.frozen[spec] ? Frozen(layout, spec, weight, placement) : weight;
-        });
-    if (!source.base_stamp.empty()) CheckUnchanged(config.model.init, source.base_stamp);
+    std::vector<at::Tensor> flat = ReadBase(config, source, layout, placement, base_digest);
     AppendInitialAdapters(layout, seed, &flat);
     const bool reads = !config.lora.init.empty() && source.checkpoint.empty();
     if (reads) ReadAdapterInto(config.lora.init, layout, flat);

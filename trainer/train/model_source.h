@@ -6,7 +6,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -28,17 +27,15 @@ struct ModelSource {
   std::string checkpoint;       // to continue from, verified, or ""
   std::shared_ptr<LoadedCheckpoint> loaded;  // what it holds; null: none, or of another process
   std::vector<std::string> skipped;  // newer checkpoints that do not verify, with the reasons
-  std::shared_future<std::string> base_digest;  // of model.init, for checkpoints of adapters
-  std::string base_stamp;                       // BaseStamp from before model.init was read
+  std::string base_stamp;            // with adapters: BaseStamp from before model.init was read
+  bool checks_base = false;          // whether model.init must be that of the checkpoint
 };
 
 // `resume` is "", "auto" or the path of a checkpoint. With model.init the model is that of the
 // checkpoint, if there is one, so that the folder may be gone by then; if it is still there, it
 // must hold the same model. With adapters the model is always that of model.init, and lora.init, or
-// the checkpoint of such a run, decides what they are; the checkpoint must be of the same folder by
-// BaseDigest. A run that starts afresh computes this digest on a thread of its own, and only for
-// checkpoints; base_digest throws Error(kBadData) when the files changed meanwhile. Cleans up after
-// interrupted writers in the checkpoint directory. Throws Error(kBadConfig), Error(kBadData) or
+// the checkpoint of such a run, decides what they are. Cleans up after interrupted writers in the
+// checkpoint directory. Throws Error(kBadConfig), Error(kBadData) or
 // Error(kIo).
 ModelSource FindModel(const Config& config, const std::string& resume);
 
@@ -46,10 +43,13 @@ ModelSource FindModel(const Config& config, const std::string& resume);
 // beside adapters, for measurements). Where a
 // checkpoint of a model folder will overwrite them, they are zeros. Beside adapters, frozen weights
 // have the dtype and device of `placement`, or are packed, and the adapters follow, initial or
-// those of lora.init. Throws Error(kBadData) when the files of the frozen weights changed since
-// FindModel.
+// those of lora.init. The frozen weights of a checkpoint's adapters must be the same by BaseDigest;
+// `base_digest` gets it, for new checkpoints of adapters. It comes from the bytes that are read
+// anyway; where nobody needs it, nothing is hashed. Throws Error(kBadData) when the files of the
+// frozen weights changed since FindModel, Error(kBadConfig) when they are not the checkpoint's.
 std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source,
-                                     const Placement& placement);
+                                     const Placement& placement,
+                                     std::string* base_digest = nullptr);
 
 }  // namespace gpuctl::trainer
 

@@ -48,7 +48,10 @@ Trainer::Trainer(RunOptions options)
       memory_(PlanRun(config_, source_.loaded ? TensorBytes(*source_.loaded) : 0)),
       placement_(memory_.placement),
       agreement_(Agree(config_, placement_, *data_, memory_.micro_batch, options_.group)),
-      stepper_(config_, placement_, StartWeights(config_, source_, placement_), options_.group),
+      stepper_(config_, placement_,
+               StartWeights(config_, source_, placement_,
+                            config_.checkpoint.dir.empty() ? nullptr : &base_digest_),
+               options_.group),
       // On the CPU all cores train.
       batches_([this](int64_t first) { return MakeTrainingBatch(first); },
                !placement_.device.is_cpu()),

@@ -99,6 +99,7 @@ class Trainer {
   const MemoryPlan memory_;
   const Placement placement_;
   const Agreement agreement_;
+  std::string base_digest_;  // of model.init, for checkpoints of adapters
   Stepper stepper_;
   References references_;  // of pairs
   BatchAhead batches_;
