@@ -6,7 +6,9 @@
 import glob
 import hashlib
 import os
+import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from places import HOME, TRAPS, kept_in, left, run_of, run_tests, wait_until  # noqa: E402
@@ -16,12 +18,15 @@ TOLD = """echo node $GPUCTL_NODE_RANK of $GPUCTL_NODES on $(hostname) in $SLURM_
 echo $MASTER_ADDR:$MASTER_PORT >> %s/masters; sleep 2; echo of $GPUCTL_NODE_RANK > out.txt"""
 
 
-def launch_on_two(l, name, *command, options=(), code=0):
+def launching(l, *args):
     with open(os.path.join(l.work, "several.yaml"), "w") as file:
         file.write("resources: {nodes: 2, gpu: H100, provider: slurm}\n")
-    l.run("launch", "several.yaml", "--yes", "-d", "--time", "10m", "--salvage", "5m", "--no-workdir", "--name", name,
-          *options, "--", *command, code=code)
-    return run_of(l, name)["node"].split("/")[-1] if code == 0 else None
+    return ("launch", "several.yaml", "--yes", "--time", "10m", "--salvage", "5m", *args)
+
+
+def launch_on_two(l, name, *command, options=()):
+    l.run(*launching(l, "-d", "--no-workdir", "--name", name, *options, "--", *command))
+    return run_of(l, name)["node"].split("/")[-1]
 
 
 def test_a_run_on_two_nodes(l, c):
@@ -73,10 +78,7 @@ def test_large_content_goes_to_the_login_node_once(l, c):
     content = os.urandom(12 << 20)
     with open(os.path.join(l.work, "content"), "wb") as file:
         file.write(content)
-    with open(os.path.join(l.work, "several.yaml"), "w") as file:
-        file.write("resources: {nodes: 2, gpu: H100, provider: slurm}\n")
-    done = l.run("launch", "several.yaml", "--yes", "--time", "10m", "--salvage", "5m", "--name", "content-1", "--",
-                 "sha256sum", "content")
+    done = l.run(*launching(l, "--name", "content-1", "--", "sha256sum", "content"))
     assert b"not by the login node" not in done.stderr, done.stderr
     for node in ("0", "1"):
         said = l.run("logs", "content-1", "--node", node).stdout.decode()
@@ -94,6 +96,48 @@ def test_the_ends_of_an_allocation_reach_all_nodes(l, c):
         wait_until(lambda: os.path.exists(os.path.join(c.home, "saved-" + node)), "node %s saved" % node)
     wait_until(lambda: c.squeue(job) not in ("RUNNING", "COMPLETING"), "the allocation is over")
     wait_until(lambda: not left(c), lambda: "nothing is left: %s" % left(c))
+
+
+def test_a_node_that_is_partly_used_counts(l, c):
+    """sinfo has a line for each state, and the scheduler starts the job at once."""
+    other = c.sbatch("sleep 600", "-w", "n1", "--gres=gpu:1")
+    c.wait_state(other, "RUNNING")
+    job = launch_on_two(l, "partly-1", "true")
+    l.run("attach", "partly-1")
+    l.run("down", "--yes", "--force", "partly-1")
+    c.scancel(other)
+    c.wait_sacct(job, "CANCELLED")
+
+
+def test_ctrl_c_gives_the_allocation_back(l, c):
+    with open(os.path.join(l.work, "content"), "wb") as file:
+        file.write(os.urandom(64 << 20))
+    process = l.start(*launching(l, "--name", "given-1", "--", "true"))
+    said = b""
+    while b" is ready: " not in said:
+        said += process.stderr.readline()
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    said += process.communicate(timeout=300)[1]
+    assert process.returncode == 130 and b"nothing was started" in said, (process.returncode, said)
+    assert l.json("instances")["instances"] == [] and l.json("ps", "-a")["runs"] == [], said
+    wait_until(lambda: not left(c), lambda: "nothing is left: %s" % left(c))
+
+
+def test_the_allocation_waits_for_the_results_of_all(l, c):
+    job = launch_on_two(l, "waits-1", "bash", "-c", TOLD % HOME, options=("--artifacts", "out.txt", "--idle", "10s"))
+    l.run("attach", "waits-1")
+    # The first node's are home; what is on the other one would go with the allocation.
+    l.run("pull", "waits-1", "--node", "0")
+    time.sleep(25)
+    assert c.squeue(job, "%T") == "RUNNING"
+    l.run("pull", "waits-1", "--node", "1")
+    wait_until(lambda: c.squeue(job, "%T") not in ("RUNNING", "COMPLETING"), "it ends by itself")
+    with open(os.path.join(l.work, "waits-1.node1", "out.txt")) as file:
+        assert file.read() == "of 1\n"
+
+
+test_the_allocation_waits_for_the_results_of_all.cluster = {"shared_home": False}
 
 
 def main():

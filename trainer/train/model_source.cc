@@ -140,11 +140,7 @@ std::vector<at::Tensor> ReadBase(const Config& config, const ModelSource& source
   return flat;
 }
 
-}  // namespace
-
-ModelSource FindModel(const Config& config, const std::string& resume) {
-  ModelSource source;
-  FindCheckpoint(config.checkpoint.dir, resume, &source);
+ModelSource Complete(const Config& config, ModelSource source) {
   CheckKind(config, source.checkpoint);
   const std::string& init = config.model.init;
   if (init.empty()) {
@@ -169,6 +165,20 @@ ModelSource FindModel(const Config& config, const std::string& resume) {
   source.files = ReadKeptFiles(path);
   if (adapted) FindAdapters(config, &source);
   return source;
+}
+
+}  // namespace
+
+ModelSource FindModel(const Config& config, const std::string& resume) {
+  ModelSource source;
+  FindCheckpoint(config.checkpoint.dir, resume, &source);
+  return Complete(config, std::move(source));
+}
+
+ModelSource FindModelOf(const Config& config, const std::string& checkpoint) {
+  ModelSource source;
+  source.checkpoint = checkpoint;
+  return Complete(config, std::move(source));
 }
 
 std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source,

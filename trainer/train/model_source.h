@@ -38,6 +38,9 @@ struct ModelSource {
 // checkpoint directory. Throws Error(kBadConfig), Error(kBadData) or
 // Error(kIo).
 ModelSource FindModel(const Config& config, const std::string& resume);
+// Does the same with a checkpoint ("": none) that another process has found and verified: reads no
+// more of it than what kind of model it is.
+ModelSource FindModelOf(const Config& config, const std::string& checkpoint);
 
 // Returns the weights at step 0, in fp32 on the CPU: those of model.init, or initial ones (also
 // beside adapters, for measurements). Where a

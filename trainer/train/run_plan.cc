@@ -39,12 +39,12 @@ std::string TokenizerDigest(const std::vector<KeptFile>& files) {
   return "";
 }
 
-MemoryPlan PlanRun(const Config& config, int64_t held) {
+MemoryPlan PlanRun(const Config& config, int64_t held, int64_t held_on_machine) {
   const Placement placement = ChoosePlacement(config.train);
   std::optional<int64_t> available = AvailableMemory(placement);
   // The processes of a machine share its memory, and plan at about the same time.
   if (available && placement.device.is_cpu()) {
-    *available = (*available + held) / config.train.local_processes;
+    *available = (*available + held_on_machine) / config.train.local_processes;
   }
   return PlanMemory(config, placement, available, std::max<int64_t>(0, ResidentBytes() - held));
 }

@@ -23,9 +23,10 @@ Config InSteps(Config config, const TrainingData& data);
 // Returns the SHA-256 of tokenizer.json among the files of a model, in hex, or "".
 std::string TokenizerDigest(const std::vector<KeptFile>& files);
 
-// Chooses device, workers and micro-batch by the memory that is free now. `held` bytes of the CPU's
-// are free again before the first step. Throws Error(kBadConfig) for a run that does not fit.
-MemoryPlan PlanRun(const Config& config, int64_t held = 0);
+// Chooses device, workers and micro-batch by the memory that is free now. Of the CPU's, `held`
+// bytes of this process are free again before the first step, and `held_on_machine` of all its
+// processes. Throws Error(kBadConfig) for a run that does not fit.
+MemoryPlan PlanRun(const Config& config, int64_t held = 0, int64_t held_on_machine = 0);
 
 }  // namespace gpuctl::trainer
 

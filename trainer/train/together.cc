@@ -83,10 +83,16 @@ ModelSource FindModelTogether(const Config& config, const std::string& resume, G
   const bool needed =
       gone(config.model.init, "config.json") || gone(config.lora.init, "adapter_config.json");
   const bool here = !checkpoint.empty() && Exists(checkpoint + "/manifest.json");
-  ModelSource source = FindModel(config, needed && here ? checkpoint : "");
+  // The first process has verified it, and sends what it holds.
+  ModelSource source = FindModelOf(config, needed && here ? checkpoint : "");
   source.checkpoint = checkpoint;
-  source.loaded = nullptr;  // the first process sends it
   return source;
+}
+
+int64_t HeldOnMachine(const Config& config, int64_t held, Group* group) {
+  if (group == nullptr) return held;
+  const int64_t first = std::stoll(group->FromFirst(std::to_string(held)));
+  return group->rank() < config.train.local_processes ? first : held;
 }
 
 Agreement Agree(const Config& config, const Placement& placement, const TrainingData& data,

@@ -22,6 +22,11 @@ namespace gpuctl::trainer {
 // checkpoint where that folder is gone.
 ModelSource FindModelTogether(const Config& config, const std::string& resume, Group* group);
 
+// Returns how much of this machine's memory the first process of the group (or null, for one
+// process) holds until the first step, if it is on this machine; `held`: this process's own. All
+// processes call it.
+int64_t HeldOnMachine(const Config& config, int64_t held, Group* group);
+
 struct Agreement {
   bool writes = false;      // whether the run writes checkpoints
   int64_t micro_batch = 0;  // the smallest that memory allows any of them

@@ -29,6 +29,11 @@ RunOptions Resolved(RunOptions options, const ModelSource& source, const Trainin
   return options;
 }
 
+// Returns what a checkpoint takes in memory until it is resumed.
+int64_t HeldBytes(const ModelSource& source) {
+  return source.loaded ? TensorBytes(*source.loaded) : 0;
+}
+
 // A run that ends early would be of no use without its best checkpoint.
 int64_t BestOnesToKeep(const Config& config) {
   return std::max<int64_t>(config.checkpoint.keep_best, config.train.patience > 0 ? 1 : 0);
@@ -45,7 +50,8 @@ Trainer::Trainer(RunOptions options)
       sampler_(config_),
       reporter_(options_.metrics_path, !speaks()),
       sgemm_gflops_(MeasureSgemm()),
-      memory_(PlanRun(config_, source_.loaded ? TensorBytes(*source_.loaded) : 0)),
+      memory_(PlanRun(config_, HeldBytes(source_),
+                      HeldOnMachine(config_, HeldBytes(source_), options_.group))),
       placement_(memory_.placement),
       agreement_(Agree(config_, placement_, *data_, memory_.micro_batch, options_.group)),
       stepper_(config_, placement_,
