@@ -113,8 +113,9 @@ absl::Status Submission::Plan() {
     RETURN_IF_ERROR(MakeEntries(parameters));
     RETURN_IF_ERROR(CheckShared());
   }
-  batch_.max_parallel = Parallel();
   RETURN_IF_ERROR(CheckBefore());
+  RETURN_IF_ERROR(PlanArray());
+  batch_.max_parallel = Parallel();
   RETURN_IF_ERROR(CheckMachines());
   return SetMoney();
 }
@@ -508,6 +509,7 @@ int Submission::Parallel() const {
   if (schedule_.has_value() && !schedule_->overlap) return 1;
   if (schedule_.has_value()) return flags_.max_parallel > 0 ? flags_.max_parallel : kMostEntries;
   if (flags_.max_parallel > 0) return flags_.max_parallel;
+  if (batch_.array) return std::max<int>(1, static_cast<int>(entries_.size()));
   const bool shares =
       std::all_of(entries_.begin(), entries_.end(), [](const Entry& one) { return one.gpus >= 0; });
   if (shares && !batch_.rents) return static_cast<int>(entries_.size());

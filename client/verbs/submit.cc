@@ -75,6 +75,9 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
               "Most runs at once (default: one a machine, all with --gpus; when\nrenting one, with "
               "--gpus as many as one machine has GPUs for)")
       .Range(1, kMostEntries);
+  parser.Switch("--array", flags.array,
+                "On a Slurm cluster: submit the runs as one array. --max-parallel is then how\n"
+                "many of its tasks run at once (default: all)");
   parser.Option("--max-cost", flags.max_cost, "Most that the batch may cost in all, in USD");
   parser
       .Option("--max-failures", flags.max_failures,
