@@ -145,6 +145,7 @@ class ArrayStarter {
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
     Provider& provider = *plan.rental.markets.front().provider;
     ASSIGN_OR_RETURN(const int most, provider.MostInArray());
+    RETURN_IF_ERROR(EndLeftOver(*ledger, provider));
     const bool limited = batch_.max_parallel < static_cast<int>(entries_.size());
     size_t done = 0;
     while (done < entries_.size()) {
@@ -164,6 +165,28 @@ class ArrayStarter {
       starts.Finish();
       // Another one would run as many at once again.
       if (limited) break;
+    }
+    return absl::OkStatus();
+  }
+
+  // Ends the tasks of earlier starts of these entries, which came to nothing: a task serves one
+  // run.
+  absl::Status EndLeftOver(Ledger& ledger, Provider& provider) {
+    ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches_.Attempts(batch_.batch_id));
+    for (const Attempt& attempt : attempts) {
+      const bool ours = std::any_of(
+          entries_.begin(), entries_.end(),
+          [&attempt](const Entry& entry) { return entry.entry_id == attempt.entry_id; });
+      if (!ours) continue;
+      ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings_.LeaseOf(attempt.run_id));
+      if (!lease.has_value() || !lease->open() ||
+          !EndsWithItsRun(lease->provider, lease->instance_id)) {
+        continue;
+      }
+      ReleaseOptions release;
+      release.how = "of no use";
+      RETURN_IF_ERROR(
+          Release(ledger, provider, lease->lease_id, context_.clock, {}, release).status());
     }
     return absl::OkStatus();
   }
@@ -224,9 +247,9 @@ class ArrayStarter {
 }  // namespace
 
 std::string DescribeArray(const Lease& lease) {
-  const std::optional<SlurmJob> job = ParseSlurmJob(lease.instance_id);
-  if (lease.provider != kClusterProvider || !job.has_value() || !job->is_task()) return "";
-  return absl::StrCat("submitted array ", job->number, " at ", lease.provider);
+  if (!EndsWithItsRun(lease.provider, lease.instance_id)) return "";
+  return absl::StrCat("submitted array ", ParseSlurmJob(lease.instance_id)->number, " at ",
+                      lease.provider);
 }
 
 std::string ArrayLockPath(absl::string_view state_dir, absl::string_view batch_id) {

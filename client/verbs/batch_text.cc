@@ -23,6 +23,7 @@
 #include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
 #include "common/job/job_layout.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -100,11 +101,17 @@ void RentalNews::Tell() {
 nlohmann::ordered_json TellWhatBatchBills(CommandContext& context, Holdings& holdings,
                                           RunStore& runs, BatchStore& batches, const Batch& batch) {
   Json json = Json::array();
-  const absl::StatusOr<std::vector<Lease>> leases = OpenLeasesOf(holdings, batches, batch);
+  absl::StatusOr<std::vector<Lease>> leases = OpenLeasesOf(holdings, batches, batch);
   if (!leases.ok()) {
     context.Warn(absl::StrCat("it is not known what bills on: ", leases.status().message()));
     return json;
   }
+  // A task ends with its run, and nobody has looked since.
+  leases->erase(std::remove_if(leases->begin(), leases->end(),
+                               [](const Lease& lease) {
+                                 return EndsWithItsRun(lease.provider, lease.instance_id);
+                               }),
+                leases->end());
   const int64_t now_ms = context.NowMs();
   double usd_per_hour = 0;
   for (const Lease& lease : *leases) {

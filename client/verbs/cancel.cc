@@ -60,6 +60,7 @@ class Canceller {
       }
     }
     ASSIGN_OR_RETURN(cancelled_, batches_.CancelWaiting(ids_, kCancelledByUser));
+    context_.tells_what_waits = ids_.size() < 2;
     absl::Status error;
     for (const std::string& id : ids_) error.Update(End(id));
     return error;

@@ -224,6 +224,8 @@ absl::Status Submission::AddSource(const std::string& file) {
   flags.run_file = file;
   // A plan without a command to look at its work directory's commit.
   flags.dry_run = true;
+  // Each task of an array gets an allocation of its own.
+  flags.fresh = flags_.array;
   Settings settings;
   ASSIGN_OR_RETURN(RunSpec spec, BuildRunSpec(context_, flags, /*like=*/nullptr, &settings));
   Source& source = sources_.emplace_back();

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
+#include "client/base/other_tools.h"
 #include "client/base/quantity.h"
 #include "client/batch/batch_store.h"
 #include "client/batch/entry_spec.h"
@@ -108,6 +109,13 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   parser.Option("--sweep", flags.sweep,
                 "NAME=VALUE,VALUE ...: a grid of parameters; 0..5 is a range");
   parser.Quiet("Print the batch's name alone");
+  // Slurm's, whose value is the tasks' numbers.
+  for (const std::string& word : args) {
+    if (word == "--") break;
+    if (!absl::StartsWith(word, "--array=")) continue;
+    return UsageError(absl::StrCat("--array takes no value", OursForOthers("--array")),
+                      "with --array they are one array of a Slurm cluster");
+  }
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   flags.sampled = sample.given();
   flags.seeded = seed.given();
