@@ -1,7 +1,10 @@
 #include "provisioning/markets.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "common/files/sha256.h"
+#include "common/release/slurm_job.h"
 #include "provisioning/digitalocean/digitalocean_provider.h"
 #include "provisioning/huggingface/huggingface_provider.h"
 #include "provisioning/lambda/lambda_provider.h"
@@ -105,6 +108,11 @@ const MarketFacts* FindMarket(absl::string_view name) {
 
 bool IsRental(absl::string_view provider) {
   return provider == kClusterProvider || FindMarket(provider) != nullptr;
+}
+
+bool EndsWithItsRun(absl::string_view provider, absl::string_view instance_id) {
+  const std::optional<SlurmJob> job = ParseSlurmJob(instance_id);
+  return provider == kClusterProvider && job.has_value() && job->is_task();
 }
 
 std::vector<std::string> RentalNames() {

@@ -49,6 +49,9 @@ bool IsRental(absl::string_view provider);
 // Returns the names of all of them.
 std::vector<std::string> RentalNames();
 
+// True for an allocation that serves one run alone and ends itself after it: a task of an array.
+bool EndsWithItsRun(absl::string_view provider, absl::string_view instance_id);
+
 // Returns the adapter of a market. INVALID_ARGUMENT when there is none of that name.
 absl::StatusOr<std::unique_ptr<Provider>> MakeMarket(absl::string_view name, ProviderAccess access,
                                                      std::shared_ptr<Http> http);

@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
+#include "common/release/slurm_job.h"
 
 namespace gpuctl {
 namespace {
@@ -25,8 +26,8 @@ constexpr char kRemoveScript[] =
 bool IsRootName(absl::string_view name) {
   const size_t dash = name.find('-');
   const auto is_digit = [](char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); };
-  return dash != absl::string_view::npos && dash > 0 && dash + 1 < name.size() &&
-         std::all_of(name.begin(), name.begin() + static_cast<ptrdiff_t>(dash), is_digit) &&
+  return dash != absl::string_view::npos && dash + 1 < name.size() &&
+         ParseSlurmJob(name.substr(0, dash)).has_value() &&
          std::all_of(name.begin() + static_cast<ptrdiff_t>(dash) + 1, name.end(), is_digit);
 }
 

@@ -65,14 +65,20 @@ class Complaints {
   absl::Duration next_ = -absl::InfiniteDuration();
 };
 
-// Copies checkpoints and files until `ending`, and then once more.
-void CopyFilesUntil(const std::atomic<bool>& ending, FilesCopy& files, Clock& clock) {
+// Copies checkpoints and files until `ending`, and then once more. An allocation for one run alone
+// is released when all of that is copied.
+void CopyFilesUntil(const std::atomic<bool>& ending, FilesCopy& files, const RootPaths& from,
+                    Clock& clock) {
+  const bool one_run = !Variable(kHoldOneRunVariable).empty();
+  const std::string released = JoinPath(from.root, kReleasedFile);
   Complaints complaints(clock);
   absl::Duration next = -absl::InfiniteDuration();
   while (!ending) {
     if (files.IsDue() || clock.SinceBoot() >= next) {
       complaints.Take(files.Pass(/*last=*/false));
       next = clock.SinceBoot() + kCheckpointsEvery;
+      const bool released_now = one_run && files.HasAll() && !PathExists(released);
+      if (released_now) complaints.Take(WriteFileAtomic(released, ""));
     }
     clock.SleepFor(kFilesTick);
   }
@@ -128,7 +134,7 @@ absl::Status Keep(const RootPaths& from, const std::string& directory, const Kee
   FilesCopy files(from, to, clock);
   std::atomic<bool> ending = false;
   std::atomic<bool> replaced = false;
-  std::thread thread([&] { CopyFilesUntil(ending, files, clock); });
+  std::thread thread([&] { CopyFilesUntil(ending, files, from, clock); });
   std::thread beside([&] {
     AlsoUntil(
         ending, replaced, [&] { return also(from, directory); }, clock);

@@ -18,6 +18,7 @@
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/release/release_route.h"
+#include "common/release/slurm_job.h"
 
 namespace gpuctl {
 namespace {
@@ -27,8 +28,6 @@ constexpr char kFailed[] = "failed";
 constexpr char kRefused[] = "refused";
 constexpr char kStays[] = "stays";
 constexpr int64_t kMaxReason = 4096;
-// Beside the directories of leases.
-constexpr char kSeenByNodes[] = ".seen-by-nodes";
 
 std::string StoppedFolder(const std::string& directory) {
   return JoinPath(JoinPath(directory, kKeptAgain), kStopped);
@@ -120,9 +119,8 @@ std::optional<std::string> FailedStartAfter(const RootPaths& copy) {
 std::optional<AllocationStart> ParseAllocationStart(absl::string_view name) {
   const std::vector<absl::string_view> parts = absl::StrSplit(name, '-');
   AllocationStart start;
-  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &start.job) || start.job < 1) {
-    return std::nullopt;
-  }
+  if (parts.size() != 2 || !ParseSlurmJob(parts[0]).has_value()) return std::nullopt;
+  start.job = std::string(parts[0]);
   if (parts[1] == kStagedWord) {
     start.restart = kStaged;
     return start;
@@ -132,24 +130,24 @@ std::optional<AllocationStart> ParseAllocationStart(absl::string_view name) {
 }
 
 void NoteSeenByNode(const std::string& directory) {
-  const std::string path = JoinPath(DirName(directory), kSeenByNodes);
+  const std::string path = JoinPath(DirName(directory), kSeenByNodesFile);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd >= 0) close(fd);
 }
 
 bool IsSeenByNodes(const std::string& directory) {
-  return PathExists(JoinPath(DirName(directory), kSeenByNodes)) ||
+  return PathExists(JoinPath(DirName(directory), kSeenByNodesFile)) ||
          !NetworkFileSystem(directory).empty();
 }
 
 absl::StatusOr<std::string> NewestCopy(const std::string& directory) {
   const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
-  std::pair<int64_t, int64_t> newest = {-1, kStaged};
+  std::pair<SlurmJob, int64_t> newest = {SlurmJob{}, kStaged};
   std::string found;
   for (const std::string& name : names.value_or(std::vector<std::string>())) {
     const std::optional<AllocationStart> parsed = ParseAllocationStart(name);
     if (!parsed.has_value()) continue;
-    const std::pair<int64_t, int64_t> start = {parsed->job, parsed->restart};
+    const std::pair<SlurmJob, int64_t> start = {*ParseSlurmJob(parsed->job), parsed->restart};
     if (start <= newest) continue;
     // A start that came no further than to its directory has nothing.
     if (!PathExists(RootPaths(JoinPath(directory, name)).node_id)) continue;

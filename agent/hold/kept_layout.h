@@ -54,7 +54,7 @@ std::optional<std::string> StoppedReason(const std::string& directory, const std
 // One start of an allocation: the name of its root and of its copy, "JOB-RESTART". What was
 // accepted before the first one is called "JOB-staged" (kStagedWord of common/release).
 struct AllocationStart {
-  int64_t job = 0;
+  std::string job;      // as ParseSlurmJob reads it
   int64_t restart = 0;  // kStaged: before the first one
 };
 inline constexpr int64_t kStaged = -1;

@@ -219,6 +219,13 @@ bool FilesCopy::IsDue() {
   return false;
 }
 
+bool FilesCopy::HasAll() {
+  const std::vector<std::string> jobs = JobsIn(from_);
+  return !jobs.empty() && std::all_of(jobs.begin(), jobs.end(), [this](const std::string& job_id) {
+    return done_.count(job_id) > 0;
+  });
+}
+
 absl::Status FilesCopy::Pass(bool last) {
   absl::Status status;
   for (const std::string& job_id : JobsIn(from_)) {

@@ -62,6 +62,8 @@ class FilesCopy {
   // Copies once. `last`: jobs that are not over count as if they were. Returns the first error;
   // what it concerns is tried again at the next call.
   absl::Status Pass(bool last);
+  // True when there are jobs, all are over, and all of their results are copied.
+  bool HasAll();
   // True when the last Pass left nothing out.
   bool whole() const { return whole_; }
 

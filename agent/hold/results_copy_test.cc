@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -167,6 +168,19 @@ TEST_F(ResultsCopyTest, CheckpointsComeWhenTheyAreWholeAndFilesAtTheEnd) {
   EXPECT_EQ(MissingInCopy(to_.Job("j-1"), now), "");
 }
 
+TEST_F(ResultsCopyTest, ItHasAllWhenEachJobIsOverAndCopied) {
+  EXPECT_FALSE(files_.HasAll());
+  ASSERT_OK(streams_.Pass(true));
+  ASSERT_OK(files_.Pass(false));
+  EXPECT_FALSE(files_.HasAll()) << "it runs";
+  Append(Type::kExited);
+  EXPECT_FALSE(files_.HasAll()) << "nothing of it is copied";
+  ASSERT_OK(streams_.Pass(true));
+  ASSERT_OK(files_.Pass(false));
+  EXPECT_TRUE(files_.HasAll());
+  EXPECT_FALSE(FilesCopy(RootPaths(dir_.Sub("other")), to_, clock_).HasAll()) << "there is no job";
+}
+
 TEST_F(ResultsCopyTest, ACheckpointThatTheJobHasRemovedGoesOnlyWhenANewerOneIsThere) {
   dir_.Write("node/jobs/j-1/work/out/a.pt", "old");
   ASSERT_OK(streams_.Pass(true));
@@ -213,6 +227,20 @@ TEST_F(ResultsCopyTest, ACopyThatLostFilesLaterSaysSo) {
   }
   dir_.Write("shared/17-0/jobs/j-1/kept.json", "");
   EXPECT_NE(missing(), "");
+}
+
+TEST_F(ResultsCopyTest, ATaskOfAnArrayHasStartsOfItsOwn) {
+  const std::optional<AllocationStart> start = ParseAllocationStart("17_10-2");
+  ASSERT_TRUE(start.has_value());
+  EXPECT_EQ(start->job, "17_10");
+  EXPECT_EQ(start->restart, 2);
+  EXPECT_EQ(ParseAllocationStart("17_3-staged")->restart, kStaged);
+  for (const char* other : {"17_-0", "_3-0", "17_[1-2]-0", "17-", "x-0", "17_3", "17_3-0-1"}) {
+    EXPECT_FALSE(ParseAllocationStart(other).has_value()) << other;
+  }
+  dir_.Write("results/17_3-staged/node_id", "n\n");
+  dir_.Write("results/17_3-0/node_id", "n\n");
+  EXPECT_EQ(NewestCopy(dir_.Sub("results")).value(), dir_.Sub("results/17_3-0"));
 }
 
 TEST_F(ResultsCopyTest, TheNewestStartOfAnAllocationCounts) {

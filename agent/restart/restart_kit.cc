@@ -23,6 +23,7 @@
 #include "common/files/files.h"
 #include "common/process/pipe.h"
 #include "common/process/process.h"
+#include "common/release/slurm_job.h"
 
 namespace gpuctl {
 namespace {
@@ -168,15 +169,34 @@ std::vector<std::string> TreesOf(const gpuctl::v1::JobSpec& spec) {
   return digests;
 }
 
-absl::StatusOr<std::string> StateInSlurm(int64_t job) {
+absl::StatusOr<std::string> StateInSlurm(const std::string& job) {
   int code = 0;
   ASSIGN_OR_RETURN(const std::string said,
-                   AskSlurm(absl::StrCat("squeue -h -o %T -j ", job), kQuestionS, code));
+                   AskSlurm(absl::StrCat("squeue -h -r -o %T -j ", job), kQuestionS, code));
   if (code == 0) return said;
   if (absl::StrContains(said, "Invalid job id")) return std::string();
   return absl::UnavailableError(
       absl::StrCat("Slurm does not say whether it has started job ", job, ": ", said));
 }
+
+namespace {
+
+// Cancels a job that waits in the queue, and none that runs by now.
+absl::Status CancelIfItWaits(const std::string& job) {
+  int code = 0;
+  if (!ParseSlurmJob(job)->is_task()) {
+    return AskSlurm(absl::StrCat("scancel --state=PENDING ", job), kCommandS, code).status();
+  }
+  // With a state, scancel takes a task that still stands with others in one line of the queue for
+  // all of them. One on hold does not begin, and has a line of its own.
+  RETURN_IF_ERROR(AskSlurm(absl::StrCat("scontrol hold ", job), kCommandS, code).status());
+  ASSIGN_OR_RETURN(const std::string state, StateInSlurm(job));
+  const bool waits = state == "PENDING";
+  const std::string verb = waits ? "scancel " : "scontrol release ";
+  return AskSlurm(absl::StrCat(verb, job), kCommandS, code).status();
+}
+
+}  // namespace
 
 absl::Status SettleInQueue(const RootPaths& copy, const std::string& directory) {
   const std::optional<AllocationStart> own = ParseAllocationStart(BaseName(copy.root));
@@ -191,10 +211,7 @@ absl::Status SettleInQueue(const RootPaths& copy, const std::string& directory) 
         (MayGoOn(copy, stored->spec, *lifecycle) && !StoppedReason(directory, job_id).has_value());
   }
   if (!any) {
-    int code = 0;
-    // A job that runs by now is not cancelled by this.
-    RETURN_IF_ERROR(
-        AskSlurm(absl::StrCat("scancel --state=PENDING ", own->job), kCommandS, code).status());
+    RETURN_IF_ERROR(CancelIfItWaits(own->job));
   }
   ASSIGN_OR_RETURN(const std::string state, StateInSlurm(own->job));
   // One that still completes has not begun its next start.
@@ -236,7 +253,7 @@ absl::Status RestartKit::Keep(const RootPaths& from, const std::string& director
     RETURN_IF_ERROR(WriteFileAtomic(copy.limits, limits));
     limits_ = limits;
   }
-  failed.Update(Tell(from, absl::StrCat(own->job), who));
+  failed.Update(Tell(from, own->job, who));
   return failed;
 }
 

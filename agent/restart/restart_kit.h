@@ -39,7 +39,7 @@ std::vector<std::string> TreesOf(const gpuctl::v1::JobSpec& spec);
 
 // Asks Slurm for the state of an allocation: "PENDING"; "" when it knows none. UNAVAILABLE when it
 // does not say.
-absl::StatusOr<std::string> StateInSlurm(int64_t job);
+absl::StatusOr<std::string> StateInSlurm(const std::string& job);
 
 // For an allocation in Slurm's queue, after a job in it was stopped (NoteStopped): takes it out of
 // the queue when no other job of `copy` goes on. OK when its next start, if there is one, comes

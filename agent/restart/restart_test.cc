@@ -310,10 +310,10 @@ TEST_F(RestartTest, ALaterCopyCountsOnlyWithTheFilesOfTheOneBefore) {
   ASSERT_EQ(stat(JoinPath(kept, "model.pt").c_str(), &there), 0);
   EXPECT_EQ(there.st_nlink, 2u) << "takes no room";
   // Until it counts, the next start goes on from the first.
-  EXPECT_EQ(EarlierCopy(dir_.Sub("shared"), {17, 2}).value_or(""), copy_.root);
+  EXPECT_EQ(EarlierCopy(dir_.Sub("shared"), {"17", 2}).value_or(""), copy_.root);
   ASSERT_OK(StreamsCopy(Next(), later).Pass(true));
   dir_.Write("shared/17-1/node_id", "n-1\n");
-  EXPECT_EQ(EarlierCopy(dir_.Sub("shared"), {17, 2}).value_or(""), later.root);
+  EXPECT_EQ(EarlierCopy(dir_.Sub("shared"), {"17", 2}).value_or(""), later.root);
   ASSERT_OK(StartAgain(Next(2), dir_.Sub("shared"), clock_));
   EXPECT_FALSE(PathExists(copy_.root));
   EXPECT_EQ(ReadFileToString(JoinPath(Next(2).Job("j-1").checkpoints, "model.pt")).value_or(""),

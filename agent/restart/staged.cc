@@ -8,7 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "agent/base/node_root.h"
 #include "agent/hold/kept_layout.h"
@@ -21,6 +20,7 @@
 #include "common/files/files.h"
 #include "common/job/lifecycle.h"
 #include "common/release/release_route.h"
+#include "common/release/slurm_job.h"
 #include "common/transfer/error_detail.h"
 
 namespace gpuctl {
@@ -101,7 +101,7 @@ bool IsStaged(const RootPaths& copy) {
   return start.has_value() && start->restart == kStaged;
 }
 
-absl::StatusOr<std::string> MakeStaged(const std::string& directory, int64_t job,
+absl::StatusOr<std::string> MakeStaged(const std::string& directory, const std::string& job,
                                        const std::string& bundle_dir) {
   RETURN_IF_ERROR(CheckOwnDirectory(directory));
   const absl::StatusOr<std::string> newest = NewestCopy(directory);
@@ -156,11 +156,8 @@ absl::StatusOr<gpuctl::v1::Job> AcceptStaged(const RootPaths& copy, const std::s
 int RunStage(const std::string& directory, const std::string& job, const std::string& bundle_dir) {
   // Where the file system hangs, the client waits for the allocation's start itself.
   alarm(kStageWithinS);
-  int64_t number = 0;
   absl::Status status = absl::InvalidArgumentError("stage: this is no job of Slurm");
-  if (absl::SimpleAtoi(job, &number) && number > 0) {
-    status = MakeStaged(directory, number, bundle_dir).status();
-  }
+  if (ParseSlurmJob(job).has_value()) status = MakeStaged(directory, job, bundle_dir).status();
   printf("%s%s\n", kStageSays, status.ok() ? kStageReady : std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;
 }

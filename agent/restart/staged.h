@@ -23,7 +23,7 @@ bool IsStaged(const RootPaths& copy);
 // programs of `bundle_dir` there; returns its path, also where it was there before.
 // FAILED_PRECONDITION when nobody knows that nodes see the directory (IsSeenByNodes), and when the
 // allocation has begun.
-absl::StatusOr<std::string> MakeStaged(const std::string& directory, int64_t job,
+absl::StatusOr<std::string> MakeStaged(const std::string& directory, const std::string& job,
                                        const std::string& bundle_dir);
 
 // Runs the subcommand: MakeStaged. Prints one line, kStageReady of common/release or the error, and

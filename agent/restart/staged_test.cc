@@ -44,7 +44,7 @@ class StagedTest : public ::testing::Test {
     Sign();
   }
   void Sign() { request_.set_spec_digest(SpecDigest(request_.spec())); }
-  absl::StatusOr<std::string> Make() { return MakeStaged(directory_, 17, dir_.Sub("bundle")); }
+  absl::StatusOr<std::string> Make() { return MakeStaged(directory_, "17", dir_.Sub("bundle")); }
   RootPaths Copy() { return RootPaths(JoinPath(directory_, "17-staged")); }
   absl::StatusOr<gpuctl::v1::Job> Accept() { return AcceptStaged(Copy(), "n-1", request_, clock_); }
   ErrorDetail::Kind KindOfRefusal() { return DetailOf(Accept().status()).kind(); }

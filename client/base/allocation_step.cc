@@ -1,19 +1,28 @@
 #include "client/base/allocation_step.h"
 
-#include <algorithm>
+#include <optional>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/shell_quote.h"
+#include "common/release/slurm_job.h"
 
 namespace gpuctl {
 
-bool IsAllocation(absl::string_view job) {
-  return !job.empty() && job.size() < 12 && std::all_of(job.begin(), job.end(), [](char c) {
-    return absl::ascii_isdigit(static_cast<unsigned char>(c));
-  });
+namespace {
+
+// The states of a job that has nodes.
+constexpr char kBegun[] = "CONFIGURING,RUNNING,SUSPENDED,COMPLETING";
+
+std::string StepLine(absl::string_view number, int node, absl::string_view script) {
+  return absl::StrCat("exec srun -u -Q --mpi=none --jobid=", number,
+                      " --overlap --nodes=1 --ntasks=1 --relative=", node, " sh -c ",
+                      ShellQuote(script));
 }
+
+}  // namespace
+
+bool IsAllocation(absl::string_view job) { return ParseSlurmJob(job).has_value(); }
 
 std::string InStep(absl::string_view job, int node, absl::string_view command) {
   if (job.empty()) return std::string(command);
@@ -26,9 +35,14 @@ std::string InStep(absl::string_view job, int node, absl::string_view command) {
       "if [ ! -O \"$d\" ] || [ ! -O \"$f\" ]; then echo 'the holder of job ", job,
       " has not begun, or is over' >&2; exit ", kNotHeldExit, "; fi; ", kHeldRootVariable,
       "=$(cat \"$f\") && export ", kHeldRootVariable, " || exit ", kNotHeldExit, "; ", command);
-  return absl::StrCat("exec srun -u -Q --mpi=none --jobid=", job,
-                      " --overlap --nodes=1 --ntasks=1 --relative=", node, " sh -c ",
-                      ShellQuote(script));
+  const std::optional<SlurmJob> parsed = ParseSlurmJob(job);
+  if (!parsed.has_value() || !parsed->is_task()) return StepLine(job, node, script);
+  // srun knows a task by another number, which the task has once it has begun.
+  return absl::StrCat("j=$(LC_ALL=C timeout -k 2 10 squeue -h -t ", kBegun, " -j ", job,
+                      " -o %A 2>/dev/null) || { echo 'Slurm does not say where job ", job,
+                      " runs' >&2; exit 1; }; [ -n \"$j\" ] || { echo 'the holder of job ", job,
+                      " has not begun, or is over' >&2; exit ", kNotHeldExit, "; }; ",
+                      StepLine("$j", node, script));
 }
 
 std::string AgentArguments(const NodeTarget& target, absl::string_view arguments) {

@@ -18,7 +18,7 @@ inline constexpr char kHeldRootVariable[] = "GPUCTL_HELD_ROOT";
 // not begun or is over.
 inline constexpr int kNotHeldExit = 75;
 
-// True for the number of a job of Slurm.
+// True for the number of a job of Slurm, or of a task of an array: "17_3".
 bool IsAllocation(absl::string_view job);
 
 // Returns the line that the login node's shell runs so that node `node` of the allocation `job`

@@ -72,6 +72,30 @@ TEST_F(InStepTest, TheNewestStartOfTheJobCounts) {
       0u);
 }
 
+// srun takes no "7_3".
+TEST_F(InStepTest, ATaskOfAnArrayIsNamedByItsOwnNumber) {
+  dir_.Write("bin/squeue", "#!/bin/sh\necho \"$*\" >\"$0.asked\"\necho 12\n", 0755);
+  Hold("7_3-0", "/root of it");
+  Hold("7-0", "/of another job");
+  EXPECT_EQ(Run("7_3", absl::StrCat("echo \"$", kHeldRootVariable, "\"; exit 9")), "/root of it\n");
+  EXPECT_EQ(code_, 9);
+  EXPECT_EQ(ReadFileToString(dir_.Sub("bin/srun.asked"))
+                .value_or("")
+                .find("-u -Q --mpi=none --jobid=12 --overlap sh -c "),
+            0u);
+  EXPECT_NE(ReadFileToString(dir_.Sub("bin/squeue.asked")).value_or("").find(" -j 7_3 "),
+            std::string::npos);
+  // It has no node.
+  dir_.Write("bin/squeue", "#!/bin/sh\n", 0755);
+  EXPECT_EQ(Run("7_3", "echo never"), "");
+  EXPECT_EQ(code_, kNotHeldExit);
+  EXPECT_EQ(Said(), "the holder of job 7_3 has not begun, or is over\n");
+  // Nobody says whether it has.
+  dir_.Write("bin/squeue", "#!/bin/sh\nexit 1\n", 0755);
+  EXPECT_EQ(Run("7_3", "echo never"), "");
+  EXPECT_EQ(code_, 1);
+}
+
 TEST_F(InStepTest, ACommandKeepsItsExitCodeAndItsWords) {
   Hold("7-0", "/root of it");
   EXPECT_EQ(Run("7", "printf '%s|' \"it's\" '$HOME' \"a  b\"; exit 9"), "it's|$HOME|a  b|");
@@ -94,8 +118,10 @@ TEST_F(InStepTest, ADirectoryOfSomebodyElseIsNotBelieved) {
 }
 
 TEST(IsAllocationTest, TakesNumbersOnly) {
-  for (const char* job : {"1", "17", "12345678901"}) EXPECT_TRUE(IsAllocation(job)) << job;
-  for (const char* other : {"", "-1", "1_2", "x", "1;reboot", "123456789012"}) {
+  for (const char* job : {"1", "17", "12345678901", "17_0", "17_1000"}) {
+    EXPECT_TRUE(IsAllocation(job)) << job;
+  }
+  for (const char* other : {"", "-1", "1_", "_2", "17_[0-3]", "x", "1;reboot", "123456789012"}) {
     EXPECT_FALSE(IsAllocation(other)) << other;
   }
 }

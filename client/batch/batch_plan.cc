@@ -44,6 +44,7 @@ class Planner {
       for (const EntryView& view : batch.entries) {
         if (!view.live()) continue;
         ++live_[batch.batch.batch_id];
+        if (batch.batch.array) in_array_.insert(batch.batch.batch_id);
         const std::string machine = MachineOf(view);
         taken_[machine.empty() ? view.entry.name : machine] += ShareOfMachine(view.entry.gpus);
         if (view.entry.machine.empty()) continue;
@@ -64,6 +65,10 @@ class Planner {
     }
     if (!MayStart(entry)) return;
     const Batch& batch = candidate.batch->batch;
+    if (batch.array) {
+      PickTask(entry, *candidate.batch);
+      return;
+    }
     if (live_[batch.batch_id] >= batch.max_parallel) {
       Wait(entry, batch.max_parallel == 1 ? "one runs at a time (--max-parallel)"
                                           : absl::StrCat("at most ", batch.max_parallel,
@@ -105,6 +110,21 @@ class Planner {
   StartPlan Take() { return std::move(plan_); }
 
  private:
+  // Those of one pass become one array. A second one beside it would run as many at once again.
+  void PickTask(const Entry& entry, const BatchView& view) {
+    const Batch& batch = view.batch;
+    const bool limited = batch.max_parallel < static_cast<int>(view.entries.size());
+    if (limited && in_array_.count(batch.batch_id) > 0) {
+      Wait(entry, absl::StrCat("for the end of its array before, of which at most ",
+                               batch.max_parallel, " run at once (--max-parallel)"));
+      return;
+    }
+    const BatchHost* const host = FreeHost(entry, batch);
+    if (host == nullptr) return;
+    plan_.waits.erase(entry.entry_id);
+    plan_.starts.push_back({entry.entry_id, batch.batch_id, host->host, "", "", "", /*task=*/true});
+  }
+
   // A run without a number takes the whole machine.
   static int LoadOf(const Entry& entry) { return entry.gpus < 0 ? kWholeMachine : entry.gpus + 1; }
 
@@ -218,6 +238,7 @@ class Planner {
   std::map<std::string, int> load_;          // GPUs that are asked for, by machine
   std::map<std::string, int> taken_;         // GPUs of rented machines, by machine, else by run
   std::map<std::string, int> live_;          // by batch id
+  std::set<std::string> in_array_;           // batches of which tasks are live
   std::map<std::string, std::string> last_;  // the last entry on its way to a machine's queue
   std::map<std::string, std::string> last_paid_;  // the last pick, by batch id
   StartPlan plan_;

@@ -96,6 +96,7 @@ struct StartPick {
   // In a batch with a cost limit: its entry that starts just before it, and so has the first claim
   // on the money; "" for none.
   std::string pays_after;
+  bool task = false;  // it is rented with the other tasks among the picks of its batch
 };
 
 struct StartPlan {

@@ -77,6 +77,23 @@ TEST(BatchPlan, OneRunForEachFreeMachineAndNoMoreAtOnceThanAllowed) {
   EXPECT_EQ(plan.waits.at("3"), "at most 2 run at once (--max-parallel)");
 }
 
+TEST(BatchPlan, TasksOfAnArrayStartTogetherAndASecondArrayWaitsForTheFirst) {
+  BatchView view = View("b", 2, {BatchHost()}, {Waiting("1"), Waiting("2"), Waiting("3")});
+  view.batch.array = true;
+  StartPlan plan = PlanStarts({view}, {});
+  EXPECT_THAT(Starts(plan), ElementsAre("1@", "2@", "3@"));
+  for (const StartPick& pick : plan.starts) EXPECT_TRUE(pick.task) << pick.entry_id;
+  // One that failed to start must not run beside two others.
+  view.entries[0] = RunningOn("1", "slurm/17_0", -1);
+  view.entries[1] = RunningOn("2", "slurm/17_1", -1);
+  plan = PlanStarts({view}, {});
+  EXPECT_THAT(plan.starts, IsEmpty());
+  EXPECT_THAT(plan.waits.at("3"), HasSubstr("for the end of its array"));
+  // Where all may run at once, it is a task of another array.
+  view.batch.max_parallel = 3;
+  EXPECT_THAT(Starts(PlanStarts({view}, {})), ElementsAre("3@"));
+}
+
 EntryView Failed(const std::string& id) {
   Entry entry = Waiting(id);
   entry.state = EntryState::kFailed;

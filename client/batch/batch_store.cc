@@ -73,9 +73,11 @@ constexpr char kCalledOffTable[] =
     "CREATE TABLE IF NOT EXISTS batch_called_off "
     "(run_id TEXT PRIMARY KEY, why TEXT NOT NULL) WITHOUT ROWID";
 
-// A column that came later. A gpuctl that does not know it leaves it at its default.
+// Columns that came later. A gpuctl that does not know them leaves them at their defaults.
 constexpr char kFailuresColumn[] =
     "ALTER TABLE batches ADD COLUMN max_failures INTEGER NOT NULL DEFAULT 0";
+constexpr char kArrayColumn[] =
+    "ALTER TABLE batches ADD COLUMN array_tasks INTEGER NOT NULL DEFAULT 0";
 
 #define GPUCTL_ENTRY_COLUMNS                                                                  \
   "e.entry_id, e.batch_id, e.number, e.name, e.parameters, e.launch, e.priority, e.after, "   \
@@ -154,12 +156,13 @@ Batch ReadBatch(SqliteStatement& row) {
   batch.agreed_usd_per_hour = row.Double(7);
   batch.tags = StringsOf(row.Text(8));
   batch.max_failures = static_cast<int>(row.Int(9));
+  batch.array = row.Int(10) != 0;
   return batch;
 }
 
 constexpr char kBatchColumns[] =
     "SELECT batch_id, name, digest, created_ms, max_parallel, max_cost_usd, rents, "
-    "agreed_usd_per_hour, tags, max_failures FROM batches b ";
+    "agreed_usd_per_hour, tags, max_failures, array_tasks FROM batches b ";
 
 absl::Status InsertHosts(sqlite3* database, const Batch& batch) {
   for (size_t i = 0; i < batch.hosts.size(); ++i) {
@@ -242,22 +245,26 @@ absl::StatusOr<std::unique_ptr<BatchStore>> BatchStore::Open(const std::string& 
                           doing);
   ASSIGN_OR_RETURN(const bool has_index, indexed.Step());
   if (!has_index) RETURN_IF_ERROR(SqliteExecute(database, kOpenIndex, doing));
-  ASSIGN_OR_RETURN(const bool has_failures, store->HasFailuresColumn());
-  if (has_failures) return store;
-  const absl::Status added = store->InTransaction([&]() -> absl::Status {
-    // Another process may have added it meanwhile.
-    ASSIGN_OR_RETURN(const bool there_now, store->HasFailuresColumn());
-    return there_now ? absl::OkStatus() : SqliteExecute(database, kFailuresColumn, doing);
-  });
-  RETURN_IF_ERROR(added);
+  RETURN_IF_ERROR(store->AddColumn("max_failures", kFailuresColumn));
+  RETURN_IF_ERROR(store->AddColumn("array_tasks", kArrayColumn));
   return store;
 }
 
-absl::StatusOr<bool> BatchStore::HasFailuresColumn() {
-  return SqliteStatement(database_,
-                         "SELECT 1 FROM pragma_table_info('batches') WHERE name = 'max_failures'",
-                         "look at the tables of batches")
-      .Step();
+absl::StatusOr<bool> BatchStore::HasColumn(absl::string_view name) {
+  SqliteStatement select(database_, "SELECT 1 FROM pragma_table_info('batches') WHERE name = ?",
+                         "look at the tables of batches");
+  return select.Bind(name).Step();
+}
+
+absl::Status BatchStore::AddColumn(absl::string_view name, const char* statement) {
+  ASSIGN_OR_RETURN(const bool there, HasColumn(name));
+  if (there) return absl::OkStatus();
+  return InTransaction([&]() -> absl::Status {
+    // Another process may have added it meanwhile.
+    ASSIGN_OR_RETURN(const bool there_now, HasColumn(name));
+    return there_now ? absl::OkStatus()
+                     : SqliteExecute(database_, statement, "change the tables of batches");
+  });
 }
 
 BatchStore::~BatchStore() { sqlite3_close(database_); }
@@ -274,17 +281,18 @@ absl::Status BatchStore::InTransaction(const std::function<absl::Status()>& work
 }
 
 absl::Status BatchStore::InsertLocked(const Batch& batch, const std::vector<Entry>& entries) {
-  SqliteStatement insert(database_,
-                         "INSERT INTO batches (batch_id, name, digest, created_ms, max_parallel, "
-                         "max_cost_usd, rents, agreed_usd_per_hour, tags, max_failures) "
-                         "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 "
-                         "WHERE NOT EXISTS (SELECT 1 FROM batches WHERE name = ?2)",
-                         "record the batch");
+  SqliteStatement insert(
+      database_,
+      "INSERT INTO batches (batch_id, name, digest, created_ms, max_parallel, "
+      "max_cost_usd, rents, agreed_usd_per_hour, tags, max_failures, array_tasks) "
+      "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 "
+      "WHERE NOT EXISTS (SELECT 1 FROM batches WHERE name = ?2)",
+      "record the batch");
   insert.Bind(batch.batch_id).Bind(batch.name).Bind(batch.digest).Bind(batch.created_ms);
   insert.Bind(int64_t{batch.max_parallel});
   BindCost(insert, batch.max_cost_usd);
   insert.Bind(int64_t{batch.rents}).BindDouble(batch.agreed_usd_per_hour);
-  insert.Bind(ToText(batch.tags)).Bind(int64_t{batch.max_failures});
+  insert.Bind(ToText(batch.tags)).Bind(int64_t{batch.max_failures}).Bind(int64_t{batch.array});
   RETURN_IF_ERROR(insert.Run());
   if (sqlite3_changes(database_) != 1) {
     return absl::AlreadyExistsError(absl::StrCat("there is a batch ", batch.name));
@@ -587,7 +595,7 @@ absl::Status BatchStore::ClaimLocked(const ClaimRequest& request) {
                           "WHERE e.entry_id IN (" GPUCTL_LIVE_ENTRY_IDS ") AND e.batch_id = ?",
                           "count what runs of the batch");
     RETURN_IF_ERROR(count.Bind(batch_id).Step().status());
-    if (count.Int(0) >= max_parallel) {
+    if (!request.task && count.Int(0) >= max_parallel) {
       return absl::FailedPreconditionError("as many run as may run at once");
     }
   }

@@ -49,8 +49,9 @@ struct Batch {
   int max_failures = 0;                // after so many failed runs no more start; 0: no limit
   std::optional<double> max_cost_usd;  // of all its rented machines together
   bool rents = false;                  // entries may go to rented machines
-  double agreed_usd_per_hour = 0;      // the highest price that the user was shown and agreed to
-  std::vector<std::string> tags;       // of its runs
+  bool array = false;  // they are rented as tasks of arrays, of which max_parallel run at once
+  double agreed_usd_per_hour = 0;  // the highest price that the user was shown and agreed to
+  std::vector<std::string> tags;   // of its runs
   std::vector<BatchHost> hosts;
 };
 
@@ -122,6 +123,7 @@ struct ClaimRequest {
   std::string run_id;
   std::string machine;      // BatchHost::target_name; "" for a rented machine
   bool shares = false;      // the machine's own queue gives the run its GPUs
+  bool task = false;        // the scheduler of its array says how many run at once
   double reserved_usd = 0;  // for a rented machine
   int64_t now_ms = 0;
   // Checks that the batch's cost limit, in USD, allows this start beside its other attempts. Called
@@ -238,7 +240,8 @@ class BatchStore {
 
  private:
   explicit BatchStore(sqlite3* database) : database_(database) {}
-  absl::StatusOr<bool> HasFailuresColumn();
+  absl::StatusOr<bool> HasColumn(absl::string_view name);
+  absl::Status AddColumn(absl::string_view name, const char* statement);
   absl::Status InTransaction(const std::function<absl::Status()>& work);
   absl::Status InsertEntries(const std::string& batch_id, const std::vector<Entry>& entries);
   absl::Status InsertLocked(const Batch& batch, const std::vector<Entry>& entries);

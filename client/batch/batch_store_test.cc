@@ -110,6 +110,27 @@ TEST_F(BatchStoreTest, KeepsWhatWasSubmitted) {
   EXPECT_THAT(std::string(store_->Get("swep").status().message()), HasSubstr("sweep"));
 }
 
+TEST_F(BatchStoreTest, TheSchedulerOfAnArrayLimitsItsTasks) {
+  Batch batch = ABatch("plain", 1, 1);
+  batch.batch_id = "b-array";
+  batch.name = "array";
+  batch.array = true;
+  std::vector<Entry> entries(3);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    entries[i].entry_id = entries[i].name = absl::StrCat("e-", i);
+  }
+  ASSERT_TRUE(store_->Insert(batch, entries).ok());
+  EXPECT_TRUE(store_->Get("array")->array);
+  EXPECT_FALSE(store_->Get("plain")->array);
+  ASSERT_TRUE(Claim(*store_, "e-0", "r-0").ok());
+  EXPECT_EQ(Claim(*store_, "e-1", "r-1").code(), absl::StatusCode::kFailedPrecondition);
+  ClaimRequest task;
+  task.entry_id = "e-1";
+  task.run_id = "r-1";
+  task.task = true;
+  EXPECT_TRUE(store_->Claim(task).ok());
+}
+
 TEST_F(BatchStoreTest, WhatWaitsIsListedAndARunKnowsItsParameters) {
   ABatch("first", 3, 3);
   ABatch("second", 2, 2);

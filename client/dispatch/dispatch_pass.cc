@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
 #include "client/batch/batch_budget.h"
@@ -19,6 +20,7 @@
 #include "client/dispatch/due_schedules.h"
 #include "client/dispatch/join_cost.h"
 #include "client/dispatch/settle_claims.h"
+#include "client/dispatch/start_array.h"
 #include "client/dispatch/unresumed.h"
 #include "client/follow/catch_up_all.h"
 #include "client/follow/run_outcome.h"
@@ -34,6 +36,7 @@
 #include "common/files/files.h"
 #include "common/process/process.h"
 #include "provisioning/ledger/ledger.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -260,6 +263,23 @@ class Starts {
  public:
   explicit Starts(std::string state_dir) : state_dir_(std::move(state_dir)) {}
 
+  // Begins the picks that become one array.
+  absl::Status BeginArray(const std::vector<StartPick>& picks) {
+    std::vector<std::string> entry_ids;
+    for (const StartPick& pick : picks) entry_ids.push_back(pick.entry_id);
+    SpawnOptions options;
+    options.argv = {ExecutablePath(), "queue", "--start-array", absl::StrJoin(entry_ids, ",")};
+    options.new_session = true;
+    const std::string log_path = EntryLogPath(state_dir_, picks.front().batch_id);
+    RETURN_IF_ERROR(MakeDirectories(DirName(log_path)));
+    const UniqueFd log(file_ops::Open(log_path, O_WRONLY | O_CREAT | O_TRUNC, 0600));
+    options.stderr_fd = log.get();
+    ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
+    running_[pid] = picks.front().batch_id;
+    begun_.insert(picks.front().batch_id);
+    return absl::OkStatus();
+  }
+
   absl::Status Begin(const StartPick& pick) {
     SpawnOptions options;
     options.argv = {ExecutablePath(), "queue",   "--start-entry", pick.entry_id,
@@ -299,15 +319,25 @@ class Starts {
   }
 
   bool MayBegin(const StartPick& pick) const {
-    return running_.size() < kStartsAtOnce && begun_.count(pick.entry_id) == 0;
+    return running_.size() < kStartsAtOnce &&
+           begun_.count(pick.task ? pick.batch_id : pick.entry_id) == 0;
   }
   bool none() const { return running_.empty(); }
 
  private:
   const std::string state_dir_;
-  std::map<pid_t, std::string> running_;  // entry ids
-  std::set<std::string> begun_;           // each entry once in a pass
+  std::map<pid_t, std::string> running_;  // ids of entries, and of batches for arrays
+  std::set<std::string> begun_;           // each of them once in a pass
 };
+
+// Returns the picks that become arrays, by batch.
+std::map<std::string, std::vector<StartPick>> ArraysOf(const std::vector<StartPick>& picks) {
+  std::map<std::string, std::vector<StartPick>> arrays;
+  for (const StartPick& pick : picks) {
+    if (pick.task) arrays[pick.batch_id].push_back(pick);
+  }
+  return arrays;
+}
 
 // Says on stderr which machines a pass rents, and for how much, and whose limits it raises.
 class Rentals {
@@ -319,14 +349,32 @@ class Rentals {
     if (pick.host.empty()) untold_.push_back(pick.entry_id);
   }
 
+  void BeginArray(const std::vector<StartPick>& picks) { arrays_.push_back(picks); }
+
   // Tells of those that have begun since the last call. What cannot be read is not told.
   void Tell() {
+    arrays_.erase(std::remove_if(arrays_.begin(), arrays_.end(),
+                                 [this](const auto& picks) { return TellOfArray(picks); }),
+                  arrays_.end());
     untold_.erase(std::remove_if(untold_.begin(), untold_.end(),
                                  [this](const std::string& entry_id) { return TellOf(entry_id); }),
                   untold_.end());
   }
 
  private:
+  // The same, as soon as one of its runs has its task.
+  bool TellOfArray(const std::vector<StartPick>& picks) {
+    for (const StartPick& pick : picks) {
+      const absl::StatusOr<std::optional<Entry>> entry = batches_.FindEntry(pick.entry_id);
+      if (!entry.ok() || !entry->has_value() || (*entry)->run_id.empty()) continue;
+      const absl::StatusOr<std::optional<Lease>> lease = holdings_.LeaseOf((*entry)->run_id);
+      if (!lease.ok() || !lease->has_value()) continue;
+      context_.Say(DescribeArray(**lease));
+      return true;
+    }
+    return false;
+  }
+
   // Returns true when there is nothing more to tell.
   bool TellOf(const std::string& entry_id) {
     const absl::StatusOr<std::optional<Entry>> entry = batches_.FindEntry(entry_id);
@@ -352,7 +400,8 @@ class Rentals {
   CommandContext& context_;
   Holdings& holdings_;
   BatchStore& batches_;
-  std::vector<std::string> untold_;  // entry ids
+  std::vector<std::string> untold_;             // entry ids
+  std::vector<std::vector<StartPick>> arrays_;  // untold, too
 };
 
 }  // namespace
@@ -396,13 +445,16 @@ absl::StatusOr<std::vector<BatchView>> ReadBatches(RunStore& runs, BatchStore& b
 void MarkQueued(CommandContext& context, std::vector<BatchView>& views) {
   for (BatchView& batch : views) {
     for (EntryView& view : batch.entries) {
-      if (view.phase != EntryPhase::kRunning || view.entry.gpus < 0 || view.run->end.has_value()) {
-        continue;
-      }
+      const bool may_wait = view.phase == EntryPhase::kRunning && !view.run->end.has_value();
+      const bool in_scheduler = may_wait && view.run->target.provider == kClusterProvider;
+      if (!may_wait || (view.entry.gpus < 0 && !in_scheduler)) continue;
       const absl::StatusOr<RunStatus> status = MirroredStatus(context, *view.run);
       if (!status.ok() || status->phase != RunPhase::kQueued) continue;
       view.phase = EntryPhase::kQueued;
-      view.why = absl::StrCat("waits for GPUs of ", view.run->target.name, ", which starts it");
+      view.why =
+          in_scheduler && status->queue.has_value()
+              ? DescribeQueue(*status->queue)
+              : absl::StrCat("waits for GPUs of ", view.run->target.name, ", which starts it");
     }
   }
 }
@@ -470,8 +522,13 @@ absl::Status StartEntries(CommandContext& context, Holdings& holdings, RunStore&
       for (const auto& [entry_id, why] : plan.cancels) {
         RETURN_IF_ERROR(batches.EndWaiting(entry_id, EntryState::kCancelled, why).status());
       }
+      for (const auto& [batch_id, picks] : ArraysOf(plan.starts)) {
+        if (!starts.MayBegin(picks.front())) continue;
+        RETURN_IF_ERROR(starts.BeginArray(picks));
+        rentals.BeginArray(picks);
+      }
       for (const StartPick& pick : plan.starts) {
-        if (!starts.MayBegin(pick)) continue;
+        if (pick.task || !starts.MayBegin(pick)) continue;
         RETURN_IF_ERROR(starts.Begin(pick));
         rentals.Begin(pick);
       }

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -27,6 +29,7 @@
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
+#include "provisioning/rental/rental.h"
 
 namespace gpuctl {
 namespace {
@@ -40,12 +43,6 @@ constexpr char kMachineTaken[] = "machine-taken";
 constexpr absl::Duration kTakenWait = absl::Seconds(1);
 // A batch whose money is used up looks again after this.
 constexpr absl::Duration kMoneyWait = absl::Seconds(20);
-
-int64_t After(int64_t now_ms, int failures) {
-  const absl::Duration wait =
-      std::min(kLongestWait, kFirstWait * static_cast<double>(1 << std::min(failures, 10)));
-  return now_ms + absl::ToInt64Milliseconds(wait);
-}
 
 // Takes out what only rented machines have.
 void ForOwnMachine(const BatchHost& host, LaunchFlags& flags, RunSpec& spec) {
@@ -157,7 +154,8 @@ class Turn {
 class Starter {
  public:
   Starter(CommandContext& context, Holdings& holdings, RunStore& runs, BatchStore& batches,
-          Batch batch, const BatchHost& host, std::string join, Entry entry, Turn& turn)
+          Batch batch, const BatchHost& host, std::string join, std::shared_ptr<Rental> task,
+          Entry entry, Turn& turn)
       : context_(context),
         holdings_(holdings),
         runs_(runs),
@@ -165,6 +163,7 @@ class Starter {
         batch_(std::move(batch)),
         host_(host),
         join_(std::move(join)),
+        task_(std::move(task)),
         entry_(std::move(entry)),
         turn_(turn) {}
 
@@ -199,6 +198,7 @@ class Starter {
     flags.tags = batch_.tags;
     flags.note = DescribeParameters(entry_.parameters).substr(0, kMostOfNote);
     flags.detach = flags.yes = true;
+    flags.rented = task_;
     RunSpec spec = std::move(record.spec);
     own_max_price_ = spec.max_price_usd_per_hour.has_value();
     if (!rents()) {
@@ -272,6 +272,7 @@ class Starter {
       request.shares = entry_.gpus >= 0;
       if (!joins()) return batches_.Claim(request);
     }
+    request.task = task_ != nullptr;
     request.reserved_usd = join_cost_.reserved_usd;
     if (joins()) {
       ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
@@ -352,12 +353,13 @@ class Starter {
     const bool own = fault == Fault::kUnknown && ExitCodeOf(status) != kExitInterrupted;
     if (fault == Fault::kMachine) {
       RETURN_IF_ERROR(batches_.SetHost(batch_.batch_id, host_.target_name, why,
-                                       After(now_ms, host_.failures), host_.failures + 1));
+                                       NextTryMs(now_ms, host_.failures), host_.failures + 1));
     }
     if (fault == Fault::kEntry || (own && entry_.failures + 1 >= kMostFailures)) {
       return batches_.EndWaiting(entry_.entry_id, EntryState::kFailed, why).status();
     }
-    return batches_.SetWaiting(entry_.entry_id, why, own ? After(now_ms, entry_.failures) : 0, own);
+    return batches_.SetWaiting(entry_.entry_id, why, own ? NextTryMs(now_ms, entry_.failures) : 0,
+                               own);
   }
 
   static constexpr size_t kMostOfNote = 4096;
@@ -367,7 +369,8 @@ class Starter {
   BatchStore& batches_;
   const Batch batch_;
   const BatchHost host_;
-  const std::string join_;  // the rented machine that it shares; "" for none
+  const std::string join_;              // the rented machine that it shares; "" for none
+  const std::shared_ptr<Rental> task_;  // that was rented for it before; null for none
   Entry entry_;
   Turn& turn_;
   JoinCost join_cost_;          // on that one
@@ -376,31 +379,54 @@ class Starter {
   std::string idle_lease_;      // of the idle machine that the plan uses; "" for none
 };
 
+// Returns the machine that was rented for the entry; null where `lease_id` is "".
+absl::StatusOr<std::shared_ptr<Rental>> TaskOf(CommandContext& context, Holdings& holdings,
+                                               const std::string& lease_id) {
+  if (lease_id.empty()) return std::shared_ptr<Rental>();
+  UniqueFd passed(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
+  if (!passed.valid()) return ErrnoStatus(errno, "take over the lock of a task");
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(LeaseLock lock,
+                   LeaseLock::TakeOver(paths.state_dir, lease_id, std::move(passed)));
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.OpenLedger());
+  ASSIGN_OR_RETURN(Lease lease, ledger->Get(lease_id));
+  Instance instance;
+  instance.id = lease.instance_id;
+  instance.label = lease.label;
+  return std::make_shared<Rental>(Rental{std::move(lease), std::move(instance), std::move(lock)});
+}
+
 // Does what StartEntry says. The caller holds the entry's lock.
 absl::Status StartLocked(CommandContext& context, Holdings& holdings, RunStore& runs,
-                         BatchStore& batches, const std::string& entry_id, const std::string& host,
-                         const std::string& join, Turn& turn) {
-  ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(entry_id));
-  if (!entry.has_value()) return absl::NotFoundError(absl::StrCat("no entry ", entry_id));
+                         BatchStore& batches, const StartOrder& order, Turn& turn) {
+  ASSIGN_OR_RETURN(std::shared_ptr<Rental> task, TaskOf(context, holdings, order.task));
+  ASSIGN_OR_RETURN(std::optional<Entry> entry, batches.FindEntry(order.entry_id));
+  if (!entry.has_value()) return absl::NotFoundError(absl::StrCat("no entry ", order.entry_id));
   if (entry->state != EntryState::kWaiting) return absl::OkStatus();
   ASSIGN_OR_RETURN(Batch batch, batches.WithId(entry->batch_id));
-  const auto found = std::find_if(batch.hosts.begin(), batch.hosts.end(),
-                                  [&host](const BatchHost& one) { return one.host == host; });
+  const auto found =
+      std::find_if(batch.hosts.begin(), batch.hosts.end(),
+                   [&order](const BatchHost& one) { return one.host == order.host; });
   if (found == batch.hosts.end()) {
-    return absl::NotFoundError(absl::StrCat("batch ", batch.name, " has no machine ", host));
+    return absl::NotFoundError(absl::StrCat("batch ", batch.name, " has no machine ", order.host));
   }
   const BatchHost chosen = *found;
-  return Starter(context, holdings, runs, batches, std::move(batch), chosen, join,
-                 *std::move(entry), turn)
+  return Starter(context, holdings, runs, batches, std::move(batch), chosen, order.join,
+                 std::move(task), *std::move(entry), turn)
       .Start();
 }
 
 }  // namespace
 
+int64_t NextTryMs(int64_t now_ms, int failures) {
+  const absl::Duration wait =
+      std::min(kLongestWait, kFirstWait * static_cast<double>(1 << std::min(failures, 10)));
+  return now_ms + absl::ToInt64Milliseconds(wait);
+}
+
 absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& runs,
-                        BatchStore& batches, const std::string& entry_id, const std::string& host,
-                        const std::string& join, const std::string& behind,
-                        const std::string& pays_after) {
+                        BatchStore& batches, const StartOrder& order) {
+  const std::string& entry_id = order.entry_id;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::string lock_path = EntryLockPath(paths.state_dir, entry_id);
   RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
@@ -421,9 +447,8 @@ absl::Status StartEntry(CommandContext& context, Holdings& holdings, RunStore& r
     RemoveOwnTurn(turn_path);
     RemoveLock(*std::move(lock), lock_path);
   };
-  Turn turn(context, batches, paths.state_dir, entry_id, {behind, pays_after});
-  const absl::Status started =
-      StartLocked(context, holdings, runs, batches, entry_id, host, join, turn);
+  Turn turn(context, batches, paths.state_dir, entry_id, {order.behind, order.pays_after});
+  const absl::Status started = StartLocked(context, holdings, runs, batches, order, turn);
   // Under the lock, so that it is no other process's log.
   if (started.ok()) (void)file_ops::Unlink(log_path);
   return started;

@@ -100,7 +100,9 @@ class CatchUpAll::Round {
 };
 
 CatchUpAll::CatchUpAll(CommandContext& context, RunStore& store, std::vector<RunRow>& rows)
-    : context_(context), store_(store), rows_(rows) {}
+    : context_(context), store_(store), rows_(rows) {
+  context_.tells_what_waits = rows_.size() < 2;
+}
 
 CatchUpAll::~CatchUpAll() = default;
 

@@ -33,6 +33,7 @@
 #include "common/base/status_macros.h"
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/ledger/lease_lock.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -161,7 +162,7 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, RunStore& store
   const absl::StatusOr<std::vector<std::string>> others = LiveRunsOn(store, lease, {});
   if (others.ok() && !others->empty()) return;
   if (lease.state != LeaseState::kRented || lease.uses.empty() ||
-      lease.uses.back().run_id != row.run_id ||
+      lease.uses.back().run_id != row.run_id || EndsWithItsRun(lease.provider, lease.instance_id) ||
       context.NowMs() >= row.end->ended_ms + lease.limits.idle_s * 1000) {
     return;
   }

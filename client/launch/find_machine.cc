@@ -43,9 +43,10 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
       AgreeLimits(plan.spec, std::max(PriceOf(plan), plan.agreed_usd_per_hour)).cost_usd;
   request.volume = plan.volume;
   request.login = plan.login;
+  request.rented = flags.rented.get();
   if (flags.ssh_within_s > 0) request.ssh_within = absl::Seconds(flags.ssh_within_s);
   std::optional<RentedNode> node;
-  if (!flags.fresh) {
+  if (!flags.fresh && flags.rented == nullptr) {
     ASSIGN_OR_RETURN(node, ReuseNode(context, *ledger, plan.rental.markets, request));
   }
   Machine machine;

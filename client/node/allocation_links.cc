@@ -299,7 +299,7 @@ class AllocationLinks : public LinkFactory {
       MutexLock lock(mutex_);
       if (std::exchange(told_in_queue_, true)) return;
     }
-    if (!PanelIsShown()) context_.SayOnce(Waiting().message());
+    if (context_.tells_what_waits && !PanelIsShown()) context_.SayOnce(Waiting().message());
   }
   // True when the scheduler has said so a moment ago.
   bool WaitsForSure() {

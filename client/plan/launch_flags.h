@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_PLAN_LAUNCH_FLAGS_H_
 #define GPUCTL_CLIENT_PLAN_LAUNCH_FLAGS_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "client/hosts/resolve_target.h"
 #include "client/runs/context.h"
 #include "client/spec/run_spec.h"
+#include "provisioning/rental/rental.h"
 
 namespace gpuctl {
 
@@ -47,6 +49,8 @@ struct LaunchFlags {
   bool as_before =
       false;           // resume: what was asked for the end of the former run holds for this one
   bool later = false;  // a plan will do while nothing is on offer; it has no machine then
+  // The machine that was rented for the run already; null: none was. No market is asked then.
+  std::shared_ptr<Rental> rented;
 };
 
 // Adds the flags of resume. They say how and where the run goes on, not what it runs.

@@ -136,10 +136,28 @@ absl::Status ChooseOffers(Holdings& holdings, const Requirements& requirements, 
   return absl::OkStatus();
 }
 
+// Returns what a lease knows of its offer.
+Offer OfferOf(const Lease& lease) {
+  Offer offer;
+  offer.provider = lease.provider;
+  offer.description = FormatGpus(lease.gpu_name, lease.gpu_count);
+  offer.gpu_name = lease.gpu_name;
+  offer.gpu_count = lease.gpu_count;
+  offer.region = lease.region;
+  offer.place = lease.place;
+  offer.price_usd_per_hour = lease.price_usd_per_hour;
+  return offer;
+}
+
 absl::Status FindOffers(CommandContext& context, Holdings& holdings, const LaunchFlags& flags,
                         LaunchPlan& plan) {
   if (const absl::Status share = CheckShareOfRented(plan.spec); !share.ok()) {
     return UsageError(share.message(), "add --gpu MODEL:COUNT, or --on RUN for one that is there");
+  }
+  if (flags.rented != nullptr) {
+    plan.rental.in_order = {OfferOf(flags.rented->lease)};
+    plan.rental.own_limit_usd_per_hour = OwnPriceLimit(flags.rented->lease.price_usd_per_hour);
+    return absl::OkStatus();
   }
   std::vector<Provider*> providers;
   for (const Market& market : plan.rental.markets) providers.push_back(market.provider.get());

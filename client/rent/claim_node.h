@@ -16,6 +16,7 @@
 #include "provisioning/ledger/lease_lock.h"
 #include "provisioning/ledger/ledger.h"
 #include "provisioning/market/types.h"
+#include "provisioning/rental/rental.h"
 
 namespace gpuctl {
 
@@ -36,6 +37,9 @@ struct RentedNodeRequest {
   // The time from a machine's address until ssh must work. sshd starts later than providers say,
   // and some hosts never let anybody in.
   absl::Duration ssh_within = absl::Minutes(5);
+  // The machine that was rented for the run already, as the only offer; its lock is taken from
+  // here. Null: none was.
+  Rental* rented = nullptr;
 };
 
 // A rented machine that is known to work, with the run's limits on it.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -19,7 +18,6 @@
 #include "client/base/quantity.h"
 #include "client/cluster/allocation.h"
 #include "client/keys/unused_logins.h"
-#include "client/link/new_host_key.h"
 #include "client/link/ssh_session.h"
 #include "client/market/instance_target.h"
 #include "client/node/make_links.h"
@@ -30,6 +28,7 @@
 #include "client/rent/due_machines.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/leave_in_queue.h"
+#include "client/rent/machine_options.h"
 #include "client/rent/market_expiry.h"
 #include "common/base/at_once.h"
 #include "common/base/backoff.h"
@@ -43,18 +42,15 @@
 #include "provisioning/market/registry_login.h"
 #include "provisioning/rental/reconcile.h"
 #include "provisioning/rental/rental.h"
-#include "provisioning/rental/start_script.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kGpusWithin = absl::Seconds(20);
-// Part of the time after which an instance that nobody claimed ends itself, if it can. It is added
-// to the time that an instance may take to become ready and reachable.
-constexpr absl::Duration kClaimSlack = absl::Minutes(15);
-
-// The time after which a run is left to a market that has a queue.
+// The time after which a run is left to a market that has a queue, and for how long that is tried
+// for a machine that was rented before.
 constexpr absl::Duration kLeaveAfter = absl::Seconds(10);
+constexpr absl::Duration kLeaveWithin = absl::Minutes(5);
 
 // The machines of no use that one launch pays for.
 constexpr int kPaidFailures = 2;
@@ -63,17 +59,6 @@ constexpr int kPaidFailures = 2;
 constexpr size_t kNodesAtOnce = 8;
 
 std::string Seconds(absl::Duration duration) { return HumanDuration(duration); }
-
-// True when the user wants rented machines to make their own host keys, as where an image ignores
-// user data. INVALID_ARGUMENT for any other wish.
-absl::StatusOr<bool> MachinesMakeHostKeys() {
-  const char* const value = std::getenv("GPUCTL_HOST_KEY");
-  const absl::string_view wish = value == nullptr ? "" : value;
-  if (wish.empty() || wish == "machine") return wish == "machine";
-  return absl::InvalidArgumentError(absl::StrCat("GPUCTL_HOST_KEY is \"", wish,
-                                                 "\"; it can only be \"machine\", for machines "
-                                                 "that make their host key themselves"));
-}
 
 bool IsHostKeyFault(const absl::Status& status) {
   return FaultOf(status) == LinkFault::kHostKeyChanged ||
@@ -171,7 +156,8 @@ class NodeRenter {
       own_fault_ = !there.ok();
       if (!there.ok()) return there;
     }
-    ASSIGN_OR_RETURN(Rental rental, RentOffer(provider, offer));
+    ASSIGN_OR_RETURN(Rental rental,
+                     request_.rented != nullptr ? TakeRented(offer) : RentOffer(provider, offer));
     absl::StatusOr<RentedNode> node = BringUp(provider, offer, rental);
     if (node.ok()) return node;
     // A machine that runs no job of ours is given back, whatever the cause.
@@ -205,6 +191,18 @@ class NodeRenter {
     return node.status();
   }
 
+  // Takes the machine that was rented for the run before.
+  absl::StatusOr<Rental> TakeRented(const Offer& offer) {
+    Rental rental = std::move(*request_.rented);
+    own_fault_ = true;
+    RETURN_IF_ERROR(ledger_.UsedBy(rental.lease.lease_id, request_.run_id, request_.run_name,
+                                   limits_, GpusOfUse(*request_.spec)));
+    ASSIGN_OR_RETURN(rental.lease, ledger_.Get(rental.lease.lease_id));
+    own_fault_ = false;
+    Say(absl::StrCat("using ", rental.instance.id, ", ", offer.description));
+    return rental;
+  }
+
   // Rents one offer. On an error, notes in refused_ that the market takes no request, or in fatal_
   // or own_fault_ that no offer may be tried any more.
   absl::StatusOr<Rental> RentOffer(Provider& provider, const Offer& offer) {
@@ -226,11 +224,13 @@ class NodeRenter {
     terms.run_id = request_.run_id;
     terms.run_name = request_.run_name;
     terms.run_gpus = GpusOfUse(*request_.spec);
-    const absl::StatusOr<RentOptions> options = OptionsFor(provider, offer);
+    const absl::StatusOr<RentOptions> options =
+        MachineOptions(context_, provider, offer, request_, limits_);
     if (!options.ok()) {
       own_fault_ = true;
       return options.status();
     }
+    asked_end_ = options->expires_at;
     terms.host_key = options->host_key.public_key;
     absl::StatusOr<Rental> rental =
         Rent(ledger_, provider, terms, *options, context_.clock, hooks_);
@@ -263,50 +263,27 @@ class NodeRenter {
     return status;
   }
 
-  absl::StatusOr<RentOptions> OptionsFor(const Provider& provider, const Offer& offer) {
-    const RunSpec& spec = *request_.spec;
-    RentOptions options;
-    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
-    ASSIGN_OR_RETURN(options.ssh_public_key, EnsureKeyPair(paths.own_key(), "gpuctl"));
-    ASSIGN_OR_RETURN(const bool machines_make_it, MachinesMakeHostKeys());
-    if (provider.traits().takes_host_key && !machines_make_it) {
-      ASSIGN_OR_RETURN(NewHostKey host_key, MakeHostKey());
-      options.host_key = {std::move(host_key.private_key), std::move(host_key.public_key)};
-    }
-    options.image = spec.image;
-    options.registry_login = request_.login;
-    options.disk_bytes = spec.disk_bytes;
-    options.scheduler = spec.slurm;
-    if (request_.volume.has_value()) {
-      options.volume_id = request_.volume->id;
-      options.volume_path = request_.volume->mount_path;
-    }
-    if (offer.spot) options.bid_usd_per_hour = offer.price_usd_per_hour;
-    const absl::Time now = context_.clock.Now();
-    if (provider.traits().expiry.at_create) {
-      // The run begins when the machine is ready, and has its whole time from then on.
-      options.expires_at = ExpiryFor(limits_, offer.price_usd_per_hour, now, MostLifetime(spec),
-                                     now + provider.traits().waits() + request_.ssh_within);
-    }
-    asked_end_ = options.expires_at;
-    StartScriptOptions script;
-    script.provider = offer.provider;
-    ASSIGN_OR_RETURN(script.api_base_url, MarketUrl(offer.provider));
-    script.deadline = now + provider.traits().ready_within + request_.ssh_within + kClaimSlack;
-    ASSIGN_OR_RETURN(options.start_script, MakeStartScript(script));
-    return options;
-  }
-
   // Brings a rented instance up: address, ssh, agent, hardware, limits; each with its deadline.
   absl::StatusOr<RentedNode> BringUp(Provider& provider, const Offer& offer, const Rental& rental) {
     const absl::Duration begin = context_.clock.SinceBoot();
     const bool may_wait = provider.traits().has_queue;
-    absl::StatusOr<Ready> ready =
-        WaitReady(provider, rental.instance.id,
-                  may_wait ? kLeaveAfter : provider.traits().ready_within, context_.clock, hooks_);
-    if (may_wait && absl::IsDeadlineExceeded(ready.status())) {
+    // What is there already needs no time for its start.
+    const bool was_there = request_.rented != nullptr;
+    absl::StatusOr<Ready> ready = WaitReady(provider, rental.instance.id,
+                                            was_there  ? absl::ZeroDuration()
+                                            : may_wait ? kLeaveAfter
+                                                       : provider.traits().ready_within,
+                                            context_.clock, hooks_);
+    const absl::Duration give_up = begin + kLeaveWithin;
+    while (may_wait && absl::IsDeadlineExceeded(ready.status())) {
       absl::StatusOr<RentedNode> left = LeaveInQueue(provider, rental);
       if (left.ok() || absl::IsCancelled(left.status())) return left;
+      if (was_there && context_.clock.SinceBoot() < give_up) {
+        ready = WaitReady(provider, rental.instance.id, kLeaveAfter, context_.clock, hooks_);
+        continue;
+      }
+      // Others like it wait behind it.
+      if (was_there) return left;
       Say(absl::StrCat(
           "the run cannot be left in the queue, so this computer waits for its start: ",
           left.status().message()));

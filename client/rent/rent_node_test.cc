@@ -96,6 +96,40 @@ TEST_F(RentNodeTest, TheFirstOfferThatWorksIsClaimedWithItsLimits) {
               StatusIs(absl::StatusCode::kUnavailable));
 }
 
+TEST_F(RentNodeTest, AMachineThatWasRentedBeforeIsTheOnlyOne) {
+  LeaseTerms terms;
+  terms.offer = request_.offers.front();
+  absl::StatusOr<Rental> before =
+      gpuctl::Rent(*ledger_, *market_, terms, RentOptions(), clock_, RentalHooks());
+  ASSERT_OK(before);
+  const std::string lease_id = before->lease.lease_id;
+  request_.offers = {terms.offer};
+  request_.rented = &*before;
+  const auto node = Rent();
+  ASSERT_OK(node) << told_;
+  EXPECT_EQ(market_->rents, 1);
+  EXPECT_EQ(node->lease.lease_id, lease_id);
+  ASSERT_EQ(node->lease.uses.size(), 1u);
+  EXPECT_EQ(node->lease.uses[0].run_id, "r-1");
+  EXPECT_GT(node->lease.claimed_ms, 0);
+}
+
+TEST_F(RentNodeTest, AMachineThatWasRentedBeforeIsGivenBackWhenItIsOfNoUse) {
+  LeaseTerms terms;
+  terms.offer = request_.offers.front();
+  absl::StatusOr<Rental> before =
+      gpuctl::Rent(*ledger_, *market_, terms, RentOptions(), clock_, RentalHooks());
+  ASSERT_OK(before);
+  const std::string lease_id = before->lease.lease_id;
+  account_->End(before->instance.id);
+  request_.offers = {terms.offer};
+  request_.rented = &*before;
+  EXPECT_FALSE(Rent().ok());
+  EXPECT_EQ(market_->rents, 1) << "no other is rented in its place";
+  EXPECT_EQ(ledger_->Get(lease_id)->state, LeaseState::kReleased);
+  EXPECT_THAT(OpenLeases(), IsEmpty());
+}
+
 TEST_F(RentNodeTest, AMarketThatEndsMachinesIsToldWhen) {
   const int64_t now_ms = absl::ToUnixMillis(clock_.Now());
   const auto without = Rent();

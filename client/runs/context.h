@@ -47,6 +47,9 @@ class CommandContext : public Console {
   // False: no connection is kept for commands that follow, and none of theirs is used. For what
   // runs by itself, again and again.
   bool keeps_links = true;
+  // False: what asks many runs at once tells in its own words which of them wait in a scheduler's
+  // queue. Set before there are links.
+  bool tells_what_waits = true;
   // Makes the links to a node in place of ssh and asks for no node bundle; empty: ssh. For tests.
   std::function<std::unique_ptr<LinkFactory>(const NodeTarget&)> make_links;
 

@@ -12,6 +12,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/suggest.h"
+#include "client/dispatch/start_array.h"
 #include "client/keep/keep_pass.h"
 #include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
@@ -22,6 +23,7 @@
 #include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
 #include "common/job/job_layout.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -85,6 +87,10 @@ void RentalNews::Tell() {
        OpenLeasesOf(holdings_, batches_, batch_).value_or(std::vector<Lease>())) {
     // One that was rented before bills anyway.
     if (lease.intended_ms < begun_ms_ || !told_.insert(lease.lease_id).second) continue;
+    if (const std::string array = DescribeArray(lease); !array.empty()) {
+      if (told_.insert(array).second) context_.Say(array);
+      continue;
+    }
     context_.Say(absl::StrCat("renting ", FormatGpus(lease.gpu_name, lease.gpu_count), " at ",
                               lease.provider, " for ",
                               lease.uses.empty() ? batch_.name : lease.uses.front().run_name, ", ",
@@ -95,11 +101,17 @@ void RentalNews::Tell() {
 nlohmann::ordered_json TellWhatBatchBills(CommandContext& context, Holdings& holdings,
                                           RunStore& runs, BatchStore& batches, const Batch& batch) {
   Json json = Json::array();
-  const absl::StatusOr<std::vector<Lease>> leases = OpenLeasesOf(holdings, batches, batch);
+  absl::StatusOr<std::vector<Lease>> leases = OpenLeasesOf(holdings, batches, batch);
   if (!leases.ok()) {
     context.Warn(absl::StrCat("it is not known what bills on: ", leases.status().message()));
     return json;
   }
+  // A task ends with its run, and nobody has looked since.
+  leases->erase(std::remove_if(leases->begin(), leases->end(),
+                               [](const Lease& lease) {
+                                 return EndsWithItsRun(lease.provider, lease.instance_id);
+                               }),
+                leases->end());
   const int64_t now_ms = context.NowMs();
   double usd_per_hour = 0;
   for (const Lease& lease : *leases) {
@@ -173,6 +185,7 @@ Json BatchToJson(const BatchView& view, const BatchMoney& money) {
   json["gave_up"] = view.gives_up() ? Json(WhyItGivesUp(view)) : Json();
   json["max_cost_usd"] = batch.max_cost_usd.has_value() ? Json(*batch.max_cost_usd) : Json();
   json["rents"] = batch.rents;
+  json["array"] = batch.array;
   json["nodes"] = Json::array();
   for (const BatchHost& host : batch.hosts) {
     if (!host.target_name.empty()) json["nodes"].push_back(host.target_name);
@@ -281,8 +294,15 @@ std::vector<TableRow> BatchTable(CommandContext& context, const std::vector<Batc
                                  const std::vector<BatchMoney>& money) {
   const bool scheduled = std::any_of(
       views.begin(), views.end(), [](const BatchView& view) { return view.schedule.has_value(); });
-  std::vector<TableRow> table = {{"BATCH", "WAITING", "RUNNING", "DONE", "FAILED", "CANCELLED",
-                                  "AT ONCE", "SPENT", "CAP", "AGE"}};
+  const bool queued = std::any_of(views.begin(), views.end(), [](const BatchView& view) {
+    return CountOf(view, EntryPhase::kQueued) > 0;
+  });
+  std::vector<TableRow> table = {{"BATCH", "WAITING"}};
+  if (queued) table[0].push_back("QUEUED");
+  for (const char* column :
+       {"RUNNING", "DONE", "FAILED", "CANCELLED", "AT ONCE", "SPENT", "CAP", "AGE"}) {
+    table[0].push_back(column);
+  }
   if (scheduled) table[0].push_back("NEXT");
   for (size_t i = 0; i < views.size(); ++i) {
     const BatchView& view = views[i];
@@ -291,15 +311,21 @@ std::vector<TableRow> BatchTable(CommandContext& context, const std::vector<Batc
     Cell failed = count(EntryPhase::kFailed);
     failed.red = failed.text != "0";
     const std::optional<double>& cap = view.batch.max_cost_usd;
-    table.push_back({view.batch.name, count(EntryPhase::kWaiting), absl::StrCat(running),
-                     count(EntryPhase::kDone), failed, count(EntryPhase::kCancelled),
-                     absl::StrCat(view.batch.max_parallel),
-                     view.batch.rents ? FormatUsd(money[i].spent) : "-",
-                     cap.has_value() ? FormatUsd(*cap) : "-", Ago(context, view.batch.created_ms)});
+    TableRow& row = table.emplace_back(TableRow{view.batch.name, count(EntryPhase::kWaiting)});
+    if (queued) row.push_back(count(EntryPhase::kQueued));
+    const std::vector<Cell> rest = {absl::StrCat(running),
+                                    count(EntryPhase::kDone),
+                                    failed,
+                                    count(EntryPhase::kCancelled),
+                                    absl::StrCat(view.batch.max_parallel),
+                                    view.batch.rents ? FormatUsd(money[i].spent) : "-",
+                                    cap.has_value() ? FormatUsd(*cap) : "-",
+                                    Ago(context, view.batch.created_ms)};
+    row.insert(row.end(), rest.begin(), rest.end());
     if (!scheduled) continue;
-    table.back().push_back(view.schedule.has_value() && !view.schedule->ended
-                               ? LocalTimeText(view.schedule->next_ms)
-                               : "-");
+    row.push_back(view.schedule.has_value() && !view.schedule->ended
+                      ? LocalTimeText(view.schedule->next_ms)
+                      : "-");
   }
   return table;
 }

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/dispatch/dispatch_pass.h"
 #include "client/dispatch/settle_claims.h"
@@ -14,6 +16,8 @@
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
+#include "provisioning/market/provider.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -56,6 +60,7 @@ class Canceller {
       }
     }
     ASSIGN_OR_RETURN(cancelled_, batches_.CancelWaiting(ids_, kCancelledByUser));
+    context_.tells_what_waits = ids_.size() < 2;
     absl::Status error;
     for (const std::string& id : ids_) error.Update(End(id));
     return error;
@@ -121,7 +126,7 @@ class Canceller {
   absl::Status Stop(const Entry& entry) {
     absl::StatusOr<RunRow> row = runs_.Get(entry.run_id);
     if (!row.ok() || row->end.has_value()) return absl::OkStatus();
-    if (!running_) {
+    if (!running_ && !WaitsInScheduler(*row)) {
       ++left_;
       return absl::OkStatus();
     }
@@ -130,10 +135,30 @@ class Canceller {
     return absl::OkStatus();
   }
 
+  // True when the scheduler of its cluster has not started the run's allocation.
+  bool WaitsInScheduler(const RunRow& row) {
+    if (row.target.provider != kClusterProvider) return false;
+    if (!waiting_.has_value()) {
+      waiting_.emplace();
+      const Holdings holdings(context_);
+      const absl::StatusOr<std::vector<Market>> markets =
+          holdings.Open({std::string(kClusterProvider)});
+      if (!markets.ok()) return false;
+      const absl::StatusOr<std::vector<Instance>> listed =
+          markets->front().provider->ListInstances();
+      for (const Instance& instance : listed.ok() ? *listed : std::vector<Instance>()) {
+        if (instance.state == Instance::State::kStarting) waiting_->insert(instance.id);
+      }
+    }
+    return waiting_->count(std::string(
+               absl::StripPrefix(row.target.name, absl::StrCat(kClusterProvider, "/")))) > 0;
+  }
+
   CommandContext& context_;
   RunStore& runs_;
   BatchStore& batches_;
   const bool running_, wait_;
+  std::optional<std::set<std::string>> waiting_;  // in the scheduler's queue, once it was asked
   std::vector<std::string> ids_, batch_ids_;
   int schedules_ = 0, cancelled_ = 0, stopped_ = 0, left_ = 0;
 };

@@ -14,6 +14,7 @@
 #include "client/runs/pulled_record.h"
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/lease_lock.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -71,6 +72,8 @@ absl::Status TellIfBillsOn(CommandContext& context, Holdings& holdings, const Cl
   }
   if (lease.state != LeaseState::kRented) return absl::OkStatus();
   const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
+  // It has ended by then, and nobody has looked.
+  if (EndsWithItsRun(lease.provider, lease.instance_id)) return absl::OkStatus();
   // After its idle limit the machine should be gone, but one that cannot end itself bills on.
   const bool overdue = context.NowMs() >= quiet_ms + lease.limits.idle_s * 1000;
   const bool home = AllIsHome(paths, lease);

@@ -8,9 +8,11 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/dispatch/dispatch_pass.h"
 #include "client/dispatch/due_schedules.h"
+#include "client/dispatch/start_array.h"
 #include "client/dispatch/start_entry.h"
 #include "client/follow/output_hint.h"
 #include "client/keep/keep_status.h"
@@ -40,7 +42,8 @@ struct QueueFlags {
   bool all = false, offline = false, results = false, quiet = false;
   ResultFlags result;
   // Of gpuctl's own calls.
-  std::string start_entry, on, join, behind, pays_after;
+  StartOrder start;
+  std::string start_array;
   bool pass = false;
   int patience_s = kPatienceS;
 };
@@ -64,11 +67,13 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
                 "min or max: which values of it are best (default: as its name says)");
   parser.Switch("--csv", flags.result.csv, "With --results: print CSV");
   parser.Quiet(flags.quiet, "the names");
-  parser.Option("--start-entry", flags.start_entry, "").Hidden();
-  parser.Option("--on", flags.on, "").Hidden();
-  parser.Option("--join", flags.join, "").Hidden();
-  parser.Option("--behind", flags.behind, "").Hidden();
-  parser.Option("--pays-after", flags.pays_after, "").Hidden();
+  parser.Option("--start-entry", flags.start.entry_id, "").Hidden();
+  parser.Option("--on", flags.start.host, "").Hidden();
+  parser.Option("--join", flags.start.join, "").Hidden();
+  parser.Option("--behind", flags.start.behind, "").Hidden();
+  parser.Option("--pays-after", flags.start.pays_after, "").Hidden();
+  parser.Option("--task", flags.start.task, "").Hidden();
+  parser.Option("--start-array", flags.start_array, "").Hidden();
   parser.Switch("--pass", flags.pass, "").Hidden();
   parser.Option("--patience", flags.patience_s, "").Range(0, 86'400).Hidden();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
@@ -233,9 +238,13 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
   ASSIGN_OR_RETURN(RunStore * runs, context.Store());
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchStore> batches, OpenBatches(context));
   Holdings holdings(context);
-  if (!flags.start_entry.empty()) {
-    RETURN_IF_ERROR(StartEntry(context, holdings, *runs, *batches, flags.start_entry, flags.on,
-                               flags.join, flags.behind, flags.pays_after));
+  if (!flags.start_array.empty()) {
+    const std::vector<std::string> entry_ids = absl::StrSplit(flags.start_array, ',');
+    RETURN_IF_ERROR(StartArray(context, holdings, *batches, entry_ids));
+    return kExitOk;
+  }
+  if (!flags.start.entry_id.empty()) {
+    RETURN_IF_ERROR(StartEntry(context, holdings, *runs, *batches, flags.start));
     return kExitOk;
   }
   RETURN_IF_ERROR(FindViews(*runs, *batches, flags).status());

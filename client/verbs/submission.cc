@@ -113,8 +113,9 @@ absl::Status Submission::Plan() {
     RETURN_IF_ERROR(MakeEntries(parameters));
     RETURN_IF_ERROR(CheckShared());
   }
-  batch_.max_parallel = Parallel();
   RETURN_IF_ERROR(CheckBefore());
+  RETURN_IF_ERROR(PlanArray());
+  batch_.max_parallel = Parallel();
   RETURN_IF_ERROR(CheckMachines());
   return SetMoney();
 }
@@ -223,6 +224,8 @@ absl::Status Submission::AddSource(const std::string& file) {
   flags.run_file = file;
   // A plan without a command to look at its work directory's commit.
   flags.dry_run = true;
+  // Each task of an array gets an allocation of its own.
+  flags.fresh = flags_.array;
   Settings settings;
   ASSIGN_OR_RETURN(RunSpec spec, BuildRunSpec(context_, flags, /*like=*/nullptr, &settings));
   Source& source = sources_.emplace_back();
@@ -512,6 +515,7 @@ int Submission::Parallel() const {
   if (schedule_.has_value() && !schedule_->overlap) return 1;
   if (schedule_.has_value()) return flags_.max_parallel > 0 ? flags_.max_parallel : kMostEntries;
   if (flags_.max_parallel > 0) return flags_.max_parallel;
+  if (batch_.array) return std::max<int>(1, static_cast<int>(entries_.size()));
   const bool shares =
       std::all_of(entries_.begin(), entries_.end(), [](const Entry& one) { return one.gpus >= 0; });
   if (shares && !batch_.rents) return static_cast<int>(entries_.size());

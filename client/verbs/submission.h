@@ -29,7 +29,7 @@ struct SubmitFlags {
   std::vector<std::string> files, sweep, hosts, after;
   std::string csv, name, max_cost, every;
   int sample = 0, seed = 0, max_parallel = 0, max_failures = 0, priority = 0;
-  bool sampled = false, seeded = false, overlap = false, replace = false;
+  bool sampled = false, seeded = false, overlap = false, replace = false, array = false;
 };
 
 // A run file, or the command line alone, with the runs that are made of it.
@@ -106,6 +106,12 @@ class Submission {
   absl::Status MakeSchedule(const std::vector<Parameters>& parameters);
   absl::Status MakeEntries(const std::vector<Parameters>& parameters);
   absl::Status CheckShared() const;
+  // Decides whether the runs become tasks of an array.
+  absl::Status PlanArray();
+  absl::Status CheckArrayFlags() const;
+  // Returns FAILED_PRECONDITION with why they cannot; other errors where that is not known.
+  absl::Status WhyNoArray() const;
+  void AddArray(std::vector<std::string>& lines) const;
   absl::Status SetMoney();
   // Without `of_a_run` the plan of each run has the parts of its cost.
   void AddMoney(bool of_a_run, std::vector<std::string>& lines) const;
@@ -135,6 +141,7 @@ class Submission {
   Batch batch_;
   std::optional<BatchView> before_;
   bool replaces_ = false;
+  std::string one_by_one_;  // why there is no array although one was asked for; "" otherwise
   std::vector<Entry> entries_;
   std::vector<std::vector<std::string>> after_;  // of each entry, the names as typed
   std::optional<Schedule> schedule_;

@@ -194,6 +194,7 @@ std::vector<std::string> Submission::Text(int columns) const {
   }
   AddUnknownNames(lines);
   AddUnusedNames(lines);
+  AddArray(lines);
   if (batch_.rents) AddMoney(/*of_a_run=*/false, lines);
   std::vector<std::string> wrapped;
   for (const std::string& line : lines) {
@@ -226,6 +227,7 @@ std::vector<std::string> Submission::Terms(int columns) const {
   AddReplaced(lines);
   AddUnknownNames(lines);
   AddUnusedNames(lines);
+  AddArray(lines);
   if (batch_.rents) AddMoney(/*of_a_run=*/true, lines);
   for (const Source& source : sources_) {
     std::vector<std::string> more;
@@ -258,7 +260,8 @@ nlohmann::ordered_json Submission::ToJson() const {
                                  {"max_parallel", batch_.max_parallel},
                                  {"max_failures", batch_.max_failures},
                                  {"runs_on_one_machine", batch_.rents ? RunsOnOne() : 1},
-                                 {"rents", batch_.rents}};
+                                 {"rents", batch_.rents},
+                                 {"array", batch_.array}};
   plan["every"] = schedule_.has_value() ? nlohmann::ordered_json(schedule_->cron) : nullptr;
   plan["next"] =
       schedule_.has_value() ? nlohmann::ordered_json(FormatRfc3339(schedule_->next_ms)) : nullptr;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
+#include "client/base/other_tools.h"
 #include "client/base/quantity.h"
 #include "client/batch/batch_store.h"
 #include "client/batch/entry_spec.h"
@@ -75,6 +76,9 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
               "Most runs at once (default: one a machine, all with --gpus; when\nrenting one, with "
               "--gpus as many as one machine has GPUs for)")
       .Range(1, kMostEntries);
+  parser.Switch("--array", flags.array,
+                "On a Slurm cluster: submit the runs as one array. --max-parallel is then how\n"
+                "many of its tasks run at once (default: all)");
   parser.Option("--max-cost", flags.max_cost, "Most that the batch may cost in all, in USD");
   parser
       .Option("--max-failures", flags.max_failures,
@@ -105,6 +109,13 @@ absl::StatusOr<bool> ReadFlags(CommandContext& context, const std::vector<std::s
   parser.Option("--sweep", flags.sweep,
                 "NAME=VALUE,VALUE ...: a grid of parameters; 0..5 is a range");
   parser.Quiet("Print the batch's name alone");
+  // Slurm's, whose value is the tasks' numbers.
+  for (const std::string& word : args) {
+    if (word == "--") break;
+    if (!absl::StartsWith(word, "--array=")) continue;
+    return UsageError(absl::StrCat("--array takes no value", OursForOthers("--array")),
+                      "with --array they are one array of a Slurm cluster");
+  }
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   flags.sampled = sample.given();
   flags.seeded = seed.given();

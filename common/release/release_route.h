@@ -65,6 +65,9 @@ inline constexpr char kStageReady[] = "ready";
 // The variable of the batch script's environment with the seconds that jobs have between their
 // stop and their end when the allocation ends.
 inline constexpr char kHoldGraceVariable[] = "GPUCTL_HOLD_GRACE_S";
+// Another one, of an allocation that serves one run alone: it ends when that is over and its
+// results are kept on the shared file system. Unset for any other.
+inline constexpr char kHoldOneRunVariable[] = "GPUCTL_HOLD_ONE_RUN";
 // Variables of the batch script's environment: the directory, made on the login node, in which the
 // allocation's results are kept if the node sees it, too; and what its file kResultsTokenFile then
 // has. Unset where nothing is to be kept.
@@ -75,6 +78,8 @@ inline constexpr char kResultsTokenFile[] = "token";
 inline constexpr char kAllocationNodesVariable[] = "GPUCTL_ALLOCATION_NODES";
 // Before the number of a further node of the allocation, the name of its own directory in there.
 inline constexpr char kResultsOfNode[] = "node-";
+// The file beside the directories of results that says that a node has seen them.
+inline constexpr char kSeenByNodesFile[] = ".seen-by-nodes";
 
 // Returns the market's row, kNo for a market without one. "test-exit" and "test-shutdown" are no
 // markets: tests use them, and the second one's command is a program that only tests have.

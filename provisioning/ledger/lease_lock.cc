@@ -1,5 +1,9 @@
 #include "provisioning/ledger/lease_lock.h"
 
+#include <sys/stat.h>
+
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
@@ -42,6 +46,17 @@ absl::StatusOr<LeaseLock> LeaseLock::TakeUse(const std::string& state_dir,
       LockPatiently(absl::StrCat(LockPath(state_dir, lease_id), ".use"), clock);
   if (!fd.ok()) return Annotate(fd.status(), absl::StrCat("use lease ", lease_id));
   return LeaseLock(*std::move(fd));
+}
+
+absl::StatusOr<LeaseLock> LeaseLock::TakeOver(const std::string& state_dir,
+                                              absl::string_view lease_id, UniqueFd fd) {
+  const std::string path = LockPath(state_dir, lease_id);
+  struct stat passed {};
+  struct stat there {};
+  const bool same = fstat(fd.get(), &passed) == 0 && stat(path.c_str(), &there) == 0 &&
+                    passed.st_dev == there.st_dev && passed.st_ino == there.st_ino;
+  if (same && IsLocked(path).value_or(false)) return LeaseLock(std::move(fd));
+  return absl::FailedPreconditionError(absl::StrCat("take over lease ", lease_id, ": no lock"));
 }
 
 absl::StatusOr<bool> LeaseLock::IsHeld(const std::string& state_dir, absl::string_view lease_id) {

@@ -25,6 +25,12 @@ class LeaseLock {
   // the machine looks idle. Code that ends machines does not ask for it. UNAVAILABLE as in Take.
   static absl::StatusOr<LeaseLock> TakeUse(const std::string& state_dir, absl::string_view lease_id,
                                            Clock& clock);
+  // Takes over a lock that another process has taken and passed on: `fd`. FAILED_PRECONDITION when
+  // that is no lock of this lease.
+  static absl::StatusOr<LeaseLock> TakeOver(const std::string& state_dir,
+                                            absl::string_view lease_id, UniqueFd fd);
+  // Returns the descriptor to pass on; -1 without a lock. The lock lasts as long as either is open.
+  int fd() const { return fd_.get(); }
   void Drop() { fd_.reset(); }
   bool held() const { return fd_.valid(); }
 

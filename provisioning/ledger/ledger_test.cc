@@ -1,5 +1,6 @@
 #include "provisioning/ledger/ledger.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -567,6 +568,27 @@ TEST_F(LedgerTest, ALockIsSeenAndRefused) {
   EXPECT_THAT(LeaseLock::Take(state, "00", clock_), StatusIs(absl::StatusCode::kUnavailable));
   lock->Drop();
   EXPECT_OK(LeaseLock::Take(state, "00", clock_));
+}
+
+// A process that has rented many passes each on to the process that uses it.
+TEST_F(LedgerTest, ALockIsPassedOnByItsDescriptor) {
+  const std::string state = dir_.Sub("state");
+  LeaseLock lock = LeaseLock::Take(state, "00", clock_).value();
+  const LeaseLock other = LeaseLock::Take(state, "01", clock_).value();
+  const auto passed = [](const LeaseLock& one) {
+    return UniqueFd(fcntl(one.fd(), F_DUPFD_CLOEXEC, 0));
+  };
+  EXPECT_THAT(LeaseLock::TakeOver(state, "00", passed(other)),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(LeaseLock::TakeOver(state, "00", UniqueFd()),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  {
+    const auto taken = LeaseLock::TakeOver(state, "00", passed(lock));
+    ASSERT_OK(taken);
+    lock.Drop();
+    EXPECT_TRUE(LeaseLock::IsHeld(state, "00").value());
+  }
+  EXPECT_FALSE(LeaseLock::IsHeld(state, "00").value());
 }
 
 TEST_F(LedgerTest, TrafficIsChargedToTheRunThatMovedIt) {

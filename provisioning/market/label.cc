@@ -13,6 +13,7 @@ namespace {
 constexpr absl::string_view kPrefix = "gpuctl";
 constexpr size_t kOwnerDigits = 8;
 constexpr size_t kLeaseDigits = 12;
+constexpr size_t kTaskDigits = 3;  // of kMostTasks
 
 bool IsHex(absl::string_view text, size_t digits) {
   return text.size() == digits && std::all_of(text.begin(), text.end(), [](char c) {
@@ -24,6 +25,15 @@ bool IsHex(absl::string_view text, size_t digits) {
 
 std::string FormatLabel(const LeaseLabel& label) {
   return absl::StrCat(kPrefix, "-", label.owner, "-", label.lease);
+}
+
+std::string TaskLease(absl::string_view lease, int task) {
+  return absl::StrCat(lease.substr(0, kLeaseDigits - kTaskDigits),
+                      absl::Hex(task, absl::kZeroPad3));
+}
+
+LeaseLabel TaskLabel(const LeaseLabel& label, int task) {
+  return {label.owner, TaskLease(label.lease, task)};
 }
 
 std::optional<LeaseLabel> ParseLabel(absl::string_view text) {

@@ -21,6 +21,14 @@ std::string FormatLabel(const LeaseLabel& label);
 // Returns the parts of one of our labels; absent for any other text.
 std::optional<LeaseLabel> ParseLabel(absl::string_view text);
 
+// Instances that are rented together, under one name, are leases whose ids differ in their last
+// digits. The name is the label of the first.
+inline constexpr int kMostTasks = 4096;
+// Returns the lease id of number `task`, from 0 on, among those whose first lease, or any other, is
+// `lease`; and the label of it.
+std::string TaskLease(absl::string_view lease, int task);
+LeaseLabel TaskLabel(const LeaseLabel& label, int task);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_PROVISIONING_MARKET_LABEL_H_

@@ -100,6 +100,24 @@ class Provider {
   virtual absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
                                         absl::string_view label) = 0;
 
+  // Returns how many instances RentArray rents at once, at most kMostTasks. UNIMPLEMENTED where
+  // there is no RentArray. FAILED_PRECONDITION where none of it can be given runs while it waits,
+  // and why.
+  virtual absl::StatusOr<int> MostInArray() {
+    return absl::UnimplementedError(absl::StrCat(name(), " has no arrays"));
+  }
+  // Rents `count` instances of `offer` in one request, as Rent does: all of them, or none. Each
+  // serves one run alone, and ends itself after it. `label` is that of the first, the others have
+  // TaskLabel. At most `at_once` of them run at the same time; 0: all may. The first of the result
+  // is that of task 0.
+  virtual absl::StatusOr<std::vector<Instance>> RentArray(const Offer& offer,
+                                                          const RentOptions& options,
+                                                          absl::string_view label, int count,
+                                                          int at_once) {
+    (void)offer, (void)options, (void)label, (void)count, (void)at_once;
+    return MostInArray().status();
+  }
+
   // Returns INVALID_ARGUMENT for a login that this market cannot be given; without the password in
   // it. Asks nobody. Rent does the same.
   virtual absl::Status CheckLogin(const RegistryLogin& login) const {

@@ -47,21 +47,6 @@ bool Pause(Clock& clock, absl::Duration duration, const RentalHooks& hooks) {
   }
 }
 
-// True when provider.h promises for this error of Rent that nothing was made.
-bool IsRefusal(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kUnauthenticated:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kInvalidArgument:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool WaitingHelps(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kUnauthenticated:
@@ -265,6 +250,20 @@ absl::Status KeepOne(Provider& provider, std::vector<Instance>& found, Clock& cl
 }
 
 }  // namespace
+
+bool IsRefusal(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kInvalidArgument:
+      return true;
+    default:
+      return false;
+  }
+}
 
 bool IsUnlisted(Provider& provider, const InstanceId& id) {
   const absl::StatusOr<std::vector<Instance>> all = provider.ListInstances();

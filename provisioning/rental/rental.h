@@ -34,6 +34,9 @@ struct Rental {
   LeaseLock lock;
 };
 
+// True when provider.h promises for this error of Rent that nothing was made.
+bool IsRefusal(absl::StatusCode code);
+
 // True when the account's list is whole and has no such instance. Ask this before a single answer
 // of NOT_FOUND has consequences: 404 may also come from a proxy.
 bool IsUnlisted(Provider& provider, const InstanceId& id);

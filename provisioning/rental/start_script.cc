@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "common/release/near_function.h"
 #include "common/release/release_route.h"
 
 namespace gpuctl {
@@ -135,12 +136,7 @@ mkdir "$1" 2>/dev/null
 [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ] || return
 case $(ls -ld "$1") in drwx--[-S]---*) ;; *) return 1 ;; esac
 }
-near() {
-case $(df -PT "$1" 2>/dev/null | sed -n "2s/^[^ ]*  *\([^ ]*\).*/\1/p") in
-nfs* | cifs | smb* | ceph | lustre | gpfs | mmfs | beegfs | fhgfs | panfs | afs | 9p | wekafs | pvfs2 | orangefs | glusterfs | gfs2 | ocfs2 | fuse.[!f]*) return 1 ;;
-esac
-}
-# From inside, so that nobody who may rename it can put another one there meanwhile.
+@NEAR@# From inside, so that nobody who may rename it can put another one there meanwhile.
 a=${@RESULTS@:-}
 [ -z "$o" ] || [ -z "$a" ] || { a=$a/@NODE@$o; export @RESULTS@="$a"; }
 enter() { cd "$a" && [ -O . ] && case $(ls -ld .) in d????-??-*) ;; *) return 1 ;; esac; }
@@ -214,8 +210,9 @@ w=$!
 }
 [ -z "$o" ] || { exec 7<&0 </dev/null; { read -r x <&7; kill $$; } & i=$!; exec 7<&-; }
 j=${SLURM_JOB_ID:-none}
+[ -z "${SLURM_ARRAY_TASK_ID:-}" ] || j=${SLURM_ARRAY_JOB_ID:-none}_$SLURM_ARRAY_TASK_ID
 n=${SLURM_RESTART_COUNT:-0}
-case $j$n in *[!0-9]*) say "no job of Slurm: SLURM_JOB_ID is $j"; exit 1 ;; esac
+case $j$n in *[!0-9_]*) say "no job of Slurm: SLURM_JOB_ID is $j"; exit 1 ;; esac
 s=${GPUCTL_SYSTEM_ROOT:-}/tmp
 u=gpuctl-$(id -u)
 own "$s/$u" || { say "$s/$u is not a directory of this user alone (0700): somebody else made it"; exit 1; }
@@ -365,6 +362,7 @@ absl::StatusOr<std::string> MakeStartScript(const StartScriptOptions& options) {
                                        {"@NODES@", kAllocationNodesVariable},
                                        {"@OTHERS@", absl::StrCat(kOthersEndS)},
                                        {"@STAGED@", kStagedWord},
+                                       {"@NEAR@", kNearFunction},
                                        {"@GRACE_NAME@", kHoldGraceVariable},
                                        {"@GRACE@", absl::StrCat(grace_s)},
                                        {"@STALLED@", absl::StrCat(kStalledS)},

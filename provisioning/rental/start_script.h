@@ -47,16 +47,16 @@ struct StartScriptOptions {
 // guard running as above.
 //
 // Slurm ends by exit, too, but its script is the batch script of an allocation, and chooses the
-// root itself: DIR/gpuctl-UID/JOB-RESTART (the uid, $SLURM_JOB_ID, $SLURM_RESTART_COUNT or 0), in
-// the first of `root`, $SLURM_TMPDIR, $TMPDIR and /tmp that is an absolute path of letters, digits
-// and ._+=,:~-, is no network file system, and can be written to. It writes the root's path, and a
-// newline, into /tmp/gpuctl-UID/JOB-RESTART.root, which is there as long as the script runs. Those
-// directories are 0700 and the user's own; the script ends with exit code 1 where /tmp/gpuctl-UID
-// is not. The root has the marker kHeldFile from the beginning. The script waits for the programs
-// for `allowance`; `deadline` does not count, because an allocation may begin days after it was
-// asked for. Then it runs `gpuctl-agent hold` in that root, again whenever it dies, passes SIGTERM
-// on to it, and ends when it has ended with exit code 0. It removes the root and the .root file.
-// What it says goes to its stderr.
+// root itself: DIR/gpuctl-UID/JOB-RESTART (the uid, $SLURM_JOB_ID, or ARRAY_TASK for a task of an
+// array, $SLURM_RESTART_COUNT or 0), in the first of `root`, $SLURM_TMPDIR, $TMPDIR and /tmp that
+// is an absolute path of letters, digits and ._+=,:~-, is no network file system, and can be
+// written to. It writes the root's path, and a newline, into /tmp/gpuctl-UID/JOB-RESTART.root,
+// which is there as long as the script runs. Those directories are 0700 and the user's own; the
+// script ends with exit code 1 where /tmp/gpuctl-UID is not. The root has the marker kHeldFile from
+// the beginning. The script waits for the programs for `allowance`; `deadline` does not count,
+// because an allocation may begin days after it was asked for. Then it runs `gpuctl-agent hold` in
+// that root, again whenever it dies, passes SIGTERM on to it, and ends when it has ended with exit
+// code 0. It removes the root and the .root file. What it says goes to its stderr.
 //
 // By shutdown, and not at all (Lambda): the machine is a virtual one, and root runs the script
 // once. A systemd unit keeps the guard running. Where a shutdown ends the bill, a second unit shuts

@@ -14,7 +14,9 @@
 #include "absl/strings/strip.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
+#include "common/release/near_function.h"
 #include "common/release/release_route.h"
+#include "common/release/slurm_job.h"
 #include "provisioning/market/gpu_models.h"
 #include "provisioning/market/label.h"
 #include "provisioning/market/offers.h"
@@ -41,10 +43,24 @@ constexpr int kEarlyS = 90;
 // How many offers are asked about: each question uses up a number of a job.
 constexpr size_t kMostAsked = 8;
 
-bool IsJobNumber(absl::string_view id) {
-  return !id.empty() && id.size() < 12 && std::all_of(id.begin(), id.end(), [](char c) {
+bool IsJobNumber(absl::string_view id) { return ParseSlurmJob(id).has_value(); }
+
+bool IsNumber(absl::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return absl::ascii_isdigit(static_cast<unsigned char>(c));
   });
+}
+
+// Returns the label of a job: that of a task of an array follows from the array's name. Nothing for
+// a job that is none of ours.
+std::optional<std::string> LabelOf(const JobRow& row) {
+  const std::optional<LeaseLabel> label = ParseLabel(row.name);
+  const std::optional<SlurmJob> job = ParseSlurmJob(row.id);
+  if (!label.has_value() || !job.has_value() || !job->is_task()) {
+    return label.has_value() ? std::make_optional(row.name) : std::nullopt;
+  }
+  if (job->task >= kMostTasks) return std::nullopt;
+  return FormatLabel(TaskLabel(*label, static_cast<int>(job->task)));
 }
 
 // A word of a partition's or a GPU's name, as it stands in an offer's reference.
@@ -130,31 +146,71 @@ class SlurmProvider : public Provider {
     const std::string doing = absl::StrCat("submit a job for ", offer.description);
     const std::optional<Wanted> wanted = ParseRef(offer.ref);
     if (offer.provider != kName || !wanted.has_value()) return ForeignOffer(offer, kTitle);
-    RETURN_IF_ERROR(CheckPlainMachine(offer, options, kTitle));
-    RETURN_IF_ERROR(CheckEnvNames(options.env));
-    if (!ParseLabel(label).has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat(doing, ": the label is none of ours"));
+    RETURN_IF_ERROR(CheckRequest(offer, options, label, doing));
+    ASSIGN_OR_RETURN(const int64_t minutes,
+                     MinutesFor(options.expires_at, *wanted, options.scheduler, doing));
+    ASSIGN_OR_RETURN(const std::string keeps, MakeResultsDirectory(label, wanted->nodes));
+    ASSIGN_OR_RETURN(const std::string job,
+                     Submit(SbatchWords(*wanted, minutes, label, options.scheduler),
+                            ScriptOf(options, keeps, wanted->nodes), doing));
+    return RentedInstance(offer, job, label, "PENDING");
+  }
+
+  absl::StatusOr<int> MostInArray() override {
+    constexpr char kDoing[] = "ask for the largest array";
+    ASSIGN_OR_RETURN(const std::string config, Ask(kDoing, "scontrol show config"));
+    ASSIGN_OR_RETURN(const int64_t most, MostTasksInConfig(config));
+    if (most < 1) {
+      return absl::FailedPreconditionError("the cluster takes no arrays (MaxArraySize=0)");
+    }
+    if (options_.results.empty()) {
+      return absl::FailedPreconditionError(
+          "nothing is kept on the login node (results = \"off\"), so no run can begin by itself");
+    }
+    ASSIGN_OR_RETURN(const bool seen, DoNodesSeeResults());
+    if (!seen) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("no node has been seen to share ", options_.results,
+                       " with the login node yet, and it is on no network file system"));
+    }
+    return static_cast<int>(std::min<int64_t>(most, kMostTasks));
+  }
+
+  absl::StatusOr<std::vector<Instance>> RentArray(const Offer& offer, const RentOptions& options,
+                                                  absl::string_view label, int count,
+                                                  int at_once) override {
+    const std::string doing =
+        absl::StrCat("submit an array of ", count, " jobs for ", offer.description);
+    const std::optional<Wanted> wanted = ParseRef(offer.ref);
+    if (offer.provider != kName || !wanted.has_value()) return ForeignOffer(offer, kTitle);
+    RETURN_IF_ERROR(CheckRequest(offer, options, label, doing));
+    if (count < 1 || count > kMostTasks || at_once < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(doing, ": one has 1 to ", kMostTasks));
     }
     ASSIGN_OR_RETURN(const int64_t minutes,
                      MinutesFor(options.expires_at, *wanted, options.scheduler, doing));
-    const std::string command =
-        absl::StrCat(kMake, "sbatch ", SbatchWords(*wanted, minutes, label, options.scheduler));
-    ASSIGN_OR_RETURN(const std::string keeps, MakeResultsDirectory(label, wanted->nodes));
-    ASSIGN_OR_RETURN(const CommandAnswer answer,
-                     login_->Run(command, ScriptOf(options, keeps, wanted->nodes)));
-    if (answer.exit_code != 0) {
-      return StatusOfFailure(doing, answer.exit_code, answer.err, /*making=*/true);
+    ASSIGN_OR_RETURN(const std::string keeps, MakeResultsDirectories(label, count));
+    const std::string tasks =
+        absl::StrCat("--array=0-", count - 1, at_once > 0 ? absl::StrCat("%", at_once) : "", " ");
+    const std::string name = FormatLabel(TaskLabel(*ParseLabel(label), 0));
+    ASSIGN_OR_RETURN(
+        const std::string job,
+        Submit(absl::StrCat(tasks, SbatchWords(*wanted, minutes, name, options.scheduler)),
+               ScriptOf(options, keeps, /*nodes=*/1), doing));
+    std::vector<Instance> instances;
+    for (int task = 0; task < count; ++task) {
+      instances.push_back(RentedInstance(offer, absl::StrCat(job, "_", task),
+                                         FormatLabel(TaskLabel(*ParseLabel(label), task)),
+                                         "PENDING"));
     }
-    const std::string job = JobOfSbatch(answer.out);
-    if (job.empty()) return absl::UnknownError(absl::StrCat(doing, ": sbatch named no job"));
-    return RentedInstance(offer, job, label, "PENDING");
+    return instances;
   }
 
   absl::StatusOr<Instance> Describe(const InstanceId& id) override {
     const std::string doing = absl::StrCat("look up job ", id);
     if (!IsJobNumber(id)) return absl::NotFoundError(absl::StrCat(doing, ": it is no number"));
     const absl::StatusOr<std::string> text =
-        Ask(doing, absl::StrCat("squeue -h -t all -j ", id, " -o '", kSqueueFormat, "'"));
+        Ask(doing, absl::StrCat("squeue -h -r -t all -j ", id, " -o '", kSqueueFormat, "'"));
     if (absl::IsNotFound(text.status())) return EndByAccounting(id, doing);
     if (!text.ok()) return text.status();
     ASSIGN_OR_RETURN(const std::vector<JobRow> rows, ParseSqueue(*text));
@@ -168,16 +224,16 @@ class SlurmProvider : public Provider {
   }
 
   absl::StatusOr<std::vector<Instance>> ListInstances() override {
-    ASSIGN_OR_RETURN(
-        const std::string text,
-        Ask("list the jobs", absl::StrCat("squeue -h -u \"$(id -un)\" -o '", kSqueueFormat, "'")));
+    ASSIGN_OR_RETURN(const std::string text,
+                     Ask("list the jobs",
+                         absl::StrCat("squeue -h -r -u \"$(id -un)\" -o '", kSqueueFormat, "'")));
     ASSIGN_OR_RETURN(const std::vector<JobRow> rows, ParseSqueue(text));
     std::vector<Instance> instances;
     for (const JobRow& row : rows) {
       const JobMeaning meaning = MeaningOf(row.state, row.reason);
       // The user's other jobs are none of our business.
       if (meaning.gone || !ParseLabel(row.name).has_value()) continue;
-      if (!IsJobNumber(row.id)) {
+      if (!IsJobNumber(row.id) || !LabelOf(row).has_value()) {
         return absl::UnknownError(absl::StrCat("list the jobs: ", row.name, " has the number ",
                                                row.id, ", which none of ours has"));
       }
@@ -193,6 +249,27 @@ class SlurmProvider : public Provider {
   }
 
  private:
+  static absl::Status CheckRequest(const Offer& offer, const RentOptions& options,
+                                   absl::string_view label, absl::string_view doing) {
+    RETURN_IF_ERROR(CheckPlainMachine(offer, options, kTitle));
+    RETURN_IF_ERROR(CheckEnvNames(options.env));
+    if (ParseLabel(label).has_value()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(doing, ": the label is none of ours"));
+  }
+
+  // Calls sbatch once. Returns the job's number.
+  absl::StatusOr<std::string> Submit(const std::string& words, const std::string& script,
+                                     absl::string_view doing) {
+    ASSIGN_OR_RETURN(const CommandAnswer answer,
+                     login_->Run(absl::StrCat(kMake, "sbatch ", words), script));
+    if (answer.exit_code != 0) {
+      return StatusOfFailure(doing, answer.exit_code, answer.err, /*making=*/true);
+    }
+    std::string job = JobOfSbatch(answer.out);
+    if (job.empty()) return absl::UnknownError(absl::StrCat(doing, ": sbatch named no job"));
+    return job;
+  }
+
   // Runs a command that may be repeated. Returns what it printed.
   absl::StatusOr<std::string> Ask(absl::string_view doing, absl::string_view command) {
     return AskBy(doing, absl::StrCat(kAsk, command));
@@ -368,18 +445,62 @@ class SlurmProvider : public Provider {
                       kResultsTokenFile);
     }
     absl::StrAppend(&line, " && sync && pwd -P");
+    ASSIGN_OR_RETURN(const std::string place, AskPlace(line));
+    if (place.empty()) return std::string();
+    return absl::StrCat("export ", kResultsVariable, "=", QuoteForShell(place), " ",
+                        kResultsTokenVariable, "=", token, "\n");
+  }
+
+  // Does the same for the tasks of an array, each of which serves one run alone. UNAVAILABLE also
+  // where nothing can be kept.
+  absl::StatusOr<std::string> MakeResultsDirectories(absl::string_view label, int count) {
+    constexpr char kTaskName[] = "$(printf %03x ";
+    const std::string token = RandomHex(16);
+    std::string first = FormatLabel(TaskLabel(*ParseLabel(label), 0));
+    const std::string common = first.substr(0, first.size() - 3);
+    ASSIGN_OR_RETURN(
+        const std::string place,
+        AskPlace(absl::StrCat("umask 077; d=", ResultsWord(options_.results, common),
+                              "; i=0; while [ $i -lt ", count, " ]; do t=$d", kTaskName,
+                              "$i); mkdir -p \"$t\" && echo ", token, " >\"$t/", kResultsTokenFile,
+                              "\" || exit; i=$((i + 1)); done; ", "sync; cd \"${d}000\" && pwd -P"),
+                 20 + count / 20));
+    if (!absl::EndsWith(place, absl::StrCat("/", first))) {
+      return absl::UnavailableError("the directories for results cannot be made");
+    }
+    return absl::StrCat("export ", kHoldOneRunVariable, "=1 ", kResultsTokenVariable, "=", token,
+                        " ", kResultsVariable, "=",
+                        QuoteForShell(place.substr(0, place.size() - 3)), "\"", kTaskName,
+                        "\"$SLURM_ARRAY_TASK_ID\")\"\n");
+  }
+
+  // Runs a line that prints a directory's path, for so long at most. Returns it, "" where it
+  // printed none.
+  absl::StatusOr<std::string> AskPlace(const std::string& line, int within_s = 20) {
     absl::StatusOr<CommandAnswer> made =
-        login_->Run(absl::StrCat("timeout -k 2 20 sh -c ", QuoteForShell(line)), "");
+        login_->Run(absl::StrCat("timeout -k 2 ", within_s, " sh -c ", QuoteForShell(line)), "");
     if (!made.ok()) {
       return absl::UnavailableError(
           absl::StrCat("make the directory for results: ", made.status().message()));
     }
     const absl::string_view place = absl::StripTrailingAsciiWhitespace(made->out);
-    if (made->exit_code != 0 || !absl::StartsWith(place, "/") || absl::StrContains(place, '\n')) {
-      return std::string();
-    }
-    return absl::StrCat("export ", kResultsVariable, "=", QuoteForShell(std::string(place)), " ",
-                        kResultsTokenVariable, "=", token, "\n");
+    const bool one =
+        made->exit_code == 0 && absl::StartsWith(place, "/") && !absl::StrContains(place, '\n');
+    return one ? std::string(place) : std::string();
+  }
+
+  // True when a node has noted that it sees the directory for results, or that is on a network file
+  // system.
+  absl::StatusOr<bool> DoNodesSeeResults() {
+    const std::string line =
+        absl::StrCat(kNearFunction, "umask 077; d=", ResultsWord(options_.results, "."),
+                     "; mkdir -p \"$d\" && cd \"$d\" || exit 3; [ -e ", kSeenByNodesFile,
+                     " ] || ! near . || exit 3");
+    constexpr char kDoing[] = "ask whether nodes see the directory for results";
+    ASSIGN_OR_RETURN(const CommandAnswer answer,
+                     login_->Run(absl::StrCat("timeout -k 2 20 sh -c ", QuoteForShell(line)), ""));
+    if (answer.exit_code == 0 || answer.exit_code == 3) return answer.exit_code == 0;
+    return StatusOfFailure(kDoing, answer.exit_code, answer.err, /*making=*/false);
   }
 
   // Returns the batch script, with the variables for it after its first line.
@@ -403,7 +524,7 @@ class SlurmProvider : public Provider {
   Instance InstanceOf(const JobRow& row, const JobMeaning& meaning) const {
     Instance instance;
     instance.id = row.id;
-    instance.label = row.name;
+    instance.label = LabelOf(row).value_or(row.name);
     instance.state = meaning.state;
     instance.status = meaning.message;
     instance.suspended = meaning.suspended;
@@ -468,7 +589,7 @@ class SlurmProvider : public Provider {
   std::string WithName(const std::string& message) {
     constexpr absl::string_view kBy = "CANCELLED by ";
     absl::string_view who = message;
-    if (!absl::ConsumePrefix(&who, kBy) || !IsJobNumber(who)) return message;
+    if (!absl::ConsumePrefix(&who, kBy) || !IsNumber(who)) return message;
     const absl::StatusOr<std::string> name =
         Ask("ask for a user's name", absl::StrCat("id -un ", who));
     const absl::string_view word =
@@ -476,11 +597,14 @@ class SlurmProvider : public Provider {
     return word.empty() || !IsPlain(word) ? message : absl::StrCat(kBy, word);
   }
 
+  absl::StatusOr<std::string> ReadBooks(const InstanceId& id) {
+    return Ask("ask the accounting", absl::StrCat("sacct -X -D -P -n -j ", id,
+                                                  " -o State,ExitCode,ElapsedRaw,TimelimitRaw"));
+  }
+
   // Returns what the accounting says about a job that is over; nothing where it does not know.
   std::optional<JobMeaning> AskAccounting(const InstanceId& id) {
-    const absl::StatusOr<std::string> text = Ask(
-        "ask the accounting",
-        absl::StrCat("sacct -X -D -P -n -j ", id, " -o State,ExitCode,ElapsedRaw,TimelimitRaw"));
+    const absl::StatusOr<std::string> text = ReadBooks(id);
     if (!text.ok()) return std::nullopt;
     // The last line is the last incarnation's.
     const std::vector<absl::string_view> lines =
@@ -505,6 +629,12 @@ class SlurmProvider : public Provider {
   // Returns what the accounting says about the end of a job that the controller has forgotten; no
   // words where there is no accounting, or it does not know, or has not heard of the end yet.
   absl::Status EndByAccounting(const InstanceId& id, absl::string_view doing) {
+    // The books get a record of a task when that begins, or is held.
+    const absl::StatusOr<std::string> books =
+        ParseSlurmJob(id)->is_task() ? ReadBooks(id) : absl::StatusOr<std::string>("job");
+    if (books.ok() && absl::StripAsciiWhitespace(*books).empty()) {
+      return OwnEndError(doing, "CANCELLED (before it began)");
+    }
     std::optional<JobMeaning> meaning = AskAccounting(id);
     if (!meaning.has_value()) return GoneError(doing, "");
     meaning->message = WithName(meaning->message);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -287,6 +288,18 @@ std::string JobOfSbatch(absl::string_view text) {
         return absl::ascii_isdigit(static_cast<unsigned char>(c));
       });
   return number ? std::string(text) : "";
+}
+
+absl::StatusOr<int64_t> MostTasksInConfig(absl::string_view text) {
+  for (const absl::string_view line : LinesOf(text)) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits('=', 1));
+    int64_t most = 0;
+    if (absl::StripAsciiWhitespace(parts.first) != "MaxArraySize") continue;
+    if (!absl::SimpleAtoi(parts.second, &most) || most < 0) return NotUnderstood("scontrol", line);
+    return most;
+  }
+  return absl::UnknownError("scontrol does not tell MaxArraySize");
 }
 
 absl::Status StatusOfFailure(absl::string_view doing, int exit_code, absl::string_view err,

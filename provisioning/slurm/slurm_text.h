@@ -85,6 +85,10 @@ int64_t StartInTestOnly(absl::string_view text);
 // Empty for anything else.
 std::string JobOfSbatch(absl::string_view text);
 
+// Returns how many tasks an array may have, by what `scontrol show config` prints; 0: none has any.
+// UNKNOWN where it does not say.
+absl::StatusOr<int64_t> MostTasksInConfig(absl::string_view text);
+
 // Returns the status of a command that failed, with its words. `making`: of a command that makes a
 // job, which may exist although the command failed.
 //   UNAVAILABLE        the controller does not answer

@@ -257,6 +257,44 @@ def record_silence(r):
     c.start_controller()
 
 
+def record_arrays(folder, lines):
+    """Six tasks, of which two run at once: those of a batch, under the name of the first one's lease."""
+    with tempfile.TemporaryDirectory() as directory, Cluster(directory, config=["MaxArraySize=11"]) as c:
+        r = Recorder(c, folder)
+        r.lines = lines
+        tasks = ["squeue", "-h", "-r", "-t", "all", "-o", JOBS, "-j"]
+        ends = ["sacct", "-X", "-D", "-P", "-n", "-o", "State,ExitCode,ElapsedRaw,TimelimitRaw", "-j"]
+        r.record("array_config", ["scontrol", "show", "config"])
+        holding, _ = c.fill(0)
+        r.submit("array_too_large", "--array=0-11")
+        array = r.submit("array_submitted", "--array=0-5%2", "-J", "gpuctl-00ff12ab-012345678000", "--gres=gpu:h100:1",
+                         "-t", "30", "--no-requeue", wrap="sleep 3600").stdout.strip()
+        r.record("array_waiting", ["squeue", "-h", "-r", "--me", "-o", JOBS])
+        r.record("array_in_one_line", SQUEUE)
+        r.record("array_task_waiting", [*tasks, array + "_3"])
+        r.record("array_task_unknown", [*tasks, array + "_55"])
+        r.record("array_task_cancelled", ["scancel", array + "_3"])
+        r.record("array_task_gone", [*tasks, array + "_3"])
+        r.record("array_task_gone_in_books", [*ends, array + "_3"])
+        r.record("array_task_held", ["scontrol", "hold", array + "_4"])
+        r.record("array_task_on_hold", [*tasks, array + "_4"])
+        c.scancel(array + "_4")
+        c.wait_sacct(array + "_4", "CANCELLED")
+        r.record("array_task_held_in_books", [*ends, array + "_4"])
+        c.scancel(*holding)
+        c.wait_until(lambda: c.run(["squeue", "-h", "-r", "-t", "R", "-j", array, "-o", "%i"]).stdout.count("\n") == 2,
+                     "two tasks run")
+        r.record("array_running", ["squeue", "-h", "-r", "--me", "-o", JOBS])
+        c.scancel(array + "_0")
+        c.wait_sacct(array + "_0", "CANCELLED")
+        c.wait_until(lambda: c.squeue(array + "_0") == "", "it is over")
+        r.record("array_task_over", [*tasks, array + "_0"])
+        r.record("array_task_over_in_books", [*ends, array + "_0"])
+        r.record("array_srun", ["srun", "--jobid=" + array + "_1", "true"])
+        r.record("array_number_of_task", ["squeue", "-h", "-t", "RUNNING", "-j", array + "_1", "-o", "%A"])
+        c.scancel(array)
+
+
 PROLOG = """#!/bin/sh
 while [ -e /tmp/prolog-waits ]; do sleep 0.1; done
 [ ! -e /tmp/prolog-fails ]
@@ -346,6 +384,7 @@ def main():
         record_waiting(r)
         record_ends(r)
         record_silence(r)
+    record_arrays(folder, r.lines)
     record_limits(folder, r.lines)
     record_without_accounting(folder, r.lines)
     return 0
