@@ -79,10 +79,11 @@ TEST_F(InStepTest, ATaskOfAnArrayIsNamedByItsOwnNumber) {
   Hold("7-0", "/of another job");
   EXPECT_EQ(Run("7_3", absl::StrCat("echo \"$", kHeldRootVariable, "\"; exit 9")), "/root of it\n");
   EXPECT_EQ(code_, 9);
-  EXPECT_EQ(ReadFileToString(dir_.Sub("bin/srun.asked"))
-                .value_or("")
-                .find("-u -Q --mpi=none --jobid=12 --overlap sh -c "),
-            0u);
+  EXPECT_EQ(
+      ReadFileToString(dir_.Sub("bin/srun.asked"))
+          .value_or("")
+          .find("-u -Q --mpi=none --jobid=12 --overlap --nodes=1 --ntasks=1 --relative=2 sh -c "),
+      0u);
   EXPECT_NE(ReadFileToString(dir_.Sub("bin/squeue.asked")).value_or("").find(" -j 7_3 "),
             std::string::npos);
   // It has no node.

@@ -193,7 +193,7 @@ hung) fail "what was kept of it could not be read: the file system hung for @STA
 esac
 return 1
 }
-# Begins the same on the allocation's other nodes. When they have ended, all of it ends.
+# Begins the same on the other nodes of the allocation. When they have ended, all of it ends.
 others() {
 [ -z "$o" ] || return 0
 c=${@NODES@:-1}

@@ -67,7 +67,7 @@ class SlurmArrayTest : public ::testing::Test {
   static Offer AnOffer() {
     Offer offer;
     offer.provider = "slurm";
-    offer.ref = "main|h100|1|60";
+    offer.ref = "main|h100|1|60|1";
     return offer;
   }
   std::shared_ptr<ArrayLogin> login_;
