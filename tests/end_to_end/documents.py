@@ -37,7 +37,7 @@ ELSEWHERE = {
     r"export PATH=\$PWD/gpuctl-.*/bin:\$PATH": ("tests/package/release_test.py", "bin/gpuctl"),
     r"\./quickstart( --cloudsim)?": (".ci/run", "./quickstart"),
     r"gpuctl (launch run\.yaml --host gpu1,gpu2|(logs|stop) train( --node 1)?)": (
-        "tests/gang/runs_test.py", '"--host", self.them.hosts'),
+        "tests/gang/laptop.py", '"--host", self.them.hosts'),
     r"\./test": (".ci/run", "./test"),
     r"gpuctl keep --install": ("tests/integration/keep_install_test.py", "--install"),
     r"gpuctl node fetch linux-aarch64( --from FILE)?": ("tests/end_to_end/platforms.py", "fetch"),
