@@ -800,6 +800,7 @@ PLANTED = [
     ("client/verbs/a.cc", "#include <CLI/CLI.hpp>\n", "verbs use FlagSet"),
     ("agent/limits/a.cc", "#include <ares.h>\n", "only one room of the agent makes HTTPS requests"),
     ("client/link/a.cc", "#include <openssl/evp.h>\n", "only they hash or speak TLS"),
+    ("agent/trees/a.cc", "#include <openssl/ssl.h>\n", "only two rooms of the agent"),
     ("common/tree/a.cc", "#include <zstd.h>\n", "only frames are compressed"),
     ("client/show/a.cc", "#include <utf8proc.h>\n", "only they measure"),
     ("trainer/tokenizer/a.cc", "#include <pcre2.h>\n", "nodes have no PCRE2"),
