@@ -56,9 +56,11 @@ std::pair<Pipe, Pipe> Open(FdPair ends, const std::string& ours, const std::stri
 const std::string kKey = absl::HexStringToBytes(std::string(64, '7'));
 
 TEST(SecretPipeTest, BytesComeAsTheyAreInBothDirections) {
-  auto [gives, fetches] = Open(Connected(), kKey, kKey);
-  ASSERT_OK(gives);
-  ASSERT_OK(fetches);
+  const auto ends = Open(Connected(), kKey, kKey);
+  ASSERT_OK(ends.first);
+  ASSERT_OK(ends.second);
+  SecretPipe& gives = **ends.first;
+  SecretPipe& fetches = **ends.second;
   std::string sent(3 << 20, 'a');
   for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<char>(i * 7 + i / 251);
   const auto carry = [&sent](SecretPipe& from, SecretPipe& to) {
@@ -74,8 +76,8 @@ TEST(SecretPipeTest, BytesComeAsTheyAreInBothDirections) {
     writer.join();
     EXPECT_TRUE(got == sent) << got.size();
   };
-  std::thread back([&] { carry(**fetches, **gives); });
-  carry(**gives, **fetches);
+  std::thread back([&] { carry(fetches, gives); });
+  carry(gives, fetches);
   back.join();
 }
 
