@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "agent/https/openssl.h"
 #include "agent/https/resolve.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
@@ -27,20 +28,6 @@ namespace gpuctl {
 namespace {
 
 constexpr size_t kMaxHeadBytes = 64 << 10;
-
-struct FreeOpenssl {
-  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
-  void operator()(SSL* ssl) const { SSL_free(ssl); }
-};
-using SslContext = std::unique_ptr<SSL_CTX, FreeOpenssl>;
-using Ssl = std::unique_ptr<SSL, FreeOpenssl>;
-
-std::string OpensslReason() {
-  const unsigned long error = ERR_peek_last_error();
-  ERR_clear_error();
-  const char* reason = error == 0 ? nullptr : ERR_reason_error_string(error);
-  return reason == nullptr ? "broken off" : reason;
-}
 
 absl::StatusOr<SslContext> MakeContext(const std::vector<std::string>& roots_files) {
   // This must be the library's first call: the machine's configuration file may name modules, which

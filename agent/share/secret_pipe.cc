@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "agent/https/openssl.h"
 #include "common/base/byte_buffer.h"
 #include "common/base/status_macros.h"
 #include "common/process/pipe.h"
@@ -28,20 +29,6 @@ constexpr size_t kPiece = 64 << 10;
 constexpr size_t kLeastKey = 16;
 constexpr absl::Duration kSilence = absl::Minutes(5);
 constexpr absl::Duration kCloseWithin = absl::Seconds(5);
-
-struct FreeOpenssl {
-  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
-  void operator()(SSL* ssl) const { SSL_free(ssl); }
-};
-using SslContext = std::unique_ptr<SSL_CTX, FreeOpenssl>;
-using Ssl = std::unique_ptr<SSL, FreeOpenssl>;
-
-std::string OpensslReason() {
-  const unsigned long error = ERR_peek_last_error();
-  ERR_clear_error();
-  const char* reason = error == 0 ? nullptr : ERR_reason_error_string(error);
-  return reason == nullptr ? "broken off" : reason;
-}
 
 // The key of a connection, which OpenSSL's callbacks find at its Ssl.
 unsigned CopyKey(SSL* ssl, unsigned char* psk, unsigned most) {

@@ -162,7 +162,7 @@ ROOMS = {
     "agent/gang": ("the members of a run on several machines: joining, signs of life, the end of all",
                    ["agent/base", "common/base", "common/files", "common/job", "proto"]),
     "agent/share": ("content that one node of a run gives the others, behind a slow line to the client",
-                    ["agent/gang", "agent/store", "agent/trees", "common", "proto"]),
+                    ["agent/gang", "agent/https", "agent/store", "agent/trees", "common", "proto"]),
     "agent/jobs": ("the jobs: state, start, watch and removal, from their directories",
                    ["agent/base", "agent/gang", "agent/results", "agent/slots", "agent/store", "agent/trees", "common",
                     "proto"]),
