@@ -26,6 +26,8 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kConnectWithin = absl::Seconds(3);
+// For all addresses together: a node that names many must not hold up the others.
+constexpr absl::Duration kTryFor = absl::Seconds(30);
 constexpr absl::Duration kFetcherWaits = absl::Seconds(10);
 
 // Returns a connected socket.
@@ -87,7 +89,8 @@ class Fetcher {
   // Tries the addresses, first the one that worked before.
   absl::StatusOr<std::unique_ptr<SecretPipe>> Connect() {
     absl::Status error = absl::UnavailableError("it has no address");
-    for (size_t i = 0; i < order_.addresses.size(); ++i) {
+    const absl::Duration end = clock_.SinceBoot() + kTryFor;
+    for (size_t i = 0; i < order_.addresses.size() && clock_.SinceBoot() < end; ++i) {
       const size_t index = (worked_ + i) % order_.addresses.size();
       absl::StatusOr<UniqueFd> socket = ConnectTo(order_.addresses[index], order_.port, clock_);
       error = socket.status();
