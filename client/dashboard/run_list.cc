@@ -12,7 +12,7 @@
 #include "client/base/quantity.h"
 #include "client/dashboard/run_series.h"
 #include "client/dispatch/dispatch_pass.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/runs/pulled_record.h"
 #include "client/runs/queue_state.h"
 #include "client/runs/run_status.h"

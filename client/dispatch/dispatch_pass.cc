@@ -25,7 +25,7 @@
 #include "client/follow/catch_up_all.h"
 #include "client/follow/run_outcome.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/rent/reuse_node.h"
 #include "client/runs/run_status.h"
 #include "client/spec/launch_record.h"

@@ -9,7 +9,7 @@
 #include "client/base/quantity.h"
 #include "client/keys/market_access.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/spec/launch_record.h"
 #include "common/base/status_macros.h"
 

@@ -17,7 +17,7 @@
 #include "client/hosts/resolve_target.h"
 #include "client/keys/ask_markets.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/market/price_limit.h"
 #include "client/market/secret_values.h"
 #include "client/market/volumes.h"

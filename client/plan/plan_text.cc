@@ -17,7 +17,7 @@
 #include "client/base/quantity.h"
 #include "client/keys/market_access.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/market/offer_plan.h"
 #include "client/market/volume_view.h"
 #include "client/rent/lease_limits.h"

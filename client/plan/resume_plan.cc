@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/plan/like_run.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/reuse_node.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/quantity.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/node/make_links.h"
 #include "client/programs/node_scripts.h"
 #include "client/terminal/console.h"

@@ -9,7 +9,7 @@
 #include "client/base/quantity.h"
 #include "client/keys/market_access.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/market/machine_users.h"
 #include "client/market/price_rises.h"
 #include "provisioning/markets.h"

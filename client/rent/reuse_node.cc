@@ -10,7 +10,7 @@
 #include "client/base/node_target.h"
 #include "client/base/quantity.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/node/make_links.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/market_expiry.h"

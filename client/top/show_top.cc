@@ -18,7 +18,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/wake_pipe.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/market/machine_users.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"

@@ -15,7 +15,7 @@
 #include "client/dispatch/start_array.h"
 #include "client/keep/keep_pass.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/market/machine_users.h"
 #include "client/rent/market_expiry.h"
 #include "client/terminal/shown_name.h"

@@ -23,7 +23,7 @@
 #include "client/keys/unused_logins.h"
 #include "client/market/holdings.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/market/machine_users.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/batch/batch_store.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
 #include "client/verbs/batch_text.h"

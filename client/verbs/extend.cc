@@ -12,7 +12,7 @@
 #include "client/batch/batch_budget.h"
 #include "client/follow/catch_up.h"
 #include "client/market/holdings.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"

@@ -8,7 +8,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/market/holdings.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/market/machine_users.h"
 #include "client/market/volumes.h"
 #include "client/rent/due_machines.h"

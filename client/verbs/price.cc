@@ -7,7 +7,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/market/holdings.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/market/price_rises.h"
 #include "client/rent/findings.h"
 #include "client/runs/context.h"

@@ -22,7 +22,7 @@
 #include "client/follow/catch_up.h"
 #include "client/follow/catch_up_all.h"
 #include "client/keep/keep_status.h"
-#include "client/market/forecast.h"
+#include "client/bill/forecast.h"
 #include "client/market/holdings.h"
 #include "client/market/price_rises.h"
 #include "client/rent/node_terms.h"

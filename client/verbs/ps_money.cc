@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "client/base/quantity.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/market/machine_users.h"
 #include "client/market/price_rises.h"
 #include "client/rent/market_expiry.h"

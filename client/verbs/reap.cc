@@ -9,7 +9,7 @@
 #include "client/keys/unused_logins.h"
 #include "client/market/holdings.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/rent/due_machines.h"
 #include "client/rent/findings.h"
 #include "client/rent/interruptible_hooks.h"

@@ -13,7 +13,7 @@
 #include "client/base/allocation_step.h"
 #include "client/base/quantity.h"
 #include "client/home/checkpoint_keep.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/streams/mirror.h"
 #include "client/streams/mirror_reader.h"
 #include "common/base/status_macros.h"

@@ -12,7 +12,7 @@
 #include "client/follow/output_hint.h"
 #include "client/keep/keep_status.h"
 #include "client/market/holdings.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/runs/context.h"
 #include "client/streams/mirror.h"
 #include "client/streams/mirror_reader.h"

@@ -24,7 +24,7 @@
 #include "client/hosts/resolve_target.h"
 #include "client/keep/keep_status.h"
 #include "client/market/holdings.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/market/secret_values.h"
 #include "client/plan/launch_flags.h"
 #include "client/plan/launch_plan.h"

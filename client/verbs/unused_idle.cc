@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/market/instance_target.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 #include "client/market/machine_users.h"
 #include "client/rent/reuse_node.h"
 #include "client/terminal/console.h"

@@ -1,4 +1,4 @@
-#include "client/market/forecast.h"
+#include "client/bill/forecast.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "client/base/quantity.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 
 namespace gpuctl {
 

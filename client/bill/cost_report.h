@@ -1,6 +1,6 @@
 // Sums what the ledger's leases cost, by run, batch, GPU, provider or day. Pure.
-#ifndef GPUCTL_CLIENT_MARKET_COST_REPORT_H_
-#define GPUCTL_CLIENT_MARKET_COST_REPORT_H_
+#ifndef GPUCTL_CLIENT_BILL_COST_REPORT_H_
+#define GPUCTL_CLIENT_BILL_COST_REPORT_H_
 
 #include <cstdint>
 #include <map>
@@ -46,4 +46,4 @@ CostReport SumCosts(const std::vector<Lease>& leases, CostBy by, int64_t since_m
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_MARKET_COST_REPORT_H_
+#endif  // GPUCTL_CLIENT_BILL_COST_REPORT_H_

@@ -1,8 +1,8 @@
-#include "client/market/forecast.h"
+#include "client/bill/forecast.h"
 
 #include <gtest/gtest.h>
 
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 
 namespace gpuctl {
 namespace {

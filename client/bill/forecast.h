@@ -1,6 +1,6 @@
 // When a run will be done, and what it will have cost by then. Pure.
-#ifndef GPUCTL_CLIENT_MARKET_FORECAST_H_
-#define GPUCTL_CLIENT_MARKET_FORECAST_H_
+#ifndef GPUCTL_CLIENT_BILL_FORECAST_H_
+#define GPUCTL_CLIENT_BILL_FORECAST_H_
 
 #include <cstdint>
 #include <string>
@@ -28,4 +28,4 @@ std::string ForecastPart(const Forecast& forecast, const Lease& lease, int64_t n
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_MARKET_FORECAST_H_
+#endif  // GPUCTL_CLIENT_BILL_FORECAST_H_

@@ -1,4 +1,4 @@
-#include "client/market/cost_report.h"
+#include "client/bill/cost_report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "client/market/cost_report.h"
+#include "client/bill/cost_report.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/base/exit_codes.h"
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 
 namespace gpuctl {
 namespace {

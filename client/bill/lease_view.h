@@ -1,6 +1,6 @@
 // Formats leases and billing machines for people and scripts. Pure.
-#ifndef GPUCTL_CLIENT_MARKET_LEASE_VIEW_H_
-#define GPUCTL_CLIENT_MARKET_LEASE_VIEW_H_
+#ifndef GPUCTL_CLIENT_BILL_LEASE_VIEW_H_
+#define GPUCTL_CLIENT_BILL_LEASE_VIEW_H_
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -73,4 +73,4 @@ nlohmann::ordered_json SeenToJson(const SeenInstance& seen, int64_t now_ms);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_MARKET_LEASE_VIEW_H_
+#endif  // GPUCTL_CLIENT_BILL_LEASE_VIEW_H_

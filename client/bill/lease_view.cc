@@ -1,4 +1,4 @@
-#include "client/market/lease_view.h"
+#include "client/bill/lease_view.h"
 
 #include <algorithm>
 #include <cmath>
