@@ -47,6 +47,7 @@ ExitCode ExitCodeOf(const absl::Status& status);
 inline constexpr char kNothingToBring[] = "nothing-to-bring";  // the run has no results
 inline constexpr char kPriceLimit[] = "price-limit";  // a higher --max-price allows what is there
 inline constexpr char kBadMachine[] = "bad-machine";  // what was rented was of no use
+inline constexpr char kMarketRefuses[] = "market-refuses";  // it takes no request of ours now
 absl::Status WithCause(absl::Status status, absl::string_view cause);
 std::string CauseOf(const absl::Status& status);
 

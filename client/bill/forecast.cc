@@ -10,15 +10,16 @@
 
 namespace gpuctl {
 
-Forecast ForecastOf(const Lease* lease, const std::string& run_id, int64_t started_ms,
-                    int64_t done_ms, int64_t now_ms) {
+Forecast ForecastOf(const RunMachines& machines, int64_t started_ms, int64_t done_ms,
+                    int64_t now_ms) {
   Forecast forecast;
   forecast.done_ms = std::max(done_ms, now_ms);
-  if (lease == nullptr) return forecast;
-  const absl::Duration left = absl::Milliseconds(forecast.done_ms - now_ms);
-  forecast.usd = SpentByRun(*lease, run_id, now_ms).high_usd +
-                 lease->usd_per_hour() * ShareNow(*lease, run_id) * absl::ToDoubleHours(left);
-  const int64_t stops_ms = JobStopsMs(*lease, started_ms, now_ms);
+  const double hours = absl::ToDoubleHours(absl::Milliseconds(forecast.done_ms - now_ms));
+  forecast.usd = SpentByRun(machines, now_ms).high_usd;
+  for (const auto& [lease, run_id] : machines) {
+    forecast.usd += lease.usd_per_hour() * ShareNow(lease, run_id) * hours;
+  }
+  const int64_t stops_ms = JobStopsMs(machines, started_ms, now_ms);
   forecast.limited_before = stops_ms != 0 && stops_ms < forecast.done_ms;
   return forecast;
 }
@@ -33,10 +34,10 @@ std::string DescribeForecast(const Forecast& forecast, int64_t now_ms) {
                                               : "");
 }
 
-std::string ForecastPart(const Forecast& forecast, const Lease& lease, int64_t now_ms) {
+std::string ForecastPart(const Forecast& forecast, const RunMachines& machines, int64_t now_ms) {
   const std::string part = absl::StrReplaceAll(
       DescribeForecast(forecast, now_ms), {{", limit first", " (limit first)"}, {", ", " for "}});
-  const bool others = lease.uses.size() > 1 && forecast.usd > 0 && !forecast.limited_before;
+  const bool others = AnyShared(machines) && forecast.usd > 0 && !forecast.limited_before;
   return absl::StrCat("done ", part, others ? " of this run" : "");
 }
 

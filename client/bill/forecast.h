@@ -5,26 +5,26 @@
 #include <cstdint>
 #include <string>
 
-#include "provisioning/ledger/lease.h"
+#include "client/bill/run_machines.h"
 
 namespace gpuctl {
 
 struct Forecast {
   int64_t done_ms = 0;          // of the last step, in Unix milliseconds
-  double usd = 0;               // the run's share of its machine's cost until then; 0: not rented
+  double usd = 0;               // the run's share of its machines' cost until then; 0: not rented
   bool limited_before = false;  // a limit stops the job earlier
 };
 
-// Forecasts a run that reaches its last step at `done_ms`. `lease` is its machine's, null where it
-// is not rented; `started_ms` as in JobStopsMs.
-Forecast ForecastOf(const Lease* lease, const std::string& run_id, int64_t started_ms,
-                    int64_t done_ms, int64_t now_ms);
+// Forecasts a run that reaches its last step at `done_ms`. `machines` are those that are rented for
+// it, if any; `started_ms` as in JobStopsMs.
+Forecast ForecastOf(const RunMachines& machines, int64_t started_ms, int64_t done_ms,
+                    int64_t now_ms);
 
 // Returns "in 1h 10m, $2.31", "in 1h 10m", or "in 9h 00m, limit first".
 std::string DescribeForecast(const Forecast& forecast, int64_t now_ms);
 // Returns the same as one part of a panel's line of money: "done in 30m 00s for $3.00", "done in 5h
 // 00m (limit first)". On a machine that others used, too, the cost is that "of this run".
-std::string ForecastPart(const Forecast& forecast, const Lease& lease, int64_t now_ms);
+std::string ForecastPart(const Forecast& forecast, const RunMachines& machines, int64_t now_ms);
 
 }  // namespace gpuctl
 

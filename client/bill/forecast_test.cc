@@ -25,7 +25,7 @@ TEST(ForecastTest, AddsWhatTheRestCosts) {
   const Lease lease = ForecastLease();
   const int64_t now_ms = kForecastBeginMs + kForecastHourMs;
   const Forecast forecast =
-      ForecastOf(&lease, "r", kForecastBeginMs, now_ms + kForecastHourMs / 2, now_ms);
+      ForecastOf({{lease, "r"}}, kForecastBeginMs, now_ms + kForecastHourMs / 2, now_ms);
   EXPECT_NEAR(forecast.usd, 3, 0.01);
   EXPECT_FALSE(forecast.limited_before);
   EXPECT_EQ(DescribeForecast(forecast, now_ms), "in 30m 00s, $3.00");
@@ -36,9 +36,9 @@ TEST(ForecastTest, ARunThatSharesAMachineCostsItsPart) {
   lease.gpu_count = 4;
   lease.uses = {{"r", "r-1", kForecastBeginMs, 1, 0}, {"s", "s-1", kForecastBeginMs, 3, 0}};
   const int64_t now_ms = kForecastBeginMs + kForecastHourMs;
-  EXPECT_NEAR(ForecastOf(&lease, "r", kForecastBeginMs, now_ms + kForecastHourMs, now_ms).usd, 1,
+  EXPECT_NEAR(ForecastOf({{lease, "r"}}, kForecastBeginMs, now_ms + kForecastHourMs, now_ms).usd, 1,
               0.01);
-  EXPECT_NEAR(ForecastOf(&lease, "s", kForecastBeginMs, now_ms + kForecastHourMs, now_ms).usd, 3,
+  EXPECT_NEAR(ForecastOf({{lease, "s"}}, kForecastBeginMs, now_ms + kForecastHourMs, now_ms).usd, 3,
               0.01);
 }
 
@@ -49,11 +49,11 @@ TEST(ForecastTest, IsRoundedAsWhatIsSpent) {
   int64_t now_ms = kForecastBeginMs + 100 * kForecastHourMs + kForecastHourMs * 2 / 5;
   const std::string spent = FormatSpend(SpentByRun(lease, "r", now_ms));
   EXPECT_EQ(spent, "$100.40");
-  EXPECT_EQ(DescribeForecast(ForecastOf(&lease, "r", kForecastBeginMs, now_ms, now_ms), now_ms),
+  EXPECT_EQ(DescribeForecast(ForecastOf({{lease, "r"}}, kForecastBeginMs, now_ms, now_ms), now_ms),
             "in 0s, $100.40");
   now_ms = kForecastBeginMs + kForecastHourMs / 1000;
   EXPECT_EQ(FormatSpend(SpentByRun(lease, "r", now_ms)), "<$0.01");
-  EXPECT_EQ(DescribeForecast(ForecastOf(&lease, "r", kForecastBeginMs, now_ms, now_ms), now_ms),
+  EXPECT_EQ(DescribeForecast(ForecastOf({{lease, "r"}}, kForecastBeginMs, now_ms, now_ms), now_ms),
             "in 0s, <$0.01");
 }
 
@@ -63,7 +63,7 @@ TEST(ForecastTest, IsOnePartOfThePanelAndSaysWhoseCostItIs) {
   Lease lease = ForecastLease();
   const int64_t now_ms = kForecastBeginMs + kForecastHourMs;
   const auto part = [&](int64_t left_ms) {
-    return ForecastPart(ForecastOf(&lease, "r", kForecastBeginMs, now_ms + left_ms, now_ms), lease,
+    return ForecastPart(ForecastOf({{lease, "r"}}, kForecastBeginMs, now_ms + left_ms, now_ms), {{lease, "r"}},
                         now_ms);
   };
   EXPECT_EQ(part(kForecastHourMs / 2), "done in 30m 00s for $3.00");
@@ -77,7 +77,7 @@ TEST(ForecastTest, SaysWhenALimitComesFirst) {
   const Lease lease = ForecastLease();
   const int64_t now_ms = kForecastBeginMs + kForecastHourMs;
   const Forecast late =
-      ForecastOf(&lease, "r", kForecastBeginMs, now_ms + 5 * kForecastHourMs, now_ms);
+      ForecastOf({{lease, "r"}}, kForecastBeginMs, now_ms + 5 * kForecastHourMs, now_ms);
   EXPECT_TRUE(late.limited_before);
   EXPECT_EQ(DescribeForecast(late, now_ms), "in 5h 00m, limit first");
   Lease poor = ForecastLease();
@@ -85,14 +85,14 @@ TEST(ForecastTest, SaysWhenALimitComesFirst) {
   poor.limits.salvage_s = 1800;
   // One of the four dollars is for the salvage.
   EXPECT_TRUE(
-      ForecastOf(&poor, "r", kForecastBeginMs, now_ms + kForecastHourMs, now_ms).limited_before);
-  EXPECT_FALSE(ForecastOf(&poor, "r", kForecastBeginMs, now_ms + kForecastHourMs / 4, now_ms)
+      ForecastOf({{poor, "r"}}, kForecastBeginMs, now_ms + kForecastHourMs, now_ms).limited_before);
+  EXPECT_FALSE(ForecastOf({{poor, "r"}}, kForecastBeginMs, now_ms + kForecastHourMs / 4, now_ms)
                    .limited_before);
 }
 
 TEST(ForecastTest, AMachineOfOnesOwnCostsNothing) {
   const Forecast forecast =
-      ForecastOf(nullptr, "r", kForecastBeginMs, kForecastBeginMs - 5, kForecastBeginMs);
+      ForecastOf({}, kForecastBeginMs, kForecastBeginMs - 5, kForecastBeginMs);
   EXPECT_EQ(forecast.usd, 0);
   EXPECT_EQ(DescribeForecast(forecast, kForecastBeginMs), "in 0s");
 }

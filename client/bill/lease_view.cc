@@ -179,47 +179,6 @@ std::string DescribeIdleEnd(const Lease& lease, int64_t since_ms, int64_t now_ms
       first, told == ResultsTime::kBrief ? " to " : " once its results are home, else in ", last);
 }
 
-std::string CostLine(const Lease& lease, const std::string& run_id, int64_t started_ms,
-                     int64_t now_ms, const std::string& done) {
-  const std::string spent = FormatSpend(SpentByRun(lease, run_id, now_ms));
-  if (!lease.open()) return absl::StrCat("given back, ", spent, " spent");
-  std::string line = absl::StrCat(FormatUsdPerHour(lease), "/h, ", spent);
-  // The limit is the machine's, for all its runs together.
-  if (lease.uses.size() > 1) {
-    absl::StrAppend(&line, " by this run, ", FormatSpend(SpentOn(lease, now_ms)));
-  }
-  if (lease.limits.cost_usd > 0) {
-    absl::StrAppend(&line, " of ", FormatUsd(lease.limits.cost_usd));
-  }
-  line += " spent";
-  const auto in = [now_ms](int64_t time_ms) {
-    return HumanDuration(absl::Milliseconds(std::max<int64_t>(0, time_ms - now_ms)));
-  };
-  if (started_ms < 0) {
-    line += ", bills on";
-  } else if (const int64_t stops_ms = JobStopsMs(lease, started_ms, now_ms); stops_ms != 0) {
-    absl::StrAppend(&line, ", stops in ", in(stops_ms));
-  }
-  if (!done.empty()) absl::StrAppend(&line, ", ", done);
-  if (lease.limits.idle_s > 0) {
-    absl::StrAppend(&line, started_ms < 0 ? " until idle for " : ", then idle for ",
-                    HumanDuration(absl::Seconds(lease.limits.idle_s)));
-  }
-  return line;
-}
-
-void AddRunCost(const Lease& lease, const std::string& run_id, int64_t started_ms, int64_t now_ms,
-                nlohmann::ordered_json& run) {
-  // The cost is known no better than to a millionth of a dollar.
-  const auto micro = [](double usd) { return std::round(usd * 1e6) / 1e6; };
-  const Spend spend = SpentByRun(lease, run_id, now_ms);
-  const int64_t stops_ms = started_ms < 0 ? 0 : JobStopsMs(lease, started_ms, now_ms);
-  run["spent_low_usd"] = micro(spend.low_usd);
-  run["spent_high_usd"] = micro(spend.high_usd);
-  run["stops"] = TimeOrNull(stops_ms);
-  run["lease"] = LeaseToJson(lease, now_ms);
-}
-
 nlohmann::ordered_json LeaseToJson(const Lease& lease, int64_t now_ms) {
   const Spend spend = SpentOn(lease, now_ms);
   Json json;

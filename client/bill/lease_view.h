@@ -45,13 +45,6 @@ std::string RunOf(const std::optional<Lease>& lease);
 // machine back. 0: no limit.
 int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms);
 
-// Returns the cost of a run for its panel: "$2.50/h, $1.20 of $20.00 spent, stops in 4h 05m, then
-// idle for 10m 00s". `started_ms` is as above; -1: the job is over, and the machine bills on.
-// `done` says when the job will be done; "": nobody knows. The parts are between ", ", those that a
-// narrow terminal can do without come last.
-std::string CostLine(const Lease& lease, const std::string& run_id, int64_t started_ms,
-                     int64_t now_ms, const std::string& done = "");
-
 // What is said of the time that a machine leaves for its results.
 enum class ResultsTime {
   kWords,  // "in 9m 00s once its results are home, else in 59m 00s"
@@ -61,11 +54,6 @@ enum class ResultsTime {
 // Returns when a machine that is idle since `since_ms` ends itself. "" when its limits are over, or
 // it has none.
 std::string DescribeIdleEnd(const Lease& lease, int64_t since_ms, int64_t now_ms, ResultsTime told);
-
-// Adds to a run's JSON what it cost on this lease, when a limit stops it, and the lease.
-// `started_ms` is as above.
-void AddRunCost(const Lease& lease, const std::string& run_id, int64_t started_ms, int64_t now_ms,
-                nlohmann::ordered_json& run);
 
 // Return JSON objects (docs/json.md).
 nlohmann::ordered_json LeaseToJson(const Lease& lease, int64_t now_ms);

@@ -132,12 +132,12 @@ TEST(LeaseView, ThePanelTellsWhatTheRunCosts) {
   lease.limits.cost_usd = 20;
   lease.limits.idle_s = 600;
   const int64_t now_ms = lease.rented_ms + kHour;
-  EXPECT_EQ(CostLine(lease, "r-1", lease.rented_ms, now_ms),
+  EXPECT_EQ(CostLine({{lease, "r-1"}}, lease.rented_ms, now_ms),
             "$2.00/h, $2.00 of $20.00 spent, stops in 5h 00m, then idle for 10m 00s");
-  EXPECT_EQ(CostLine(lease, "r-1", lease.rented_ms, now_ms, "done in 1h 00m, $4.00"),
+  EXPECT_EQ(CostLine({{lease, "r-1"}}, lease.rented_ms, now_ms, "done in 1h 00m, $4.00"),
             "$2.00/h, $2.00 of $20.00 spent, stops in 5h 00m, done in 1h 00m, $4.00, then idle for "
             "10m 00s");
-  EXPECT_EQ(CostLine(lease, "r-1", -1, now_ms),
+  EXPECT_EQ(CostLine({{lease, "r-1"}}, -1, now_ms),
             "$2.00/h, $2.00 of $20.00 spent, bills on until idle for 10m 00s");
 }
 

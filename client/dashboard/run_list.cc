@@ -123,13 +123,14 @@ absl::Status RunList::ReadLeases() {
   // A laptop that never rented has no ledger to ask.
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.FindLedger());
   if (ledger == nullptr) return absl::OkStatus();
-  const auto read = [this](const std::string& run_id) -> absl::Status {
-    ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings_.LeaseOf(run_id));
-    if (lease.has_value()) leases_.insert_or_assign(run_id, *std::move(lease));
-    return absl::OkStatus();
-  };
-  for (const auto& run : live_) RETURN_IF_ERROR(read(run->row().run_id));
-  for (const auto& [run_id, row] : ended_) RETURN_IF_ERROR(read(run_id));
+  for (const auto& run : live_) RETURN_IF_ERROR(ReadMachines(*ledger, run->row()));
+  for (const auto& [run_id, row] : ended_) RETURN_IF_ERROR(ReadMachines(*ledger, row));
+  return absl::OkStatus();
+}
+
+absl::Status RunList::ReadMachines(Ledger& ledger, const RunRow& row) {
+  ASSIGN_OR_RETURN(RunMachines machines, MachinesOfRun(ledger, store_, row));
+  if (!machines.empty()) machines_.insert_or_assign(row.run_id, std::move(machines));
   return absl::OkStatus();
 }
 
@@ -226,10 +227,9 @@ nlohmann::ordered_json RunList::JsonOf(const RunRow& row, const RunStatus& statu
   json["end_text"] = status.over ? Json(DescribeEnd(status.end)) : Json();
   json["parameters"] = ParametersOf(row);
   json["queue_text"] = status.queue.has_value() ? Json(DescribeQueue(*status.queue)) : Json();
-  const auto lease = leases_.find(row.run_id);
-  if (lease != leases_.end()) {
-    AddRunCost(lease->second, row.run_id, status.over ? -1 : status.started_ms, context_.NowMs(),
-               json);
+  const auto machines = machines_.find(row.run_id);
+  if (machines != machines_.end()) {
+    AddRunCost(machines->second, status.over ? -1 : status.started_ms, context_.NowMs(), json);
   }
   return json;
 }
@@ -313,9 +313,11 @@ nlohmann::ordered_json RunList::Totals() const {
   for (const auto& run : live_) live += run->ended() ? 0 : 1;
   double usd_per_hour = 0;
   std::set<std::string> counted;  // a machine may have several runs
-  for (const auto& [run_id, lease] : leases_) {
-    if (!lease.open() || lease.BillsNothing() || !counted.insert(lease.lease_id).second) continue;
-    usd_per_hour += lease.usd_per_hour();
+  for (const auto& [run_id, machines] : machines_) {
+    for (const auto& [lease, part] : machines) {
+      if (!lease.open() || lease.BillsNothing() || !counted.insert(lease.lease_id).second) continue;
+      usd_per_hour += lease.usd_per_hour();
+    }
   }
   return {{"live", live},
           {"machines_billing", counted.size()},
@@ -353,9 +355,9 @@ absl::StatusOr<RunRow> RunList::Row(const std::string& run_id) {
 absl::StatusOr<nlohmann::ordered_json> RunList::Detail(const std::string& run_id) {
   ASSIGN_OR_RETURN(const RunRow row, Row(run_id));
   TopRunFollower* const live = Live(run_id);
-  if (live == nullptr && leases_.count(run_id) == 0) {
-    ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings_.LeaseOf(run_id));
-    if (lease.has_value()) leases_.insert_or_assign(run_id, *std::move(lease));
+  if (live == nullptr && machines_.count(run_id) == 0) {
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.FindLedger());
+    if (ledger != nullptr) RETURN_IF_ERROR(ReadMachines(*ledger, row));
   }
   ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
   Json json = live != nullptr       ? LiveJson(*live)

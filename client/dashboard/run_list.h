@@ -18,6 +18,7 @@
 #include "client/batch/batch_store.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
+#include "client/bill/run_machines.h"
 #include "client/runs/run_store.h"
 #include "client/top/top_run.h"
 #include "provisioning/ledger/lease.h"
@@ -78,6 +79,7 @@ class RunList {
  private:
   absl::Status ReadList();
   absl::Status ReadLeases();
+  absl::Status ReadMachines(Ledger& ledger, const RunRow& row);
   absl::Status ReadBatches();
   // Returns the store of batches; null when it cannot be opened.
   BatchStore* Batches();
@@ -92,7 +94,7 @@ class RunList {
   Holdings& holdings_;
   std::vector<std::unique_ptr<TopRunFollower>> live_;  // those that ended stay
   std::map<std::string, RunRow> ended_;                // by id: the newest that are not in live_
-  std::map<std::string, Lease> leases_;                // by run id
+  std::map<std::string, RunMachines> machines_;        // by run id
   std::map<std::string, std::pair<int64_t, std::string>> told_;  // by id: when created, its JSON
   std::unique_ptr<BatchStore> batches_;
   std::map<std::string, Parameters> parameters_;  // by run id, of runs that are in a batch

@@ -10,11 +10,13 @@
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/bill/run_machines.h"
 #include "client/follow/live_now.h"
 #include "client/keys/market_access.h"
 #include "client/keys/unused_logins.h"
 #include "client/launch/member_results.h"
 #include "client/market/holdings.h"
+#include "client/market/instance_target.h"
 #include "client/bill/lease_view.h"
 #include "client/market/machine_users.h"
 #include "client/node/make_links.h"
@@ -145,6 +147,22 @@ bool HasCheckpointAtHome(CommandContext& context, RunStore& store, const RunRow&
   });
 }
 
+namespace {
+
+// True when a machine of a run that ended so bills on and waits for what comes next.
+bool IsLeft(CommandContext& context, RunStore& store, const RunMachine& machine,
+            const RunEnd& end) {
+  const Lease& lease = machine.lease;
+  const absl::StatusOr<std::vector<std::string>> others = LiveRunsOn(store, lease, {});
+  if (others.ok() && !others->empty()) return false;
+  return lease.state == LeaseState::kRented && !lease.uses.empty() &&
+         lease.uses.back().run_id == machine.run_id &&
+         !EndsWithItsRun(lease.provider, lease.instance_id) &&
+         context.NowMs() < end.ended_ms + lease.limits.idle_s * 1000;
+}
+
+}  // namespace
+
 void TellWhatIsLeft(CommandContext& context, Holdings& holdings, RunStore& store,
                     const RunRow& row) {
   if (!row.end.has_value()) return;
@@ -156,31 +174,37 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, RunStore& store
                                     "it is at home"));
     return;
   }
-  const absl::StatusOr<std::optional<Lease>> found = holdings.LeaseOf(row.run_id);
-  if (!found.ok() || !found->has_value()) return;
-  const Lease& lease = **found;
-  const absl::StatusOr<std::vector<std::string>> others = LiveRunsOn(store, lease, {});
-  if (others.ok() && !others->empty()) return;
-  if (lease.state != LeaseState::kRented || lease.uses.empty() ||
-      lease.uses.back().run_id != row.run_id || EndsWithItsRun(lease.provider, lease.instance_id) ||
-      context.NowMs() >= row.end->ended_ms + lease.limits.idle_s * 1000) {
-    return;
+  const absl::StatusOr<Ledger*> ledger = holdings.FindLedger();
+  if (!ledger.ok() || *ledger == nullptr) return;
+  const absl::StatusOr<RunMachines> machines = MachinesOfRun(**ledger, store, row);
+  if (!machines.ok()) return;
+  RunMachines left;
+  for (const RunMachine& machine : *machines) {
+    if (IsLeft(context, store, machine, *row.end)) left.push_back(machine);
   }
+  if (left.empty()) return;
+  const Lease& lease = left.front().lease;
+  std::vector<std::string> names;
+  for (const RunMachine& machine : left) {
+    names.push_back(RentedNodeName(machine.lease.provider, machine.lease.instance_id));
+  }
+  const bool several = left.size() > 1;
+  const char* const ends = several ? " ends them now" : " ends it now";
   Tone tone = Tone::kPlain;
-  std::string text = absl::StrCat(lease.provider, "/", lease.instance_id, " bills on, ",
-                                  FormatUsdPerHour(lease), "/h");
+  std::string text = absl::StrCat(absl::StrJoin(names, ", "), several ? " bill on, " : " bills on, ",
+                                  FormatUsdPerHour(UsdPerHour(left)), "/h");
   const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
   if (market.ok() && !market->front().provider->traits().self_release()) {
     const std::string end = DescribeMarketEnd(lease, context.NowMs());
     tone = Tone::kWarning;
-    absl::StrAppend(&text, ", and cannot end its own bill: gpuctl down ", row.name,
-                    " ends it now, gpuctl reap once its limits are over", end.empty() ? "" : "; ",
-                    end);
+    absl::StrAppend(&text, ", and cannot end ", several ? "their own bills" : "its own bill",
+                    ": gpuctl down ", row.name, ends, ", gpuctl reap once ",
+                    several ? "their" : "its", " limits are over", end.empty() ? "" : "; ", end);
   } else {
     absl::StrAppend(&text, ", for ", HumanDuration(absl::Seconds(lease.limits.idle_s)),
                     " once its results are home, else for ",
                     HumanDuration(absl::Seconds(lease.limits.salvage_s)), "; gpuctl down ",
-                    row.name, " ends it now");
+                    row.name, ends);
   }
   context.Say(text, tone);
 }
@@ -234,54 +258,50 @@ void TellOfOthersResults(CommandContext& context, RunStore& store, const Lease& 
   context.Hint(absl::StrCat(PullsOf(earlier), " meanwhile; --fresh rents another machine"));
 }
 
-absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, RunStore& store,
-                                 const RunRow& row, const std::string& to) {
-  ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
-  if (lease.has_value() && !lease->open()) {
-    context.Warn(absl::StrCat(lease->provider, "/", lease->instance_id,
-                              " is gone already, with all that had not come home"));
-    return absl::OkStatus();
-  }
-  absl::Status brought = BringHome(context, row, to);
-  if (absl::IsCancelled(brought)) return brought;
-  const absl::Status of_members = BringMemberResults(context, store, row, to, MemberResults::kAll);
-  if (brought.ok()) {
-    brought = of_members;
-  } else if (!of_members.ok()) {
-    context.Warn(of_members.message());
-  }
-  if (!lease.has_value()) return brought;
+namespace {
+
+// A machine of a run, when the run is over.
+struct Held {
+  RunRow row;  // the run's part on it
+  Lease lease;
+  absl::Status brought;  // of the results on it
+};
+
+// Ends the bill of the machine, or says why it stays.
+absl::Status ReleaseOrKeep(CommandContext& context, Holdings& holdings, RunStore& store,
+                           const Held& held) {
+  const auto& [row, found, brought] = held;
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
-  ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease->provider));
+  ASSIGN_OR_RETURN(Provider * provider, holdings.Find(found.provider));
   // A machine that is gone has no results to keep; Release closes its row in the ledger.
   const bool gone =
-      !brought.ok() && absl::IsNotFound(provider->Describe(lease->instance_id).status());
-  if (!brought.ok() && !gone) return Kept(context, brought, *lease, row, *provider);
+      !brought.ok() && absl::IsNotFound(provider->Describe(found.instance_id).status());
+  if (!brought.ok() && !gone) return Kept(context, brought, found, row, *provider);
 
   // Another launch may have found the machine idle.
   ASSIGN_OR_RETURN(const LeaseLock lock,
-                   LeaseLock::Take(holdings.ledger().state_dir(), lease->lease_id, context.clock));
-  ASSIGN_OR_RETURN(lease, holdings.ledger().Get(lease->lease_id));
+                   LeaseLock::Take(holdings.ledger().state_dir(), found.lease_id, context.clock));
+  ASSIGN_OR_RETURN(const Lease lease, holdings.ledger().Get(found.lease_id));
   ASSIGN_OR_RETURN(const std::vector<std::string> others,
-                   LiveNowOn(context, store, *lease, {row.run_id}));
+                   LiveNowOn(context, store, lease, {row.run_id}));
   if (!others.empty()) {
-    context.Warn(absl::StrCat(lease->provider, "/", lease->instance_id,
+    context.Warn(absl::StrCat(lease.provider, "/", lease.instance_id,
                               " stays: ", FirstFew(others),
                               others.size() == 1 ? " uses it now" : " use it now"));
     return brought;
   }
-  if (!lease->uses.empty() && lease->uses.back().run_id != row.run_id) {
-    context.Warn(absl::StrCat(lease->instance_id, " at ", lease->provider, " stays: ", RunOf(lease),
+  if (!lease.uses.empty() && lease.uses.back().run_id != row.run_id) {
+    context.Warn(absl::StrCat(lease.instance_id, " at ", lease.provider, " stays: ", RunOf(lease),
                               " uses it now"));
     return brought;
   }
   // An earlier run on it was promised time for its results.
-  if (lease->uses.size() > 1 && !AllResultsAreHome(context, row)) {
-    const std::vector<std::string> earlier = EarlierRuns(context, store, *lease, row.run_id);
+  if (lease.uses.size() > 1 && !AllResultsAreHome(context, row)) {
+    const std::vector<std::string> earlier = EarlierRuns(context, store, lease, row.run_id);
     return WithHint(
         absl::FailedPreconditionError(absl::StrCat(
-            lease->provider, "/", lease->instance_id, " stays, and bills on, ",
-            FormatUsdPerHour(*lease),
+            lease.provider, "/", lease.instance_id, " stays, and bills on, ",
+            FormatUsdPerHour(lease),
             "/h: earlier runs on it have results that are not at home, or it does not tell: ",
             absl::StrJoin(earlier, ", "))),
         earlier.empty() ? absl::StrCat("gpuctl down --force ", row.name, " ends it all the same")
@@ -290,13 +310,73 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, Ru
   const InterruptibleHooks interrupt(context);
   ReleaseOptions options;
   options.lock = &lock;
-  SettleTerms(context, holdings.ledger(), {*lease});
-  const absl::StatusOr<Lease> ended = Release(holdings.ledger(), *provider, lease->lease_id,
+  SettleTerms(context, holdings.ledger(), {lease});
+  const absl::StatusOr<Lease> ended = Release(holdings.ledger(), *provider, lease.lease_id,
                                               context.clock, interrupt.hooks(), options);
-  if (!ended.ok()) return ExplainMarketError(ended.status(), lease->provider);
+  if (!ended.ok()) return ExplainMarketError(ended.status(), lease.provider);
   TellGone(context, *ended);
   RemoveUnusedLogins(context, holdings.ledger(), *provider);
   return brought;
+}
+
+// Keeps the first error in `first`, and says the others.
+void Keep(CommandContext& context, const absl::Status& error, absl::Status& first) {
+  if (error.ok()) return;
+  if (first.ok()) {
+    first = error;
+  } else {
+    context.Warn(error.message());
+  }
+}
+
+}  // namespace
+
+absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, RunStore& store,
+                                 const RunRow& row, const std::string& to) {
+  std::vector<RunRow> parts = {row};
+  ASSIGN_OR_RETURN(const std::vector<RunRow> members, store.Members(row.run_id));
+  parts.insert(parts.end(), members.begin(), members.end());
+  std::vector<Held> held;
+  absl::Status first;
+  bool all_gone = false;
+  for (RunRow& part : parts) {
+    const bool is_run = part.leader.empty();
+    ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings.LeaseOf(part.run_id));
+    // The further nodes of an allocation have no lease of their own, and go with the first.
+    const bool with_first = !is_run && !lease.has_value();
+    if (with_first && all_gone) continue;
+    if (lease.has_value() && !lease->open()) {
+      all_gone = all_gone || is_run;
+      context.Warn(absl::StrCat(lease->provider, "/", lease->instance_id,
+                                " is gone already, with all that had not come home"));
+      continue;
+    }
+    const absl::Status brought =
+        is_run ? BringHome(context, part, to)
+               : BringMemberResult(context, store, part, to, MemberResults::kAll);
+    if (absl::IsCancelled(brought)) return brought;
+    if (lease.has_value()) {
+      held.push_back({part, *std::move(lease), brought});
+    } else {
+      const absl::Status error =
+          is_run ? brought
+                 : Annotate(brought, absl::StrCat("bring the results of ", part.name, " home"));
+      Keep(context, error, held.empty() ? first : held.front().brought);
+    }
+  }
+  for (size_t i = 0; i < held.size(); ++i) {
+    const absl::Status released = ReleaseOrKeep(context, holdings, store, held[i]);
+    if (!absl::IsCancelled(released)) {
+      Keep(context, released, first);
+      continue;
+    }
+    for (size_t left = i + 1; left < held.size(); ++left) {
+      context.Warn(absl::StrCat(held[left].lease.provider, "/", held[left].lease.instance_id,
+                                " bills on; gpuctl down ", row.name, " ends it"));
+    }
+    return released;
+  }
+  return first;
 }
 
 }  // namespace gpuctl

@@ -15,10 +15,10 @@ namespace gpuctl {
 
 // Brings all results of `row`, which has ended, to the directory `to` as pull does, and those of
 // its other machines beside it (client/launch/member_results.h); nothing of a run that no machine
-// ever had. Then ends the bill of the rented machine that the run used last,
-// unless another run has begun to use it. Keeps the machine when the results could not be brought,
-// and says until when. FAILED_PRECONDITION when it stays because of results of earlier runs. OK
-// where nothing is rented.
+// ever had. Then ends the bill of the rented machine that the run used last, or of each that a run
+// on several has, unless another run has begun to use it. Keeps a machine whose results could not
+// be brought, and says until when. FAILED_PRECONDITION when it stays because of results of earlier
+// runs. OK where nothing is rented.
 absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, RunStore& store,
                                  const RunRow& row, const std::string& to);
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/launch/after_run.h"
+#include "client/launch/rent_together.h"
 #include "client/market/price_limit.h"
 #include "client/rent/claim_node.h"
 #include "client/rent/interruptible_hooks.h"
@@ -23,12 +24,40 @@
 namespace gpuctl {
 
 double HighestPrice(const LaunchPlan& plan) {
-  double highest = std::max(PriceOf(plan), plan.rental.own_limit_usd_per_hour.value_or(0));
+  const int machines = std::max(1, MachinesToRent(plan));
+  double highest =
+      std::max(PriceOf(plan) / machines, plan.rental.own_limit_usd_per_hour.value_or(0));
   for (const Offer& offer : plan.rental.in_order) {
     highest = std::max(highest, offer.price_usd_per_hour);
   }
   return highest;
 }
+
+namespace {
+
+// Rents all machines of a run on several.
+absl::StatusOr<Machine> FindMachines(CommandContext& context, Holdings& holdings,
+                                     const LaunchPlan& plan, const RentedNodeRequest& request) {
+  if (plan.rental.in_order.empty()) return plan.rental.nothing_offered;
+  std::vector<RentedPart> parts = {{plan.row.run_id, plan.row.name}};
+  for (const std::string& run_id : plan.member_ids) {
+    parts.push_back({run_id, absl::StrCat(plan.row.name, ".node", parts.size())});
+  }
+  const WaitLine wait(context, context.clock,
+                      absl::StrCat(plan.row.name, " waits for its machines"));
+  ASSIGN_OR_RETURN(std::vector<RentedNode> nodes, RentTogether(context, holdings, request, parts));
+  Machine machine;
+  machine.fresh = true;
+  for (RentedNode& node : nodes) {
+    machine.uses.push_back(std::move(node.use));
+    machine.others.push_back(std::move(node.target));
+  }
+  machine.target = std::move(machine.others.front());
+  machine.others.erase(machine.others.begin());
+  return machine;
+}
+
+}  // namespace
 
 absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
                                     const LaunchFlags& flags, const LaunchPlan& plan) {
@@ -45,6 +74,7 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
   request.login = plan.login;
   request.rented = flags.rented.get();
   if (flags.ssh_within_s > 0) request.ssh_within = absl::Seconds(flags.ssh_within_s);
+  if (MachinesToRent(plan) > 1) return FindMachines(context, holdings, plan, request);
   std::optional<RentedNode> node;
   if (!flags.fresh && flags.rented == nullptr) {
     ASSIGN_OR_RETURN(node, ReuseNode(context, *ledger, plan.rental.markets, request));
@@ -71,7 +101,7 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
   }
   machine.target = std::move(node->target);
   machine.others = std::move(node->others);
-  machine.use = std::move(node->use);
+  machine.uses.push_back(std::move(node->use));
   machine.others_wait = node->others_wait;
   return machine;
 }
@@ -85,14 +115,20 @@ bool NothingStarted(RunStore& store, const std::string& run_id) {
 void GiveBack::OnFailure(const std::function<bool()>& interrupted) {
   if (done_) return;
   done_ = true;
-  if (release_ && NothingStarted(store_, run_id_)) {
+  const bool several = run_ids_.size() > 1;
+  if (release_ && NothingStarted(store_, run_ids_.front())) {
     context_.Say(absl::StrCat("nothing was started on ", node_,
-                              ", which was rented for this launch: ending it"));
-    return ReleaseUnused(context_, holdings_, run_id_, interrupted);
+                              several ? ", which were rented for this launch: ending them"
+                                      : ", which was rented for this launch: ending it"));
+    for (const std::string& run_id : run_ids_) {
+      ReleaseUnused(context_, holdings_, run_id, interrupted);
+    }
+    return;
   }
-  context_.Warn(absl::StrCat(node_,
-                             " stays rented: the next launch may use it, gpuctl "
-                             "instances shows it, gpuctl down ends it"));
+  context_.Warn(absl::StrCat(node_, several ? " stay" : " stays",
+                             " rented: the next launch may use ", several ? "them" : "it",
+                             ", gpuctl instances shows ", several ? "them" : "it",
+                             ", gpuctl down ends ", several ? "them" : "it"));
 }
 
 void GiveBack::OnFailure() {

@@ -214,7 +214,7 @@ class GangLauncher {
       part.row = plan_.row;
       part.row.target = machines_[static_cast<size_t>(rank)];
       if (rank > 0) {
-        part.row.run_id = NewRunId();
+        part.row.run_id = plan_.member_ids[static_cast<size_t>(rank) - 1];
         part.row.job_id = NewJobId();
         part.row.leader = plan_.row.run_id;
         part.row.rank = rank;
@@ -346,9 +346,8 @@ class GangLauncher {
       }
       // From here on the run exists, even if this process ends.
       RETURN_IF_ERROR(store_.Insert(part.row));
-      if (part.row.rank > 0) continue;
       hooks_.on_listed(part.row);
-      context_.Say(Announcement());
+      if (part.row.rank == 0) context_.Say(Announcement());
     }
     const InterruptWord word(
         absl::StrCat("interrupted; the machines of ", parts_.front().row.name,

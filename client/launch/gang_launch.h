@@ -15,7 +15,7 @@
 namespace gpuctl {
 
 struct GangHooks {
-  // Gets the run's entry once it is in the list, with its name.
+  // Gets the entry of each part once it is in the list, with its name; the run's own first.
   std::function<void(const RunRow&)> on_listed;
   // Ends what was rented for a launch that is interrupted before anything was started; on a thread
   // of its own. Empty: nothing was.

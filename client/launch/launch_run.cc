@@ -174,7 +174,7 @@ absl::StatusOr<int> Launcher::StartTogether(const LaunchPlan& plan,
   all_came_ = false;
   GangHooks hooks;
   hooks.on_listed = [this, &plan](const RunRow& row) {
-    if (plan.rents) holdings_.NoteName(row);
+    if (plan.rents && (row.rank == 0 || MachinesToRent(plan) > 1)) holdings_.NoteName(row);
   };
   if (give_back != nullptr) {
     hooks.give_back = [give_back] { give_back->OnFailure([] { return false; }); };
@@ -306,10 +306,16 @@ absl::StatusOr<int> Launcher::LaunchOnce(const LaunchPlan& plan, UniqueFd& resum
     const absl::StatusOr<std::optional<Lease>> lease = holdings_.LeaseOf(run_id);
     if (lease.ok() && lease->has_value()) TellOfOthersResults(context_, store_, **lease, run_id);
   }
-  GiveBack give_back(context_, holdings_, store_, run_id, machine.target.name,
-                     machine.fresh && !flags_.keep);
   std::vector<NodeTarget> machines = {machine.target};
   machines.insert(machines.end(), machine.others.begin(), machine.others.end());
+  std::vector<std::string> run_ids = {run_id};
+  std::string names = machine.target.name;
+  // The nodes of an allocation are rented as one.
+  for (size_t i = 0; i < machine.others.size() && MachinesToRent(plan) > 1; ++i) {
+    run_ids.push_back(plan.member_ids[i]);
+    absl::StrAppend(&names, ", ", machine.others[i].name);
+  }
+  GiveBack give_back(context_, holdings_, store_, run_ids, names, machine.fresh && !flags_.keep);
   absl::StatusOr<int> code = Start(plan, machines, &give_back, resuming);
   if (!code.ok() || NothingStarted(store_, run_id)) give_back.OnFailure();
   return code;

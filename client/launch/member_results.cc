@@ -17,8 +17,8 @@ namespace {
 
 constexpr absl::Duration kEndPatience = absl::Seconds(10);
 
-absl::Status BringOne(CommandContext& context, RunStore& store, RunRow& member,
-                      const std::string& to, MemberResults which) {
+absl::Status BringTo(CommandContext& context, RunStore& store, RunRow& member,
+                     const std::string& to, MemberResults which) {
   if (!member.end.has_value()) {
     // What it made counts only once it is known to be over.
     absl::Status error;
@@ -50,13 +50,17 @@ absl::Status BringOne(CommandContext& context, RunStore& store, RunRow& member,
 
 }  // namespace
 
+absl::Status BringMemberResult(CommandContext& context, RunStore& store, RunRow& member,
+                               const std::string& place, MemberResults which) {
+  return BringTo(context, store, member, PlaceOfMember(place, member), which);
+}
+
 absl::Status BringMemberResults(CommandContext& context, RunStore& store, const RunRow& run,
                                 const std::string& place, MemberResults which) {
   ASSIGN_OR_RETURN(std::vector<RunRow> members, store.Members(run.run_id));
   absl::Status first;
   for (RunRow& member : members) {
-    const absl::Status brought =
-        BringOne(context, store, member, PlaceOfMember(place, member), which);
+    const absl::Status brought = BringMemberResult(context, store, member, place, which);
     if (absl::IsCancelled(brought)) return brought;
     if (brought.ok()) continue;
     const absl::Status error =

@@ -16,9 +16,13 @@ enum class MemberResults {
   kAll          // the same, and where it named none, what the job made (PullRequest::undeclared)
 };
 
-// Brings these results of each other machine of `run`, which has ended, into a directory beside
-// `place`: ./RUN.node1 beside ./RUN. Goes on with the others after an error; returns the first one
-// and says the others. OK for a run on one machine.
+// Brings these results of `member`, a part of a run that has ended, into a directory beside `place`:
+// ./RUN.node1 beside ./RUN. Records its end in `member`, too.
+absl::Status BringMemberResult(CommandContext& context, RunStore& store, RunRow& member,
+                               const std::string& place, MemberResults which);
+
+// Does so for all other parts of `run`. Goes on with the others after an error; returns the first
+// one and says the others. OK for a run on one machine.
 absl::Status BringMemberResults(CommandContext& context, RunStore& store, const RunRow& run,
                                 const std::string& place, MemberResults which);
 

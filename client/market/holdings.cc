@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
+#include "client/market/machine_users.h"
 #include "client/runs/run_store.h"
 #include "common/base/machine_id.h"
 #include "common/base/status_macros.h"
@@ -95,7 +96,7 @@ void Holdings::NoteEnds() {
   const absl::StatusOr<RunStore*> runs = context_->Store();
   if (!runs.ok()) return;
   for (const std::string& run_id : *using_runs) {
-    const absl::StatusOr<RunRow> row = (*runs)->Get(run_id);
+    const absl::StatusOr<RunRow> row = UserOf(**runs, run_id);
     if (!row.ok() || !row->end.has_value() || MayBeUndone(*row->end)) continue;
     if (!ledger_->UseEnded(run_id, row->end->ended_ms).ok()) return;
   }

@@ -8,10 +8,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/runs/run_store.h"
 #include "provisioning/ledger/lease.h"
 
 namespace gpuctl {
+
+// Returns the run, or the part of a run on several machines, with that id. All parts end with their
+// run, so a part has the run's end where its own is not known here. NOT_FOUND as RunStore::Get.
+absl::StatusOr<RunRow> UserOf(RunStore& store, absl::string_view run_id);
 
 // Returns the names of the runs on the machine of `lease` whose end is not known here, oldest
 // first, without those with an id in `except`.

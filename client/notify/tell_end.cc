@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/bill/run_machines.h"
 #include "client/config/settings.h"
 #include "client/keys/key_store.h"
 #include "client/notify/notice.h"
@@ -52,7 +53,7 @@ absl::StatusOr<std::string> AddressOf(const ClientPaths& paths, const std::strin
 }
 
 Notice NoticeOf(CommandContext& context, const ClientPaths& paths, Holdings& holdings,
-                const RunRow& row) {
+                RunStore& store, const RunRow& row) {
   Notice notice;
   notice.row = row;
   notice.status = StatusOfEnded(row);
@@ -65,9 +66,11 @@ Notice NoticeOf(CommandContext& context, const ClientPaths& paths, Holdings& hol
   if (mirror.Refresh().ok() && mirror.RefreshOutputMetrics().ok()) {
     notice.best = BestOf(mirror.progress());
   }
-  const absl::StatusOr<std::optional<Lease>> lease = holdings.LeaseOf(row.run_id);
-  if (lease.ok() && lease->has_value()) {
-    notice.cost_usd = SpentByRun(**lease, row.run_id, context.NowMs()).high_usd;
+  const absl::StatusOr<Ledger*> ledger = holdings.FindLedger();
+  if (!ledger.ok() || *ledger == nullptr) return notice;
+  const absl::StatusOr<RunMachines> machines = MachinesOfRun(**ledger, store, row);
+  if (machines.ok() && !machines->empty()) {
+    notice.cost_usd = SpentByRun(*machines, context.NowMs()).high_usd;
   }
   return notice;
 }
@@ -156,7 +159,7 @@ absl::StatusOr<std::optional<ToldEnd>> Tell(CommandContext& context, Holdings& h
     RETURN_IF_ERROR(notices->Record(run_id, claim->sent, /*done=*/true));
     return std::nullopt;
   }
-  const Notice notice = NoticeOf(context, paths, holdings, row);
+  const Notice notice = NoticeOf(context, paths, holdings, store, row);
   Sender sender(paths, request, notice, claim->sent);
   sender.SendAll();
   RETURN_IF_ERROR(notices->Record(run_id, sender.sent(), !sender.again()));

@@ -107,7 +107,8 @@ void LeaveOutUnpaid(LaunchPlan& plan) {
   absl::Status pays;
   std::vector<Offer> paid;
   for (const Offer& offer : plan.rental.in_order) {
-    const absl::Status one = LimitsWithin(plan.spec, offer.price_usd_per_hour, 0).status();
+    const absl::Status one =
+        LimitsWithin(plan.spec, offer.price_usd_per_hour * MachinesToRent(plan), 0).status();
     if (one.ok()) paid.push_back(offer);
     if (pays.ok()) pays = one;
   }
@@ -189,7 +190,7 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
     return flags.later && none_now ? absl::OkStatus() : plan.rental.nothing_offered;
   }
   if (!plan.spec.max_price_usd_per_hour.has_value() && plan.rental.in_order.empty()) {
-    plan.rental.own_limit_usd_per_hour = OwnPriceLimit(PriceOf(plan));
+    plan.rental.own_limit_usd_per_hour = OwnPriceLimit(PriceOf(plan) / MachinesToRent(plan));
   }
   return absl::OkStatus();
 }
@@ -222,7 +223,8 @@ absl::Status PlanTrainer(LaunchPlan& plan) {
 
 constexpr char kSeveralHint[] =
     "--host A,B,C names machines of yours, one for each node; --provider slurm takes them in one "
-    "allocation";
+    "allocation; --provider lambda,digitalocean rents them";
+constexpr char kNoNetwork[] = "its machines have no private network that all of them share";
 
 absl::Status RefuseResumeOfSeveral(int nodes) {
   return UsageError(absl::StrCat("nodes: a run on ", nodes,
@@ -234,17 +236,45 @@ absl::Status RefuseResumeOfSeveral(int nodes) {
 // Refuses what a run on several machines cannot have yet, and says what it can.
 absl::Status CheckSeveral(const NodeTarget* machine, const LaunchPlan& plan) {
   const std::string what = absl::StrCat("a run on ", plan.spec.nodes, " machines");
-  if (plan.rents && plan.spec.providers != std::vector<std::string>{kClusterProvider}) {
-    return UsageError(absl::StrCat("nodes: ", what,
-                                   " does not rent them yet, because the machines "
-                                   "must reach each other, and no market promises that"),
-                      kSeveralHint);
+  const std::vector<std::string>& providers = plan.spec.providers;
+  const auto cluster = std::find(providers.begin(), providers.end(), kClusterProvider);
+  if (plan.rents && cluster != providers.end() && providers.size() > 1) {
+    return UsageError(
+        absl::StrCat("nodes: ", what, " is on a cluster or at markets, and not on either"),
+        "name slurm alone, or leave it out");
+  }
+  if (plan.rents && cluster == providers.end() && !plan.spec.volume.name.empty()) {
+    return UsageError(absl::StrCat("nodes: ", what, " has no volume: only one of its machines "
+                                   "could mount it"),
+                      "data: brings what they read to all of them");
   }
   if (plan.rents && ResumesWhenPreempted(plan.spec)) {
     return UsageError(absl::StrCat("retry.on: preempted: ", what, " is not resumed"),
                       "lost begins it anew as long as its allocation goes on");
   }
   return machine != nullptr ? RefuseResumeOfSeveral(plan.spec.nodes) : absl::OkStatus();
+}
+
+// Takes the markets out of `plan` whose machines may not reach each other, and says so. An error
+// when none is left.
+absl::Status LeaveOutWithoutNetwork(LaunchPlan& plan) {
+  std::vector<Market> kept;
+  std::vector<std::string> names;
+  for (Market& market : plan.rental.markets) {
+    const bool reach = market.provider->traits().region_network || market.name == kClusterProvider;
+    if (reach) {
+      kept.push_back(std::move(market));
+      continue;
+    }
+    names.push_back(market.name);
+    plan.rental.left_out.push_back(
+        {market.name, absl::UnimplementedError(kNoNetwork), /*offers=*/0, /*other_time=*/false});
+  }
+  plan.rental.markets = std::move(kept);
+  if (!plan.rental.markets.empty()) return absl::OkStatus();
+  return UsageError(absl::StrCat("nodes: a run on ", plan.spec.nodes, " machines cannot rent them at ",
+                                 absl::StrJoin(names, " or "), ": ", kNoNetwork),
+                    kSeveralHint);
 }
 
 // Returns the machines that --host names, the first one first.
@@ -282,7 +312,10 @@ absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
     return UsageError("retry.on: preempted goes with rented machines; yours is not taken away",
                       "lost covers a node that restarted");
   }
-  if (plan.spec.nodes > 1) RETURN_IF_ERROR(CheckSeveral(machine, plan));
+  if (plan.spec.nodes > 1) {
+    RETURN_IF_ERROR(CheckSeveral(machine, plan));
+    if (plan.rents) RETURN_IF_ERROR(LeaveOutWithoutNetwork(plan));
+  }
   if (machine != nullptr) {
     plan.own_machine = *machine;
     if (plan.spec.registry.empty()) return absl::OkStatus();
@@ -485,6 +518,7 @@ void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint
   RunRow& row = plan.row;
   row.run_id = NewRunId();
   row.job_id = NewJobId();
+  for (int rank = 1; rank < plan.spec.nodes; ++rank) plan.member_ids.push_back(NewRunId());
   row.name = plan.spec.name.empty() ? NewReadableName() : plan.spec.name;
   row.command = CommandLine(plan.spec);
   row.launch_json = FormatLaunchRecord(RecordOf(plan, flags, resume));
@@ -576,22 +610,30 @@ const std::string& MarketOf(const LaunchPlan& plan) {
   return plan.rental.idle.has_value() ? plan.rental.idle->provider : Cheapest(plan).provider;
 }
 
+int MachinesToRent(const LaunchPlan& plan) {
+  if (!plan.rents) return 0;
+  const std::vector<std::string>& providers = plan.spec.providers;
+  const bool allocation = providers == std::vector<std::string>{kClusterProvider};
+  return allocation ? 1 : std::max(1, plan.spec.nodes);
+}
+
 double PriceOf(const LaunchPlan& plan) {
   if (!plan.rents) return 0;
   if (plan.rental.idle.has_value()) return plan.rental.idle->usd_per_hour();
   if (plan.rental.in_order.empty()) return PriceLimitOf(plan);
-  return Cheapest(plan).price_usd_per_hour;
+  return Cheapest(plan).price_usd_per_hour * MachinesToRent(plan);
 }
 
 double PriceLimitOf(const LaunchPlan& plan) {
-  if (!plan.rents) return 0;
-  if (plan.spec.max_price_usd_per_hour.has_value()) return *plan.spec.max_price_usd_per_hour;
-  if (plan.rental.own_limit_usd_per_hour.has_value()) return *plan.rental.own_limit_usd_per_hour;
-  double dearest = 0;
-  for (const Offer& offer : plan.rental.in_order) {
-    dearest = std::max(dearest, offer.price_usd_per_hour);
+  const int machines = MachinesToRent(plan);
+  const RentalPlan& rental = plan.rental;
+  if (plan.spec.max_price_usd_per_hour.has_value()) {
+    return machines * *plan.spec.max_price_usd_per_hour;
   }
-  return dearest;
+  if (rental.own_limit_usd_per_hour.has_value()) return machines * *rental.own_limit_usd_per_hour;
+  double dearest = 0;
+  for (const Offer& offer : rental.in_order) dearest = std::max(dearest, offer.price_usd_per_hour);
+  return machines * dearest;
 }
 
 }  // namespace gpuctl

@@ -83,6 +83,8 @@ struct LaunchPlan {
   double agreed_usd_per_hour = 0;
   // The other machines of a run on several, which are the user's own; `own_machine` is the first.
   std::vector<NodeTarget> other_machines;
+  // The ids of the other parts of a run on several machines, by rank; the first part's is the run's.
+  std::vector<std::string> member_ids;
 };
 
 // Reads and checks everything. Asks the markets when the run rents a machine. A run rents when the
@@ -113,12 +115,16 @@ const Offer& Cheapest(const LaunchPlan& plan);
 // a machine.
 const std::string& MarketOf(const LaunchPlan& plan);
 
-// Returns the price in USD per hour of the machine that is tried first; without one its limit. 0
-// when the plan does not rent.
+// Returns how many machines the plan rents; 0 when it does not rent. An allocation counts as one.
+int MachinesToRent(const LaunchPlan& plan);
+
+// Returns the price in USD per hour of all machines that are tried first; without any their limit.
+// 0 when the plan does not rent.
 double PriceOf(const LaunchPlan& plan);
 
-// Returns the most that a machine for the plan may cost, in USD per hour: the user's max_price,
-// else gpuctl's own limit, else the price of the dearest offer. 0 when the plan does not rent.
+// Returns the most that the machines for the plan may cost together, in USD per hour, where one may
+// cost the user's max_price, else gpuctl's own limit, else the price of the dearest offer. 0 when
+// the plan does not rent.
 double PriceLimitOf(const LaunchPlan& plan);
 
 }  // namespace gpuctl

@@ -59,9 +59,17 @@ void AddIdle(const LaunchPlan& plan, std::vector<std::string>& lines) {
 void AddOffers(const LaunchPlan& plan, std::vector<std::string>& lines) {
   const std::vector<Offer>& offers = plan.rental.in_order;
   const Offer& offer = Cheapest(plan);
-  lines.push_back(absl::StrCat("machine   ", DescribeGpus(offer), " at ", offer.provider,
-                               offer.region.empty() ? "" : absl::StrCat(", ", offer.region),
-                               offer.spot ? ", can be taken away" : ""));
+  const int machines = MachinesToRent(plan);
+  const bool several = machines > 1;
+  lines.push_back(absl::StrCat(
+      several ? absl::StrCat("machines  ", machines, " of ") : "machine   ", DescribeGpus(offer),
+      " at ", offer.provider, offer.region.empty() ? "" : absl::StrCat(", ", offer.region),
+      offer.spot ? ", can be taken away" : "",
+      several ? absl::StrCat(", ", FormatUsd(offer.price_usd_per_hour), " per hour each") : ""));
+  if (several) {
+    lines.emplace_back(
+        "          all of them or none; they reach each other by the region's private network");
+  }
   if (offers.size() == 1) return;
   const auto dearest = std::max_element(
       offers.begin(), offers.end(),
@@ -70,7 +78,8 @@ void AddOffers(const LaunchPlan& plan, std::vector<std::string>& lines) {
       "          or ",
       offers.size() == 2 ? std::string("another that fits, for ")
                          : absl::StrCat("one of ", offers.size() - 1, " others that fit, to "),
-      FormatUsd(dearest->price_usd_per_hour), " per hour, if that one is gone"));
+      FormatUsd(dearest->price_usd_per_hour), several ? " per hour each" : " per hour",
+      ", if that one is gone"));
 }
 
 // Returns the market of the machine that the plan begins with; null when there is none yet.
@@ -167,8 +176,10 @@ std::string DescribePriceOf(const LaunchPlan& plan) {
   if (!plan.rents) return "nothing is rented, nothing bills";
   const std::string most = absl::StrCat(FormatUsd(PriceLimitOf(plan)), " at most");
   const bool own = plan.rental.own_limit_usd_per_hour.has_value();
+  const int machines = MachinesToRent(plan);
+  const std::string together = machines > 1 ? absl::StrCat(" for ", machines, " machines") : "";
   return absl::StrCat(plan.rental.has_machine()
-                          ? absl::StrCat(FormatUsd(PriceOf(plan)), " per hour, ", most)
+                          ? absl::StrCat(FormatUsd(PriceOf(plan)), " per hour", together, ", ", most)
                           : absl::StrCat("per hour ", most),
                       own ? "; --max-price allows more" : "");
 }
@@ -346,6 +357,7 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan, PlanOf of) {
   if (plan.volume.has_value()) {
     json["volume"] = VolumeToJson(*plan.volume);
   }
+  json["machines"] = std::max(1, plan.spec.nodes);
   json["idle"] = idle.has_value();
   if (plan.rents && !idle.has_value() && plan.rental.has_machine()) {
     const Offer& offer = Cheapest(plan);

@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_RENT_CLAIM_NODE_H_
 #define GPUCTL_CLIENT_RENT_CLAIM_NODE_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,10 @@ struct RentedNodeRequest {
   // The machine that was rented for the run already, as the only offer; its lock is taken from
   // here. Null: none was.
   Rental* rented = nullptr;
+  // True ends the work; any thread calls it. Empty: signals end it, which RentNode catches.
+  std::function<bool()> cancelled;
+  // What stands before each line that is said: "node 2: ".
+  std::string prefix;
 };
 
 // A rented machine that is known to work, with the run's limits on it.

@@ -69,8 +69,11 @@ bool IsHostKeyFault(const absl::Status& status) {
 class NodeRenter {
  public:
   NodeRenter(CommandContext& context, Ledger& ledger, const RentedNodeRequest& request,
-             SignalPipe& signals)
-      : context_(context), ledger_(ledger), request_(request), signals_(signals) {
+             std::function<bool()> interrupted)
+      : context_(context),
+        ledger_(ledger),
+        request_(request),
+        interrupted_(std::move(interrupted)) {
     hooks_.progress = [this](absl::string_view line) {
       // A second wait would tell the same.
       if (line != told_) Say(line);
@@ -132,12 +135,12 @@ class NodeRenter {
     return request_.login.has_value() ? WithoutPassword(status, *request_.login) : status;
   }
 
-  void Say(absl::string_view line) { context_.Say(Shown(line)); }
+  void Say(absl::string_view line) { context_.Say(absl::StrCat(request_.prefix, Shown(line))); }
 
   // Any thread may call it.
   bool Cancelled() {
     const MutexLock lock(mutex_);
-    cancelled_ = cancelled_ || !signals_.Take().empty();
+    cancelled_ = cancelled_ || interrupted_();
     return cancelled_;
   }
 
@@ -589,7 +592,7 @@ class NodeRenter {
                        "gpuctl offers --explain says why, gpuctl offers --retry-places forgets it");
     }
     const bool gone = absl::IsAborted(last_) || absl::IsDeadlineExceeded(last_);
-    if (!gone) return ExplainMarketError(last_, last_market_);
+    if (!gone) return WithCause(ExplainMarketError(last_, last_market_), kMarketRefuses);
     const bool bad = paid_failures_ > 0;
     const std::string why = absl::StrCat("rent a machine: none of ", request_.offers.size(),
                                          " offers could be had; the last: ", last_.message());
@@ -602,7 +605,7 @@ class NodeRenter {
   CommandContext& context_;
   Ledger& ledger_;
   const RentedNodeRequest& request_;
-  SignalPipe& signals_;
+  const std::function<bool()> interrupted_;
   RentalHooks hooks_;
   std::set<std::string> excluded_, refused_;
   LeaseLimits limits_;  // of the offer that is tried
@@ -625,9 +628,12 @@ class NodeRenter {
 absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
                                     const std::vector<Market>& markets,
                                     const RentedNodeRequest& request) {
+  if (request.cancelled) return NodeRenter(context, ledger, request, request.cancelled).Run(markets);
   // Ctrl-C, a closed terminal and kill all end a launch in the same orderly way.
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
-  absl::StatusOr<RentedNode> node = NodeRenter(context, ledger, request, signals).Run(markets);
+  absl::StatusOr<RentedNode> node =
+      NodeRenter(context, ledger, request, [&signals] { return !signals.Take().empty(); })
+          .Run(markets);
   if (node.ok() || !request.login.has_value()) return node;
   for (const Market& market : markets) RemoveUnusedLogins(context, ledger, *market.provider);
   return node;

@@ -598,7 +598,7 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(const RunFilter& filter) {
   }
 }
 
-absl::StatusOr<std::vector<RunRow>> RunStore::Members(absl::string_view run_id) {
+absl::StatusOr<std::vector<std::string>> RunStore::MemberIds(absl::string_view run_id) {
   SqliteStatement select(database_,
                          "SELECT run_id FROM runs WHERE leader = ? AND leader <> '' "
                          "ORDER BY member_rank",
@@ -610,6 +610,11 @@ absl::StatusOr<std::vector<RunRow>> RunStore::Members(absl::string_view run_id) 
     if (!row) break;
     ids.push_back(select.Text(0));
   }
+  return ids;
+}
+
+absl::StatusOr<std::vector<RunRow>> RunStore::Members(absl::string_view run_id) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids, MemberIds(run_id));
   std::vector<RunRow> members;
   for (const std::string& id : ids) {
     ASSIGN_OR_RETURN(members.emplace_back(), Get(id));

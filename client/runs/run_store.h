@@ -127,6 +127,8 @@ class RunStore {
   // Returns the other members of a run on several machines, by rank; none for every other run. They
   // are in no list, and Get finds them only by a whole name or id.
   absl::StatusOr<std::vector<RunRow>> Members(absl::string_view run_id);
+  // Returns the ids of those.
+  absl::StatusOr<std::vector<std::string>> MemberIds(absl::string_view run_id);
   // Lists runs, newest first; `live_only` without those that ended. A `limit` of 0 means none.
   absl::StatusOr<std::vector<RunRow>> List(bool live_only = false, int limit = 0);
   absl::StatusOr<std::vector<RunRow>> List(const RunFilter& filter);

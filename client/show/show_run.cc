@@ -26,6 +26,7 @@
 #include "client/bill/forecast.h"
 #include "client/market/holdings.h"
 #include "client/bill/lease_view.h"
+#include "client/bill/run_machines.h"
 #include "client/metrics/plot.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
@@ -141,7 +142,7 @@ class Show {
   std::unique_ptr<StopCall> stop_call_;
   FollowNews news_;
   Holdings holdings_;
-  std::optional<Lease> lease_;
+  RunMachines machines_;
   int64_t lease_read_ms_ = 0;
   bool gave_secrets_ = false, told_lingering_ = false;
   int told_attempt_ = 1;
@@ -217,19 +218,21 @@ std::string Show::MoneyText() {
   if (now_ms >= lease_read_ms_ + absl::ToInt64Milliseconds(kReadLeaseEvery)) {
     lease_read_ms_ = now_ms;
     // An error leaves what was known: money is told by ps too, with its errors.
-    absl::StatusOr<std::optional<Lease>> lease = holdings_.LeaseOf(row_.run_id);
-    if (lease.ok()) lease_ = *std::move(lease);
+    const absl::StatusOr<Ledger*> ledger = holdings_.FindLedger();
+    absl::StatusOr<RunMachines> machines = RunMachines();
+    if (ledger.ok() && *ledger != nullptr) machines = MachinesOfRun(**ledger, store_, row_);
+    if (ledger.ok() && machines.ok()) machines_ = *std::move(machines);
   }
-  if (!lease_.has_value()) return "";
+  if (machines_.empty()) return "";
   const RunStatus status = DeriveStatus(row_, mirror_->lifecycle());
   std::string done;
   const std::optional<absl::Duration> eta = mirror_->progress().Eta();
-  if (!status.over && eta.has_value() && lease_->open()) {
-    const Forecast forecast = ForecastOf(&*lease_, row_.run_id, status.started_ms,
+  if (!status.over && eta.has_value() && AnyOpen(machines_)) {
+    const Forecast forecast = ForecastOf(machines_, status.started_ms,
                                          now_ms + absl::ToInt64Milliseconds(*eta), now_ms);
-    done = ForecastPart(forecast, *lease_, now_ms);
+    done = ForecastPart(forecast, machines_, now_ms);
   }
-  return CostLine(*lease_, row_.run_id, status.over ? -1 : status.started_ms, now_ms, done);
+  return CostLine(machines_, status.over ? -1 : status.started_ms, now_ms, done);
 }
 
 PanelState Show::LinkState() {

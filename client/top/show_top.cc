@@ -19,6 +19,7 @@
 #include "client/base/wake_pipe.h"
 #include "client/market/instance_target.h"
 #include "client/bill/lease_view.h"
+#include "client/bill/run_machines.h"
 #include "client/market/machine_users.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
@@ -114,9 +115,11 @@ class Top {
   absl::Status ReadLeases(absl::Duration now) {
     if (now < leases_at_) return absl::OkStatus();
     leases_at_ = now + kReadLeasesEvery;
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.FindLedger());
     for (const auto& run : runs_) {
-      ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings_.LeaseOf(run->row().run_id));
-      if (lease.has_value()) leases_.insert_or_assign(run->row().run_id, *std::move(lease));
+      if (ledger == nullptr) break;
+      ASSIGN_OR_RETURN(RunMachines machines, MachinesOfRun(*ledger, store_, run->row()));
+      if (!machines.empty()) machines_.insert_or_assign(run->row().run_id, std::move(machines));
     }
     waiting_lines_ = waiting_();
     return ReadIdle();
@@ -146,19 +149,21 @@ class Top {
     }
     double usd_per_hour = 0;
     std::set<std::string> counted;  // a machine may have several runs
-    for (const auto& [run_id, lease] : leases_) {
-      if (!lease.open() || lease.BillsNothing() || !counted.insert(lease.lease_id).second) continue;
-      usd_per_hour += lease.usd_per_hour();
+    for (const auto& [run_id, machines] : machines_) {
+      for (const auto& [lease, part] : machines) {
+        if (!lease.open() || lease.BillsNothing()) continue;
+        if (counted.insert(lease.lease_id).second) usd_per_hour += lease.usd_per_hour();
+      }
     }
     for (const Lease& lease : idle_) {
       if (counted.insert(lease.lease_id).second) usd_per_hour += lease.usd_per_hour();
     }
     if (!counted.empty()) parts.push_back(absl::StrFormat("$%.2f/h", usd_per_hour));
-    if (!leases_.empty()) {
+    if (!machines_.empty()) {
       // A narrow screen has no room for the column.
       Spend spent;
-      for (const auto& [run_id, lease] : leases_) {
-        const Spend one = SpentByRun(lease, run_id, context_.NowMs());
+      for (const auto& [run_id, machines] : machines_) {
+        const Spend one = SpentByRun(machines, context_.NowMs());
         spent.low_usd += one.low_usd;
         spent.high_usd += one.high_usd;
       }
@@ -184,10 +189,9 @@ class Top {
       }
       for (const auto& run : runs_) {
         screen.runs.push_back(run->View());
-        const auto lease = leases_.find(run->row().run_id);
-        if (lease == leases_.end()) continue;
-        screen.runs.back().spent =
-            FormatSpend(SpentByRun(lease->second, run->row().run_id, context_.NowMs()));
+        const auto machines = machines_.find(run->row().run_id);
+        if (machines == machines_.end()) continue;
+        screen.runs.back().spent = FormatSpend(SpentByRun(machines->second, context_.NowMs()));
       }
       const TerminalSize size = terminal_.size();
       pending_ = terminal_.Frame({}, RenderTop(screen, size.columns, size.rows,
@@ -256,7 +260,7 @@ class Top {
   SignalPipe signals_;
   PanelTerminal terminal_;
   std::vector<std::unique_ptr<TopRunFollower>> runs_;  // live ones first, the newest first
-  std::map<std::string, Lease> leases_;                // by run id
+  std::map<std::string, RunMachines> machines_;        // by run id
   std::vector<Lease> idle_;                            // bill, and have no run
   std::vector<std::string> waiting_lines_;             // of runs in batches
   std::vector<std::string> notices_;

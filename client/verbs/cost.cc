@@ -79,7 +79,12 @@ absl::Status NameUses(CommandContext& context, std::vector<Lease>& leases) {
   for (Lease& lease : leases) {
     for (LeaseUse& use : lease.uses) {
       const auto found = rows.find(use.run_id);
-      if (found != rows.end()) use.run_name = found->second.name;
+      if (found == rows.end()) continue;
+      use.run_name = found->second.name;
+      if (found->second.leader.empty()) continue;
+      // All machines of a run have one line.
+      const absl::StatusOr<RunRow> whole = store->Get(found->second.leader);
+      if (whole.ok()) use.run_name = whole->name;
     }
   }
   return absl::OkStatus();

@@ -67,7 +67,7 @@ struct Side {
 absl::StatusOr<Side> ReadSide(CommandContext& context, Holdings& holdings, RunStore& store,
                               const RunRow& row) {
   Side side;
-  ASSIGN_OR_RETURN(side.record, ReadRunRecord(context, holdings, row));
+  ASSIGN_OR_RETURN(side.record, ReadRunRecord(context, holdings, store, row));
   ASSIGN_OR_RETURN(side.diff, store.SourceDiff(row.run_id));
   side.fields = FieldsOf(side.record, side.diff, context.NowMs());
   return side;
@@ -79,8 +79,8 @@ void AddPackages(Side& side) {
 }
 
 bool OnSameRented(const RunRecord& first, const RunRecord& second) {
-  return first.lease.has_value() && second.lease.has_value() &&
-         first.lease->lease_id == second.lease->lease_id;
+  return !first.machines.empty() && !second.machines.empty() &&
+         first.machines.front().lease.lease_id == second.machines.front().lease.lease_id;
 }
 
 // Of one machine, runs know more or less: a short one may have ended before the node told.

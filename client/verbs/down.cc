@@ -24,6 +24,7 @@
 #include "client/market/holdings.h"
 #include "client/market/instance_target.h"
 #include "client/bill/lease_view.h"
+#include "client/bill/run_machines.h"
 #include "client/market/machine_users.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
@@ -39,6 +40,7 @@
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
 #include "client/verbs/batch_text.h"
+#include "client/verbs/down_losses.h"
 #include "client/verbs/down_text.h"
 #include "client/verbs/remove_runs.h"
 #include "client/verbs/verb_parser.h"
@@ -102,18 +104,10 @@ class Down {
   // Asks once about several runs on machines that are not rented.
   absl::StatusOr<bool> AgreeToStop(const std::vector<RunRow>& runs);
   absl::Status StopJobsOn(const Lease& lease);
-  // Returns nothing when everything is home, and when the machine cannot be asked, which is told.
-  NotHomeOn FindNotHome(const Lease& lease);
-  // Adds that of one run on it.
-  void AddNotHome(const Lease& lease, const RunRow& row, NotHomeOn& found);
-  // Returns what of a run is on its machine and not here; of a live one only what it has saved.
-  Missing MissingOf(NodeCalls& calls, const RunRow& row);
-  std::optional<Instance::State> Shown(const Lease& lease) const;
-  bool MayAnswerLater(const Lease& lease);
-  bool SchedulerIsSilent(const Lease& lease) const;
   absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
   std::string NothingEnded(bool all, bool open) const;
   bool LeavesALeak() const;
+  LossFinder losses() { return {context_, store_, holdings_, found_}; }
   // True when another process holds the lease's lock.
   bool IsAtWork(const Lease& lease) {
     return LeaseLock::IsHeld(holdings_.ledger().state_dir(), lease.lease_id).value_or(false);
@@ -162,23 +156,29 @@ absl::Status Down::LeaveShared(Plan& plan) {
 }
 
 absl::Status Down::AddRun(RunRow row, Plan& plan) {
-  if (ledger_ != nullptr) {
-    ASSIGN_OR_RETURN(std::optional<Lease> lease, LeaseOfPart(*ledger_, row));
-    // A part on a further node of an allocation goes with all of it.
-    if (lease.has_value() && lease->open() && !row.leader.empty()) {
-      ASSIGN_OR_RETURN(row, store_.Get(row.leader));
-      named_.insert(row.run_id);
-    }
-    if (lease.has_value() && lease->open()) {
-      if (all_) {
-        if (lease_ids_.insert(lease->lease_id).second) plan.leases.push_back(*std::move(lease));
-      } else {
-        on_leases_.emplace_back(std::move(row), *std::move(lease));
-      }
-      return absl::OkStatus();
+  if (ledger_ == nullptr) {
+    plan.runs.push_back(std::move(row));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const std::optional<Lease> of_part, LeaseOfPart(*ledger_, row));
+  // A part of a run whose machines are rented goes with all of it.
+  if (of_part.has_value() && of_part->open() && !row.leader.empty()) {
+    ASSIGN_OR_RETURN(row, store_.Get(row.leader));
+  }
+  ASSIGN_OR_RETURN(RunMachines machines, MachinesOfRun(*ledger_, store_, row));
+  if (!AnyOpen(machines)) {
+    plan.runs.push_back(std::move(row));
+    return absl::OkStatus();
+  }
+  for (auto& [lease, part] : machines) {
+    if (!all_) named_.insert(part);
+    if (!lease.open()) continue;
+    if (!all_) {
+      on_leases_.emplace_back(row, std::move(lease));
+    } else if (lease_ids_.insert(lease.lease_id).second) {
+      plan.leases.push_back(std::move(lease));
     }
   }
-  plan.runs.push_back(std::move(row));
   return absl::OkStatus();
 }
 
@@ -382,7 +382,7 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
   for (const LeaseUse& use : lease.uses) {
     absl::StatusOr<RunRow> row = store_.Get(use.run_id);
     if (!row.ok()) continue;  // a launch that never came to a run
-    if (!row->end.has_value() && SchedulerIsSilent(lease)) {
+    if (!row->end.has_value() && losses().SchedulerIsSilent(lease)) {
       context_.Warn(absl::StrCat(row->name, " is not told to stop first: Slurm does not answer, ",
                                  "and its own signal ends it"));
     } else if (!row->end.has_value()) {
@@ -398,97 +398,6 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
   return absl::OkStatus();
 }
 
-// Returns what this verb's listing showed of the machine; nothing when it did not show it.
-std::optional<Instance::State> Down::Shown(const Lease& lease) const {
-  if (!found_.has_value()) return std::nullopt;
-  for (const SeenInstance& seen : found_->instances) {
-    if (seen.listed.instance.id == lease.instance_id) return seen.listed.instance.state;
-  }
-  return std::nullopt;
-}
-
-// True when the market has the machine in order, out of its sight, or stopped with its disk, so
-// that what is on it may be had later. What was asked for its end already, or was out of order for
-// as long as its results are kept, has nobody who waits for its results.
-bool Down::MayAnswerLater(const Lease& lease) {
-  const std::optional<Instance::State> state = Shown(lease);
-  if (!state.has_value() || lease.state != LeaseState::kRented) return false;
-  if (*state == Instance::State::kRunning) return true;
-  const bool in_salvage =
-      lease.trouble_ms == 0 || context_.NowMs() - lease.trouble_ms < lease.limits.salvage_s * 1000;
-  if (!in_salvage || *state != Instance::State::kFailed) {
-    return in_salvage && *state == Instance::State::kSilent;
-  }
-  const absl::StatusOr<Provider*> provider = holdings_.Find(lease.provider);
-  return provider.ok() && (*provider)->traits().keeps_stopped_disk;
-}
-
-// True for an allocation of a cluster whose controller did not answer: each step in it would hang.
-bool Down::SchedulerIsSilent(const Lease& lease) const {
-  return lease.provider == kClusterProvider && found_.has_value() &&
-         std::any_of(found_->unknown.begin(), found_->unknown.end(), [](const UnknownMarket& at) {
-           return at.name == kClusterProvider && absl::IsUnavailable(at.cause);
-         });
-}
-
-Missing Down::MissingOf(NodeCalls& calls, const RunRow& row) {
-  if (row.end.has_value()) return JudgeRun(context_, store_, calls, row, /*force=*/true).missing;
-  absl::StatusOr<Missing> missing = MissingSoFar(context_, calls, row);
-  if (missing.ok()) return *std::move(missing);
-  context_.Warn(absl::StrCat("it is not known what of ", row.name,
-                             " is at home: ", missing.status().message()));
-  return {};
-}
-
-NotHomeOn Down::FindNotHome(const Lease& lease) {
-  NotHomeOn found;
-  for (const LeaseUse& use : lease.uses) {
-    const absl::StatusOr<RunRow> row = store_.Get(use.run_id);
-    if (!row.ok()) continue;
-    AddNotHome(lease, *row, found);
-    const absl::StatusOr<std::vector<RunRow>> members = store_.Members(row->run_id);
-    if (!members.ok()) continue;
-    for (const RunRow& member : *members) AddNotHome(lease, member, found);
-  }
-  return found;
-}
-
-void Down::AddNotHome(const Lease& lease, const RunRow& row, NotHomeOn& found) {
-  if (row.accepted_ms == 0) return;
-  absl::StatusOr<std::unique_ptr<LinkFactory>> links =
-      absl::UnavailableError("Slurm does not answer");
-  if (!SchedulerIsSilent(lease)) links = MakeLinks(context_, row.target);
-  absl::StatusOr<NodeCalls> calls =
-      links.ok() ? NodeCalls::Connect(context_, **links, row.target) : links.status();
-  if (!calls.ok()) {
-    const absl::StatusOr<ClientPaths> paths = context_.Paths();
-    if (paths.ok() && IsNotedHome(*paths, row)) return;
-    const std::string unknown = absl::StrCat("it is not known whether all results of ", row.name,
-                                             " are at home: ", calls.status().message());
-    found.unknown = true;
-    if (!MayAnswerLater(lease)) {
-      context_.Warn(unknown);
-      return;
-    }
-    found.wanted.push_back(unknown);
-    const bool stopped = Shown(lease) == Instance::State::kFailed;
-    found.ways.push_back(
-        absl::StrCat(stopped ? absl::StrCat("once ", lease.provider, " runs it again, ") : "",
-                     "gpuctl pull ", row.name));
-    return;
-  }
-  const Missing missing = MissingOf(*calls, row);
-  if (missing.empty()) return;
-  const Missing wanted = SurelyWanted(missing, row);
-  if (!wanted.empty()) {
-    found.wanted.push_back(absl::StrCat(row.name, ": ", DescribeMissing(wanted)));
-    found.ways.push_back(HowToBring(row.name, wanted));
-  }
-  if (const std::string others = DescribeOthers(missing, wanted); !others.empty()) {
-    found.others.push_back(absl::StrCat(row.name, ": ", others));
-  }
-}
-
 absl::StatusOr<std::optional<std::map<std::string, NotHomeOn>>> Down::AgreeToAll(
     const std::vector<Lease>& leases) {
   if (!context_.CanAsk()) return UsageError(kNobodyToAsk, "add -y to end what is not needed");
@@ -496,7 +405,7 @@ absl::StatusOr<std::optional<std::map<std::string, NotHomeOn>>> Down::AgreeToAll
   std::vector<std::string> lines;
   for (const Lease& lease : leases) {
     ASSIGN_OR_RETURN(const std::vector<std::string> live, LiveRunsOn(store_, lease, {}));
-    const NotHomeOn& missing = told[lease.lease_id] = FindNotHome(lease);
+    const NotHomeOn& missing = told[lease.lease_id] = losses().Find(lease);
     lines.push_back(
         absl::StrCat("  ", MachineAndPrice(lease), " of ",
                      live.empty() ? RunOf(lease) : absl::StrCat(FirstFew(live), ", which stops"),
@@ -540,7 +449,7 @@ absl::Status Down::ReleaseOne(const Lease& lease, const NotHomeOn* agreed_to) {
   // The question tells what would be lost, so that there is one question only.
   const NotHomeOn told = agreed_to != nullptr ? *agreed_to
                          : yes_               ? NotHomeOn()
-                                              : FindNotHome(lease);
+                                              : losses().Find(lease);
   if (agreed_to == nullptr) {
     if (!yes_ && context_.CanAsk()) {
       context_.NoteForQuestion(LossText(told, live));
@@ -552,7 +461,7 @@ absl::Status Down::ReleaseOne(const Lease& lease, const NotHomeOn* agreed_to) {
   RETURN_IF_ERROR(StopJobsOn(lease));
   // What a job saved when it was stopped counts, too.
   const bool look_again = yes_ ? !force_ : !live.empty();
-  const NotHomeOn missing = look_again ? FindNotHome(lease) : told;
+  const NotHomeOn missing = look_again ? losses().Find(lease) : told;
   if (!missing.wanted.empty() && yes_) {
     context_.Warn(absl::StrCat(name, " stays, and bills on, ", FormatUsdPerHour(lease),
                                "/h: not at home: ", missing.Wanted()));
@@ -587,6 +496,7 @@ absl::Status Down::ReleaseOne(const Lease& lease, const NotHomeOn* agreed_to) {
     if (paths.ok()) CloseHolders(paths->state_dir, row->target.name);
     GiveUp(*row);
     if (!row->end.has_value()) RETURN_IF_ERROR(RecordGivenBack(*row));
+    if (!row->leader.empty()) continue;  // a part of a run that is told
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, *row));
     runs_json_.push_back(RunToJson(*row, status));
   }

@@ -13,6 +13,7 @@
 #include "client/follow/catch_up.h"
 #include "client/market/holdings.h"
 #include "client/bill/lease_view.h"
+#include "client/bill/run_machines.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
@@ -43,18 +44,18 @@ struct Extension {
   RunRow row;
   LaunchRecord record;  // with the new time limit
   absl::Duration more, used;
-  std::optional<Lease> lease;  // of its machine, with the new limits; absent: nothing is rented
-  double before_usd = 0;       // the cost limit until now
+  RunMachines machines;   // with the new limits; none: nothing is rented
+  double before_usd = 0;  // the cost limit until now, of all of them
 
   absl::Duration limit() const { return record.spec.time_limit; }
   absl::Duration left() const { return std::max(absl::ZeroDuration(), limit() - used); }
+  double cost_usd() const { return CostLimit(machines); }
+  double added_usd() const { return cost_usd() - before_usd; }
 };
 
-// Raises the cost limit where it does not pay for the rest of the run, its end, and the time that
-// was promised to its results.
-void RaiseCost(int64_t now_ms, Extension& extension) {
-  Lease& lease = *extension.lease;
-  extension.before_usd = lease.limits.cost_usd;
+// Raises the cost limit of the machine where it does not pay for the rest of the run, its end, and
+// the time that was promised to its results.
+void RaiseCost(int64_t now_ms, const Extension& extension, Lease& lease) {
   lease.limits.time_s =
       std::max(lease.limits.time_s, absl::ToInt64Seconds(extension.record.spec.time_limit));
   if (lease.limits.cost_usd <= 0) return;
@@ -106,16 +107,21 @@ absl::StatusOr<Extension> PlanExtension(CommandContext& context, Holdings& holdi
   }
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
-  Extension extension{std::move(row), *record, more, {}, std::nullopt, 0};
+  Extension extension{std::move(row), *record, more, {}, {}, 0};
   extension.record.spec.time_limit += more;
   extension.used = TimeUsed(lifecycle, extension.row.accepted_ms, context.NowMs());
-  ASSIGN_OR_RETURN(extension.lease, holdings.LeaseOf(extension.row.run_id));
-  if (!extension.lease.has_value()) return extension;
-  if (!extension.lease->open() || extension.lease->state != LeaseState::kRented) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the machine of ", extension.row.name, " is being ended"));
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
+  if (ledger == nullptr) return extension;
+  ASSIGN_OR_RETURN(extension.machines, MachinesOfRun(*ledger, store, extension.row));
+  extension.before_usd = extension.cost_usd();
+  for (auto& [lease, part] : extension.machines) {
+    if (!lease.open() || lease.state != LeaseState::kRented) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(extension.machines.size() > 1 ? "a machine of " : "the machine of ",
+                       extension.row.name, " is being ended"));
+    }
+    RaiseCost(context.NowMs(), extension, lease);
   }
-  RaiseCost(context.NowMs(), extension);
   return extension;
 }
 
@@ -132,8 +138,8 @@ absl::Status CheckBatchLimit(CommandContext& context, Holdings& holdings,
     });
     if (!of_it) continue;
     ASSIGN_OR_RETURN(const BatchMoney money, MoneyOfBatch(context, holdings, *batches, batch));
-    const absl::Status paid = CheckBudget(*batch.max_cost_usd, money.committed(),
-                                          extension.lease->limits.cost_usd - extension.before_usd);
+    const absl::Status paid =
+        CheckBudget(*batch.max_cost_usd, money.committed(), extension.added_usd());
     if (!paid.ok()) {
       return WithExitCode(WithHint(Annotate(paid, absl::StrCat("batch ", batch.name)),
                                    absl::StrCat("the same gpuctl submit --name ", batch.name,
@@ -148,13 +154,17 @@ std::vector<std::string> Text(const Extension& extension) {
   std::vector<std::string> lines = {absl::StrCat(
       "time      ", HumanDuration(extension.more), " more: ", HumanDuration(extension.limit()),
       " in all, ", HumanDuration(extension.used), " of it used")};
-  if (!extension.lease.has_value()) return lines;
-  const Lease& lease = *extension.lease;
-  const double more = lease.limits.cost_usd - extension.before_usd;
+  if (extension.machines.empty()) return lines;
+  const Lease& first = extension.machines.front().lease;
+  const size_t count = extension.machines.size();
+  const double more = extension.added_usd();
   lines.push_back(absl::StrCat(
-      "cost      ", FormatUsd(lease.limits.cost_usd), " at most for ",
-      RentedNodeName(lease.provider, lease.instance_id), " at ", FormatUsdPerHour(lease), "/h, ",
-      more > 0 ? absl::StrCat(FormatUsd(more), " more than before") : "as before"));
+      "cost      ", FormatUsd(extension.cost_usd()), " at most for ",
+      count > 1 ? absl::StrCat(count, " machines at ",
+                               FormatUsdPerHour(UsdPerHour(extension.machines)))
+                : absl::StrCat(RentedNodeName(first.provider, first.instance_id), " at ",
+                               FormatUsdPerHour(first)),
+      "/h, ", more > 0 ? absl::StrCat(FormatUsd(more), " more than before") : "as before"));
   return lines;
 }
 
@@ -167,9 +177,9 @@ void PrintJson(CommandContext& context, const Extension& extension, bool dry_run
                                  {"used_s", absl::ToInt64Seconds(extension.used)},
                                  {"added_usd", nullptr},
                                  {"cost_usd", nullptr}};
-  if (extension.lease.has_value()) {
-    json["added_usd"] = extension.lease->limits.cost_usd - extension.before_usd;
-    json["cost_usd"] = extension.lease->limits.cost_usd;
+  if (!extension.machines.empty()) {
+    json["added_usd"] = extension.added_usd();
+    json["cost_usd"] = extension.cost_usd();
   }
   context.PrintJson({{"extended", json}});
 }
@@ -192,16 +202,16 @@ absl::Status Extend(CommandContext& context, Holdings& holdings, RunStore& store
                     const Extension& extension) {
   const RunRow& row = extension.row;
   std::vector<Market> markets;
-  if (extension.lease.has_value()) {
+  RunSpec rest = extension.record.spec;
+  rest.time_limit = extension.left();
+  for (const RunMachine& machine : extension.machines) {
+    const Lease& lease = machine.lease;
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings.OpenLedger());
-    RunSpec rest = extension.record.spec;
-    rest.time_limit = extension.left();
     const auto find_provider = [&]() -> absl::StatusOr<Provider*> {
-      ASSIGN_OR_RETURN(markets, holdings.Open({extension.lease->provider}));
+      ASSIGN_OR_RETURN(markets, holdings.Open({lease.provider}));
       return markets.front().provider.get();
     };
-    const absl::Status moved =
-        Prolong(*ledger, *extension.lease, rest, context.clock.Now(), find_provider);
+    const absl::Status moved = Prolong(*ledger, lease, rest, context.clock.Now(), find_provider);
     if (!moved.ok()) {
       return WithExitCode(
           WithHint(Annotate(moved, absl::StrCat("extend ", row.name)),
@@ -216,14 +226,15 @@ absl::Status Extend(CommandContext& context, Holdings& holdings, RunStore& store
     RETURN_IF_ERROR(SetTime(context, member, extension.limit()));
   }
   RETURN_IF_ERROR(SetTime(context, row, extension.limit()));
-  if (extension.lease.has_value()) {
+  for (const auto& [raised, part] : extension.machines) {
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings.OpenLedger());
-    RETURN_IF_ERROR(ledger->UsedBy(extension.lease->lease_id, row.run_id, row.name,
-                                   extension.lease->limits, GpusOfUse(extension.record.spec),
+    ASSIGN_OR_RETURN(const RunRow user, store.Get(part));
+    RETURN_IF_ERROR(ledger->UsedBy(raised.lease_id, part, user.name, raised.limits,
+                                   GpusOfUse(extension.record.spec),
                                    /*beside=*/true));
-    ASSIGN_OR_RETURN(const Lease lease, ledger->Get(extension.lease->lease_id));
+    ASSIGN_OR_RETURN(const Lease lease, ledger->Get(raised.lease_id));
     RETURN_IF_ERROR(Annotate(SendTerms(context, lease),
-                             absl::StrCat("send the new cost limit to ", row.target.name)));
+                             absl::StrCat("send the new cost limit to ", user.target.name)));
   }
   return store.SetLaunch(row.run_id, FormatLaunchRecord(extension.record));
 }
@@ -283,8 +294,7 @@ absl::StatusOr<int> CmdExtend(CommandContext& context, std::vector<std::string> 
   Holdings holdings(context);
   ASSIGN_OR_RETURN(const Extension extension,
                    PlanExtension(context, holdings, *store, std::move(row), *more));
-  const bool costs =
-      extension.lease.has_value() && extension.lease->limits.cost_usd > extension.before_usd;
+  const bool costs = extension.added_usd() > 0;
   if (costs) RETURN_IF_ERROR(CheckBatchLimit(context, holdings, extension));
   const bool asks = costs && !yes && !dry_run;
   for (const std::string& line : Text(extension)) {

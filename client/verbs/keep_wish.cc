@@ -9,14 +9,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/wake_pipe.h"
+#include "client/bill/run_machines.h"
 #include "client/home/nothing_to_bring.h"
 #include "client/launch/after_run.h"
 #include "client/launch/find_machine.h"
 #include "client/launch/member_results.h"
 #include "client/market/holdings.h"
+#include "client/market/instance_target.h"
 #include "client/node/make_links.h"
 #include "client/results/checkpoint_watch.h"
 #include "client/results/pull_results.h"
@@ -49,12 +52,14 @@ class WishWork {
     const Wish& wish = held_.wish();
     ASSIGN_OR_RETURN(const auto resumptions, store_.Resumptions());
     Holdings holdings(context_);
-    ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.LeaseOf(row_.run_id));
-    const bool gone = lease.has_value() && !lease->open();
+    ASSIGN_OR_RETURN(const RunMachines machines, Machines(holdings));
+    const bool gone = !machines.empty() && !AnyOpen(machines);
     const bool nothing = NothingStarted(store_, row_.run_id) && !wish.down;
     if (row_.end.has_value() && (gone || nothing || resumptions.count(row_.run_id) > 0)) {
       RETURN_IF_ERROR(held_.Done());
-      return std::string(gone ? "its machine is gone already" : "");
+      return std::string(!gone                 ? ""
+                         : machines.size() > 1 ? "its machines are gone already"
+                                               : "its machine is gone already");
     }
     RETURN_IF_ERROR(CheckPlace());
     if (wish.pull && !NothingStarted(store_, row_.run_id)) RETURN_IF_ERROR(BringCheckpoints());
@@ -67,14 +72,29 @@ class WishWork {
     }
     RETURN_IF_ERROR(BringHomeAndRelease(context_, holdings, store_, row_, place_));
     RETURN_IF_ERROR(held_.Done());
-    ASSIGN_OR_RETURN(const std::optional<Lease> after, holdings.LeaseOf(row_.run_id));
-    if (!after.has_value()) return absl::StrCat("its results are in ", place_);
-    const std::string machine = absl::StrCat(after->provider, "/", after->instance_id);
-    return absl::StrCat("its results are in ", place_, ", ", machine,
-                        after->open() ? " stays: other runs use it" : " was given back");
+    ASSIGN_OR_RETURN(const RunMachines after, Machines(holdings));
+    if (after.empty()) return absl::StrCat("its results are in ", place_);
+    std::vector<std::string> names;
+    for (const RunMachine& machine : after) {
+      if (machine.lease.open() || !AnyOpen(after)) {
+        names.push_back(RentedNodeName(machine.lease.provider, machine.lease.instance_id));
+      }
+    }
+    const bool several = names.size() > 1;
+    const char* const what = AnyOpen(after) ? several ? " stay: other runs use them"
+                                                      : " stays: other runs use it"
+                             : several      ? " were given back"
+                                            : " was given back";
+    return absl::StrCat("its results are in ", place_, ", ", absl::StrJoin(names, ", "), what);
   }
 
  private:
+  absl::StatusOr<RunMachines> Machines(Holdings& holdings) {
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
+    if (ledger == nullptr) return RunMachines();
+    return MachinesOfRun(*ledger, store_, row_);
+  }
+
   // The directory may be on a disk that is not there. A new one in its place would be wrong.
   absl::Status CheckPlace() const {
     if (IsDirectory(held_.wish().dir)) return absl::OkStatus();

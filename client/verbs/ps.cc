@@ -271,7 +271,7 @@ class StoredRuns {
       run["results_home"] =
           home_ms == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(FormatRfc3339(home_ms));
       AddForecast(forecasts_[i], money_.Of(rows_[i]) != nullptr, run);
-      run = WithMoney(context_, std::move(run), money_.Of(rows_[i]), rows_[i], statuses_[i]);
+      run = WithMoney(context_, std::move(run), money_.Of(rows_[i]), statuses_[i]);
     }
     if (context_.format == OutputFormat::kJsonLines) return context_.PrintJsonList("runs", objects);
     context_.PrintJson({{"runs", objects}, {"bills", bills}});
@@ -292,7 +292,7 @@ class StoredRuns {
       }
       if (rented) {
         const std::vector<std::string> more =
-            MoneyCells(context_, money_.Of(rows_[i]), rows_[i], statuses_[i]);
+            MoneyCells(context_, money_.Of(rows_[i]), statuses_[i]);
         cells.insert(cells.begin() + kCellsBeforeMoney, more.begin(), more.end());
       }
       if (forecast) cells.insert(cells.begin() + kCellsBeforeForecast, ForecastCell(i));
@@ -320,7 +320,7 @@ class StoredRuns {
   // Reads what is known of the listed runs besides their status. `done`: when each will be done; 0:
   // nobody knows.
   absl::Status ReadMore(Holdings& holdings, const std::vector<int64_t>& done) {
-    ASSIGN_OR_RETURN(money_, ReadMoney(holdings, rows_));
+    ASSIGN_OR_RETURN(money_, ReadMoney(holdings, store_, rows_));
     wishes_.clear();
     for (KnownWish& known : KnownWishesOf(context_, "", IsKept(paths_.state_dir))) {
       wishes_[known.wish.run_id].push_back(std::move(known));
@@ -328,8 +328,9 @@ class StoredRuns {
     forecasts_.assign(rows_.size(), std::nullopt);
     for (size_t i = 0; i < rows_.size(); ++i) {
       if (done[i] == 0) continue;
-      forecasts_[i] = ForecastOf(money_.Of(rows_[i]), rows_[i].run_id, statuses_[i].started_ms,
-                                 done[i], context_.NowMs());
+      const RunMachines* const machines = money_.Of(rows_[i]);
+      forecasts_[i] = ForecastOf(machines == nullptr ? RunMachines() : *machines,
+                                 statuses_[i].started_ms, done[i], context_.NowMs());
     }
     return absl::OkStatus();
   }

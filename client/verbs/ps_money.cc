@@ -131,16 +131,17 @@ absl::StatusOr<ToldMoney> TellWhatBillsOn(CommandContext& context, Holdings& hol
   ToldMoney told;
   for (const Lease& lease : money.open) {
     if (lease.uses.empty()) continue;
-    const absl::StatusOr<RunRow> row = store.Get(lease.uses.back().run_id);
+    const std::string& part = lease.uses.back().run_id;
+    const absl::StatusOr<RunRow> row = UserOf(store, part);
     if (absl::IsNotFound(row.status())) {
       told.launches = TellIfLaunching(context, holdings, lease) || told.launches;
       continue;
     }
     RETURN_IF_ERROR(row.status());
     if (!row->end.has_value()) continue;
-    ASSIGN_OR_RETURN(const std::vector<std::string> others, LiveRunsOn(store, lease, {}));
+    ASSIGN_OR_RETURN(const std::vector<std::string> others, LiveRunsOn(store, lease, {part}));
     if (!others.empty()) continue;
-    ASSIGN_OR_RETURN(const std::optional<Lease> newest, holdings.LeaseOf(row->run_id));
+    ASSIGN_OR_RETURN(const std::optional<Lease> newest, holdings.LeaseOf(part));
     if (!newest.has_value() || newest->lease_id != lease.lease_id) continue;
     ASSIGN_OR_RETURN(const int64_t idle_since_ms, IdleSinceMs(store, lease));
     told.bills.push_back(
@@ -187,22 +188,35 @@ bool Money::IsLeak(const Lease& lease) const {
   return false;
 }
 
-const Lease* Money::Of(const RunRow& row) const {
+const RunMachines* Money::Of(const RunRow& row) const {
   const auto found = of_run.find(row.run_id);
   return found == of_run.end() ? nullptr : &found->second;
 }
 
-absl::StatusOr<Money> ReadMoney(Holdings& holdings, const std::vector<RunRow>& rows) {
+absl::StatusOr<Money> ReadMoney(Holdings& holdings, RunStore& store,
+                                const std::vector<RunRow>& rows) {
   Money money;
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
   if (ledger == nullptr) return money;
   std::vector<std::string> run_ids;
-  run_ids.reserve(rows.size());
-  for (const RunRow& row : rows) run_ids.push_back(row.run_id);
+  std::map<std::string, std::vector<std::string>> parts_of;  // by the id of a listed run
+  for (const RunRow& row : rows) {
+    std::vector<std::string>& parts = parts_of[row.run_id];
+    ASSIGN_OR_RETURN(parts, store.MemberIds(row.run_id));
+    parts.insert(parts.begin(), row.run_id);
+    run_ids.insert(run_ids.end(), parts.begin(), parts.end());
+  }
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->OpenOrOf(run_ids));
+  std::map<std::string, const Lease*> of_part;
   for (const Lease& lease : leases) {
-    for (const LeaseUse& use : lease.uses) money.of_run[use.run_id] = lease;
+    for (const LeaseUse& use : lease.uses) of_part[use.run_id] = &lease;
     if (lease.open()) money.open.insert(money.open.begin(), lease);
+  }
+  for (const auto& [run_id, parts] : parts_of) {
+    for (const std::string& part : parts) {
+      const auto found = of_part.find(part);
+      if (found != of_part.end()) money.of_run[run_id].push_back({*found->second, part});
+    }
   }
   ASSIGN_OR_RETURN(money.listings, ledger->LastListings());
   for (MarketListing& listing : money.listings) {
@@ -220,25 +234,30 @@ absl::StatusOr<Money> ReadMoney(Holdings& holdings, const std::vector<RunRow>& r
   return money;
 }
 
-std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease, const RunRow& row,
+std::vector<std::string> MoneyCells(CommandContext& context, const RunMachines* machines,
                                     const RunStatus& status) {
-  if (lease == nullptr) return {"-", "-", "-", "-"};
+  if (machines == nullptr) return {"-", "-", "-", "-"};
   const int64_t now_ms = context.NowMs();
-  const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
-  // Later runs on the machine may have changed its limits.
-  const LeaseLimits& limits = status.over ? LimitsFor(*lease, row.run_id) : lease->limits;
-  return {lease->open() ? FormatUsdPerHour(*lease) : "ended",
-          FormatSpend(SpentByRun(*lease, row.run_id, now_ms)),
-          limits.cost_usd > 0 ? absl::StrFormat("$%.2f", limits.cost_usd) : "-",
+  const int64_t stops_ms = status.over ? 0 : JobStopsMs(*machines, status.started_ms, now_ms);
+  RunMachines agreed = *machines;
+  for (RunMachine& machine : agreed) {
+    // Later runs on the machine may have changed its limits.
+    if (status.over) machine.lease.limits = LimitsFor(machine.lease, machine.run_id);
+  }
+  const std::string price = machines->size() == 1 ? FormatUsdPerHour(machines->front().lease)
+                                                  : FormatUsdPerHour(UsdPerHour(*machines));
+  const double limit_usd = CostLimit(agreed);
+  return {AnyOpen(*machines) ? price : "ended", FormatSpend(SpentByRun(*machines, now_ms)),
+          limit_usd > 0 ? absl::StrFormat("$%.2f", limit_usd) : "-",
           stops_ms == 0 ? "-"
                         : absl::StrCat("in ", HumanDuration(absl::Milliseconds(
                                                   std::max<int64_t>(0, stops_ms - now_ms))))};
 }
 
 nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json run,
-                                 const Lease* lease, const RunRow& row, const RunStatus& status) {
-  if (lease == nullptr) return run;
-  AddRunCost(*lease, row.run_id, status.over ? -1 : status.started_ms, context.NowMs(), run);
+                                 const RunMachines* machines, const RunStatus& status) {
+  if (machines == nullptr) return run;
+  AddRunCost(*machines, status.over ? -1 : status.started_ms, context.NowMs(), run);
   return run;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/bill/run_machines.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
 #include "client/runs/run_status.h"
@@ -19,25 +20,26 @@ namespace gpuctl {
 
 // The leases and leaks from the ledger and the last listings; no market is asked.
 struct Money {
-  std::map<std::string, Lease> of_run;  // by run id: the newest lease of a listed run
-  std::vector<Lease> open;              // what may bill, newest first
-  std::vector<MarketListing> listings;  // only their leaks
+  std::map<std::string, RunMachines> of_run;  // by run id: those that a listed run used last
+  std::vector<Lease> open;                    // what may bill, newest first
+  std::vector<MarketListing> listings;        // only their leaks
 
   bool IsLeak(const Lease& lease) const;
   // Returns null when nothing was rented for the run.
-  const Lease* Of(const RunRow& row) const;
+  const RunMachines* Of(const RunRow& row) const;
 };
 
 // Reads what concerns these runs, and what may bill.
-absl::StatusOr<Money> ReadMoney(Holdings& holdings, const std::vector<RunRow>& rows);
+absl::StatusOr<Money> ReadMoney(Holdings& holdings, RunStore& store,
+                                const std::vector<RunRow>& rows);
 
 // Returns the cells $/H, SPENT, CAP and STOPS of a run; dashes when nothing is rented for it.
-std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease, const RunRow& row,
+std::vector<std::string> MoneyCells(CommandContext& context, const RunMachines* machines,
                                     const RunStatus& status);
 
 // Returns the run's JSON with its cost.
 nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json run,
-                                 const Lease* lease, const RunRow& row, const RunStatus& status);
+                                 const RunMachines* machines, const RunStatus& status);
 
 // What the table of runs does not show.
 struct ToldMoney {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/follow/members.h"
 #include "client/keys/cluster_results.h"
 #include "client/market/holdings.h"
 #include "client/node/make_links.h"
@@ -121,9 +122,13 @@ RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& stor
     removal.outcome = RunRemoval::Outcome::kKept;
     return removal;
   }
-  // The other machines of a run on several are of the same allocation, or are not rented.
-  const absl::StatusOr<std::optional<Lease>> lease =
-      holdings.LeaseOf(row.leader.empty() ? row.run_id : row.leader);
+  const absl::StatusOr<Ledger*> ledger = holdings.FindLedger();
+  absl::StatusOr<std::optional<Lease>> lease = std::optional<Lease>();
+  if (!ledger.ok()) {
+    lease = ledger.status();
+  } else if (*ledger != nullptr) {
+    lease = LeaseOfPart(**ledger, row);
+  }
   removal.why = lease.status();
   if (lease.ok() && lease->has_value() && !(*lease)->open()) {
     removal = RemoveKeptOf(context, store, row, **lease, force, dry_run);

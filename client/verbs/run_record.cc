@@ -85,7 +85,7 @@ std::string ShownValue(absl::string_view name, const std::string& value) {
 }
 
 absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdings,
-                                        const RunRow& row) {
+                                        RunStore& store, const RunRow& row) {
   RunRecord record;
   record.row = row;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
@@ -103,7 +103,10 @@ absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdi
   record.source = ParseSourceRecord(row.source_json);
   const absl::StatusOr<StoredSpec> job = ParseStoredSpec(row.spec_json);
   if (job.ok()) record.content = job->spec.manifest_digest();
-  ASSIGN_OR_RETURN(record.lease, holdings.LeaseOf(row.run_id));
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
+  if (ledger != nullptr) {
+    ASSIGN_OR_RETURN(record.machines, MachinesOfRun(*ledger, store, row));
+  }
   MirrorReader mirror(record.mirror, row.output_segment_bytes);
   // One stream that cannot be read hides nothing else.
   if (const absl::Status read = mirror.Refresh(); !read.ok()) context.Warn(read.message());
@@ -137,8 +140,9 @@ std::string GpusOf(const RunRecord& record) {
   std::vector<std::string> texts;
   for (const auto& [name, count] : counts) texts.push_back(FormatGpus(name, count));
   if (!texts.empty()) return absl::StrJoin(texts, ", ");
-  if (!record.lease.has_value() || record.lease->gpu_count == 0) return "";
-  return FormatGpus(record.lease->gpu_name, record.lease->gpu_count);
+  if (record.machines.empty() || record.machines.front().lease.gpu_count == 0) return "";
+  const Lease& lease = record.machines.front().lease;
+  return FormatGpus(lease.gpu_name, lease.gpu_count);
 }
 
 std::string DriverOf(const RunRecord& record) {
@@ -193,9 +197,9 @@ std::vector<RecordField> FieldsOf(const RunRecord& record, const std::string& di
   add("machine", row.target.name);
   add("gpus", GpusOf(record));
   add("driver", DriverOf(record));
-  if (record.lease.has_value()) {
-    add("price", DescribeHighestPrice(*record.lease));
-    add("spent", FormatSpend(SpentByRun(*record.lease, row.run_id, now_ms)));
+  if (!record.machines.empty()) {
+    add("price", DescribeHighestPrice(record.machines));
+    add("spent", FormatSpend(SpentByRun(record.machines, now_ms)));
   }
   add("status", WordOf(record.status.phase));
   if (record.status.over) add("end", DescribeEnd(record.status.end));

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/history/own_metrics.h"
+#include "client/bill/run_machines.h"
 #include "client/market/holdings.h"
 #include "client/metrics/progress.h"
 #include "client/runs/context.h"
@@ -19,7 +20,6 @@
 #include "client/runs/run_store.h"
 #include "client/runs/source_record.h"
 #include "client/spec/launch_record.h"
-#include "provisioning/ledger/lease.h"
 
 namespace gpuctl {
 
@@ -30,7 +30,7 @@ struct RunRecord {
   nlohmann::ordered_json spec;         // the same as JSON
   SourceRecord source;
   std::string content;         // digest of the work directory's files; "" when none were sent
-  std::optional<Lease> lease;  // absent: nothing was rented for it
+  RunMachines machines;  // those that it used last; none: nothing was rented for it
   std::vector<TelemetrySample::Gpu> gpus;  // as the node told last
   int64_t checkpoint_step = -1;            // of the newest one in its metrics; -1: none
   std::vector<PulledItem> checkpoints;     // at home, newest first
@@ -42,7 +42,7 @@ struct RunRecord {
 
 // Reads it, and asks nobody.
 absl::StatusOr<RunRecord> ReadRunRecord(CommandContext& context, Holdings& holdings,
-                                        const RunRow& row);
+                                        RunStore& store, const RunRow& row);
 
 // True when a variable of this name holds a secret.
 bool NamesSecret(absl::string_view name);

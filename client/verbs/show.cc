@@ -115,16 +115,30 @@ void AddMachine(CommandContext& context, const RunRecord& record, Page& page) {
                                      absl::StrJoin(ids, " ")));
   }
   if (record.launch.has_value()) page.Add("image", record.launch->spec.image);
-  if (!record.lease.has_value()) return;
-  const Lease& lease = *record.lease;
-  const std::string ended = lease.open() ? ""
+  if (record.machines.empty()) return;
+  const Lease& lease = record.machines.front().lease;
+  const std::string ended = AnyOpen(record.machines) ? ""
                             : lease.provider == kClusterProvider
                                 ? "; the allocation is over"
+                            : record.machines.size() > 1
+                                ? "; the machines are gone"
                                 : absl::StrCat("; the machine is gone: ", lease.how_ended);
-  page.Add("price", absl::StrCat(DescribeHighestPrice(lease), lease.spot ? ", spot" : "",
+  page.Add("price", absl::StrCat(DescribeHighestPrice(record.machines), lease.spot ? ", spot" : "",
                                  lease.region.empty() ? "" : absl::StrCat(", ", lease.region)));
   page.Add("spent",
-           absl::StrCat(FormatSpend(SpentByRun(lease, row.run_id, context.NowMs())), ended));
+           absl::StrCat(FormatSpend(SpentByRun(record.machines, context.NowMs())), ended));
+}
+
+// Returns the limits that were agreed for the run; the cost is that of all its machines.
+LeaseLimits OwnLimits(const RunMachines& machines) {
+  LeaseLimits limits = LimitsFor(machines.front().lease, machines.front().run_id);
+  if (machines.size() == 1) return limits;
+  RunMachines agreed = machines;
+  for (RunMachine& machine : agreed) {
+    machine.lease.limits = LimitsFor(machine.lease, machine.run_id);
+  }
+  limits.cost_usd = CostLimit(agreed);
+  return limits;
 }
 
 void AddLimits(const RunRecord& record, Page& page) {
@@ -133,9 +147,10 @@ void AddLimits(const RunRecord& record, Page& page) {
   std::vector<std::string> limits = {absl::StrCat("time ", HumanDuration(spec.time_limit)),
                                      absl::StrCat("grace ", HumanDuration(spec.grace))};
   LeaseLimits now;
-  if (record.lease.has_value()) {
-    LeaseLimits own = LimitsFor(*record.lease, record.row.run_id);
-    now = record.lease->limits;
+  if (!record.machines.empty()) {
+    LeaseLimits own = OwnLimits(record.machines);
+    now = record.machines.front().lease.limits;
+    if (record.machines.size() > 1) now.cost_usd = CostLimit(record.machines);
     // The limit on running time is the run's own, whatever the machine's others have.
     own.time_s = now.time_s = 0;
     if (own == now) now = LeaseLimits();
@@ -147,7 +162,7 @@ void AddLimits(const RunRecord& record, Page& page) {
   // Runs that came to the machine later may have changed those.
   page.Add("machine's", DescribeLeaseLimits(now).empty()
                             ? ""
-                            : absl::StrCat(record.lease->open() ? "now " : "at last ",
+                            : absl::StrCat(AnyOpen(record.machines) ? "now " : "at last ",
                                            DescribeLeaseLimits(now), ": later runs changed them"));
   if (spec.max_retries > 0) {
     page.Add("retries", absl::StrCat(spec.max_retries, " on ", absl::StrJoin(spec.retry_on, ", ")));
@@ -358,7 +373,7 @@ Json MembersToJson(CommandContext& context, const std::string& run_id) {
 Json RecordToJson(CommandContext& context, const RunRecord& record) {
   const RunRow& row = record.row;
   Json run = RunToJson(row, record.status);
-  run = WithMoney(context, std::move(run), record.lease.has_value() ? &*record.lease : nullptr, row,
+  run = WithMoney(context, std::move(run), record.machines.empty() ? nullptr : &record.machines,
                   record.status);
   const auto text = [](const std::string& value) { return value.empty() ? Json() : Json(value); };
   run["note"] = text(row.note);
@@ -372,9 +387,9 @@ Json RecordToJson(CommandContext& context, const RunRecord& record) {
   run["packages"] = row.packages.empty() ? Json() : Json(PackagesOf(row));
   run["gpus"] = GpusToJson(record);
   run["limits"] = run["machine_limits"] = nullptr;
-  if (record.lease.has_value()) {
-    run["limits"] = LimitsToJson(LimitsFor(*record.lease, row.run_id));
-    run["machine_limits"] = LimitsToJson(record.lease->limits);
+  if (!record.machines.empty()) {
+    run["limits"] = LimitsToJson(OwnLimits(record.machines));
+    run["machine_limits"] = LimitsToJson(record.machines.front().lease.limits);
   }
   run["members"] = MembersToJson(context, row.run_id);
   run["checkpoint_step"] = record.checkpoint_step < 0 ? Json() : Json(record.checkpoint_step);
@@ -470,7 +485,7 @@ absl::StatusOr<int> CmdShow(CommandContext& context, std::vector<std::string> ar
     return kExitOk;
   }
   Holdings holdings(context);
-  ASSIGN_OR_RETURN(const RunRecord record, ReadRunRecord(context, holdings, row));
+  ASSIGN_OR_RETURN(const RunRecord record, ReadRunRecord(context, holdings, *store, row));
   if (context.json()) {
     context.PrintJson(RecordToJson(context, record));
   } else {

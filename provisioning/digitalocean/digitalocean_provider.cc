@@ -158,7 +158,9 @@ class DigitaloceanProvider : public RestMarket {
 
   ProviderTraits traits() const override {
     // Whether begun hours count is not published for GPUs; they are the dearest reading.
+    // Every Droplet is in its region's default VPC.
     return {.takes_host_key = true,
+            .region_network = true,
             .ready_within = absl::Minutes(15),
             .billing_quantum = absl::Hours(1)};
   }

@@ -99,6 +99,7 @@ class LambdaProvider : public RestMarket {
 
   ProviderTraits traits() const override {
     return {.takes_host_key = true,
+            .region_network = true,
             .ready_within = absl::Minutes(20),
             .billing_quantum = absl::Minutes(1)};
   }

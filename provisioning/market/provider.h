@@ -42,6 +42,8 @@ struct ProviderTraits {
   bool takes_host_key = false;
   // True when an instance that waits for its start can be given runs already.
   bool has_queue = false;
+  // True when the account's instances in one region reach each other by a private network.
+  bool region_network = false;
   // The time within which ssh must reach a new instance.
   absl::Duration ready_within = absl::Minutes(10);
   absl::Duration billing_quantum = absl::Seconds(1);

@@ -1,0 +1,214 @@
+#include "client/launch/rent_together.h"
+
+#include <atomic>
+#include <csignal>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/paths.h"
+#include "client/base/quantity.h"
+#include "client/keys/market_access.h"
+#include "client/keys/unused_logins.h"
+#include "client/link/ssh_session.h"
+#include "client/rent/rent_node.h"
+#include "common/base/at_once.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+#include "common/process/signal_pipe.h"
+#include "provisioning/ledger/lease.h"
+#include "provisioning/rental/rental.h"
+
+namespace gpuctl {
+namespace {
+
+// The offers of which machines are paid for and of no use, until no further one is tried.
+constexpr int kPaidFailures = 2;
+
+class TogetherRenter {
+ public:
+  TogetherRenter(CommandContext& context, Holdings& holdings, const RentedNodeRequest& request,
+                 const std::vector<RentedPart>& parts, SignalPipe& signals)
+      : context_(context),
+        holdings_(holdings),
+        request_(request),
+        parts_(parts),
+        signals_(signals) {}
+
+  absl::StatusOr<std::vector<RentedNode>> Run() {
+    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+    // Two threads must not both make it.
+    RETURN_IF_ERROR(EnsureKeyPair(paths.own_key(), "gpuctl").status());
+    std::set<std::string> refusing;
+    absl::Status last = absl::NotFoundError("there was none");
+    int tried = 0, paid_failures = 0;
+    for (const Offer& offer : request_.offers) {
+      if (refusing.count(offer.provider) > 0) continue;
+      ++tried;
+      absl::StatusOr<std::vector<RentedNode>> nodes = TryOffer(offer);
+      if (nodes.ok()) return nodes;
+      last = nodes.status();
+      // The work was interrupted, or it is not known what bills.
+      if (Interrupted() || absl::IsCancelled(last) || fatal_) return last;
+      const std::string cause = CauseOf(last);
+      if (cause == kMarketRefuses) {
+        refusing.insert(offer.provider);
+      } else if (!absl::IsNotFound(last)) {
+        return last;
+      }
+      paid_failures += cause == kBadMachine ? 1 : 0;
+      if (paid_failures >= kPaidFailures) break;
+    }
+    if (CauseOf(last) == kMarketRefuses) return last;
+    return WithExitCode(
+        WithHint(WithCause(absl::NotFoundError(absl::StrCat(
+                               "rent ", parts_.size(), " machines together: none of ", tried,
+                               " offers could be had for all; the last: ", last.message())),
+                           CauseOf(last)),
+                 "gpuctl offers lists others; fewer nodes: or another --gpu or --region may do"),
+        kExitCapacity);
+  }
+
+ private:
+  // What one thread rents with.
+  struct Desk {
+    std::unique_ptr<Ledger> ledger;
+    std::vector<Market> markets;
+    absl::StatusOr<RentedNode> node = absl::CancelledError("another machine could not be had");
+  };
+
+  bool Interrupted() {
+    const MutexLock lock(mutex_);
+    interrupted_ = interrupted_ || !signals_.Take().empty();
+    return interrupted_;
+  }
+
+  std::string NodeName(size_t rank) const { return absl::StrCat("node ", rank); }
+
+  absl::StatusOr<std::vector<RentedNode>> TryOffer(const Offer& offer) {
+    std::vector<Desk> desks(parts_.size());
+    for (Desk& desk : desks) {
+      ASSIGN_OR_RETURN(desk.ledger, holdings_.OpenAnotherLedger());
+      ASSIGN_OR_RETURN(desk.markets, holdings_.Open({offer.provider}));
+    }
+    std::atomic<bool> failed{false};
+    ForEachAtOnce(desks.size(), desks.size(), [&](size_t rank) {
+      if (failed) return;
+      desks[rank].node = RentPart(rank, offer, desks[rank], failed);
+      if (!desks[rank].node.ok()) failed = true;
+    });
+    std::vector<RentedNode> nodes;
+    if (!failed && !Interrupted()) {
+      for (Desk& desk : desks) nodes.push_back(*std::move(desk.node));
+      return nodes;
+    }
+    const absl::Status why = WhyNot(desks);
+    GiveBack(offer, why, desks);
+    RETURN_IF_ERROR(CountCosts());
+    if (request_.login.has_value()) {
+      Provider& provider = *desks.front().markets.front().provider;
+      RemoveUnusedLogins(context_, *desks.front().ledger, provider);
+    }
+    if (fatal_ || !Interrupted()) return why;
+    return absl::CancelledError(
+        "launch: interrupted; the machines that were rented for it were ended, nothing bills");
+  }
+
+  absl::StatusOr<RentedNode> RentPart(size_t rank, const Offer& offer, Desk& desk,
+                                      const std::atomic<bool>& failed) {
+    const auto share = static_cast<double>(parts_.size());
+    RunSpec spec = *request_.spec;
+    spec.nodes = 1;
+    RentedNodeRequest part = request_;
+    part.spec = &spec;
+    part.run_id = parts_[rank].run_id;
+    part.run_name = parts_[rank].run_name;
+    part.offers = {offer};
+    if (spec.cost_limit_usd.has_value()) {
+      spec.cost_limit_usd = (*spec.cost_limit_usd - paid_usd_) / share;
+    }
+    if (part.agreed_usd.has_value()) part.agreed_usd = (*part.agreed_usd - paid_usd_) / share;
+    part.prefix = absl::StrCat(NodeName(rank), ": ");
+    part.cancelled = [this, &failed] { return failed || Interrupted(); };
+    return RentNode(context_, *desk.ledger, desk.markets, part);
+  }
+
+  // Returns the error that came first: those that it interrupted only say so.
+  absl::Status WhyNot(const std::vector<Desk>& desks) {
+    absl::Status why;
+    for (size_t rank = 0; rank < desks.size(); ++rank) {
+      const absl::Status& status = desks[rank].node.status();
+      if (status.ok() || (absl::IsCancelled(status) && !why.ok())) continue;
+      if (why.ok() || absl::IsCancelled(why)) why = Annotate(status, NodeName(rank));
+    }
+    return why.ok() ? absl::CancelledError("launch: interrupted") : why;
+  }
+
+  // Ends the machines that came up beside one that did not, all at the same time.
+  void GiveBack(const Offer& offer, const absl::Status& why, std::vector<Desk>& desks) {
+    ForEachAtOnce(desks.size(), desks.size(), [&](size_t rank) {
+      Desk& desk = desks[rank];
+      if (!desk.node.ok()) return;
+      const Lease& lease = desk.node->lease;
+      context_.Say(absl::StrCat(NodeName(rank), ": giving ", lease.instance_id, " back: ",
+                                Interrupted() ? "interrupted" : why.message()));
+      RentalHooks hooks;
+      hooks.progress = [this](absl::string_view line) { context_.Say(line); };
+      ReleaseOptions release;
+      release.how = Interrupted() ? kHowInterrupted : "of no use";
+      const absl::StatusOr<Lease> released =
+          Release(*desk.ledger, *desk.markets.front().provider, lease.lease_id, context_.clock,
+                  hooks, release);
+      if (!released.ok()) {
+        context_.Warn(absl::StrCat(RentedAt(offer, lease), " may still bill: ",
+                                   released.status().message(), "; gpuctl reap ends it"));
+      }
+    });
+  }
+
+  static std::string RentedAt(const Offer& offer, const Lease& lease) {
+    return absl::StrCat(offer.provider, "/", lease.instance_id);
+  }
+
+  // Adds up what the machines have cost that were given back. Where one may still bill, no other is
+  // rented.
+  absl::Status CountCosts() {
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
+    for (const RentedPart& part : parts_) {
+      ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(part.run_id));
+      if (!lease.has_value()) continue;
+      fatal_ = fatal_ || (lease->open() && lease->state != LeaseState::kIntent);
+      costs_[lease->lease_id] = SpentOn(*lease, context_.NowMs()).high_usd;
+    }
+    paid_usd_ = 0;
+    for (const auto& [lease_id, usd] : costs_) paid_usd_ += usd;
+    return absl::OkStatus();
+  }
+
+  CommandContext& context_;
+  Holdings& holdings_;
+  const RentedNodeRequest& request_;
+  const std::vector<RentedPart>& parts_;
+  SignalPipe& signals_;
+  bool fatal_ = false;                   // a machine may still bill
+  std::map<std::string, double> costs_;  // of the machines that were of no use, by lease id
+  double paid_usd_ = 0;                  // what these cost, at most
+  Mutex mutex_;
+  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<RentedNode>> RentTogether(CommandContext& context, Holdings& holdings,
+                                                     const RentedNodeRequest& request,
+                                                     const std::vector<RentedPart>& parts) {
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
+  return TogetherRenter(context, holdings, request, parts, signals).Run();
+}
+
+}  // namespace gpuctl
