@@ -63,8 +63,8 @@ TEST(ForecastTest, IsOnePartOfThePanelAndSaysWhoseCostItIs) {
   Lease lease = ForecastLease();
   const int64_t now_ms = kForecastBeginMs + kForecastHourMs;
   const auto part = [&](int64_t left_ms) {
-    return ForecastPart(ForecastOf({{lease, "r"}}, kForecastBeginMs, now_ms + left_ms, now_ms), {{lease, "r"}},
-                        now_ms);
+    return ForecastPart(ForecastOf({{lease, "r"}}, kForecastBeginMs, now_ms + left_ms, now_ms),
+                        {{lease, "r"}}, now_ms);
   };
   EXPECT_EQ(part(kForecastHourMs / 2), "done in 30m 00s for $3.00");
   EXPECT_EQ(part(5 * kForecastHourMs), "done in 5h 00m (limit first)");

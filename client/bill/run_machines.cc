@@ -102,8 +102,7 @@ bool AnyShared(const RunMachines& machines) {
 std::string CostLine(const RunMachines& machines, int64_t started_ms, int64_t now_ms,
                      const std::string& done) {
   const Lease& first = machines.front().lease;
-  const std::string count =
-      machines.size() > 1 ? absl::StrCat(machines.size(), " machines, ") : "";
+  const std::string count = machines.size() > 1 ? absl::StrCat(machines.size(), " machines, ") : "";
   const std::string spent = FormatSpend(SpentByRun(machines, now_ms));
   if (!AnyOpen(machines)) return absl::StrCat(count, "given back, ", spent, " spent");
   // One that bills nothing has a price all the same.

@@ -1,4 +1,5 @@
-// The rented machines of a run, and what they cost together: a run on several machines has one bill.
+// The rented machines of a run, and what they cost together: a run on several machines has one
+// bill.
 #ifndef GPUCTL_CLIENT_BILL_RUN_MACHINES_H_
 #define GPUCTL_CLIENT_BILL_RUN_MACHINES_H_
 
@@ -30,8 +31,8 @@ absl::StatusOr<RunMachines> MachinesOfRun(Ledger& ledger, RunStore& store, const
 double UsdPerHour(const RunMachines& machines);
 // Returns the highest prices that they have had, together, in USD per hour.
 double HighestUsdPerHour(const RunMachines& machines);
-// Returns "$1.20/h", these prices for people; "no price" for an allocation, "$4.80/h for 4 machines".
-// Requires a machine.
+// Returns "$1.20/h", these prices for people; "no price" for an allocation, "$4.80/h for 4
+// machines". Requires a machine.
 std::string DescribeHighestPrice(const RunMachines& machines);
 // Returns the run's own part of what they have cost.
 Spend SpentByRun(const RunMachines& machines, int64_t now_ms);

@@ -10,20 +10,20 @@
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/bill/lease_view.h"
 #include "client/bill/run_machines.h"
+#include "client/due/node_terms.h"
 #include "client/follow/live_now.h"
 #include "client/keys/market_access.h"
 #include "client/keys/unused_logins.h"
 #include "client/launch/member_results.h"
 #include "client/market/holdings.h"
 #include "client/market/instance_target.h"
-#include "client/bill/lease_view.h"
 #include "client/market/machine_users.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/rent/market_expiry.h"
-#include "client/rent/node_terms.h"
 #include "client/results/pull_results.h"
 #include "client/runs/pulled_record.h"
 #include "client/runs/run_end.h"
@@ -191,8 +191,9 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, RunStore& store
   const bool several = left.size() > 1;
   const char* const ends = several ? " ends them now" : " ends it now";
   Tone tone = Tone::kPlain;
-  std::string text = absl::StrCat(absl::StrJoin(names, ", "), several ? " bill on, " : " bills on, ",
-                                  FormatUsdPerHour(UsdPerHour(left)), "/h");
+  std::string text =
+      absl::StrCat(absl::StrJoin(names, ", "), several ? " bill on, " : " bills on, ",
+                   FormatUsdPerHour(UsdPerHour(left)), "/h");
   const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
   if (market.ok() && !market->front().provider->traits().self_release()) {
     const std::string end = DescribeMarketEnd(lease, context.NowMs());
@@ -285,8 +286,7 @@ absl::Status ReleaseOrKeep(CommandContext& context, Holdings& holdings, RunStore
   ASSIGN_OR_RETURN(const std::vector<std::string> others,
                    LiveNowOn(context, store, lease, {row.run_id}));
   if (!others.empty()) {
-    context.Warn(absl::StrCat(lease.provider, "/", lease.instance_id,
-                              " stays: ", FirstFew(others),
+    context.Warn(absl::StrCat(lease.provider, "/", lease.instance_id, " stays: ", FirstFew(others),
                               others.size() == 1 ? " uses it now" : " use it now"));
     return brought;
   }

@@ -16,7 +16,8 @@ enum class MemberResults {
   kAll          // the same, and where it named none, what the job made (PullRequest::undeclared)
 };
 
-// Brings these results of `member`, a part of a run that has ended, into a directory beside `place`:
+// Brings these results of `member`, a part of a run that has ended, into a directory beside
+// `place`:
 // ./RUN.node1 beside ./RUN. Records its end in `member`, too.
 absl::Status BringMemberResult(CommandContext& context, RunStore& store, RunRow& member,
                                const std::string& place, MemberResults which);

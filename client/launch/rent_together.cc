@@ -155,8 +155,8 @@ class TogetherRenter {
       Desk& desk = desks[rank];
       if (!desk.node.ok()) return;
       const Lease& lease = desk.node->lease;
-      context_.Say(absl::StrCat(NodeName(rank), ": giving ", lease.instance_id, " back: ",
-                                Interrupted() ? "interrupted" : why.message()));
+      context_.Say(absl::StrCat(NodeName(rank), ": giving ", lease.instance_id,
+                                " back: ", Interrupted() ? "interrupted" : why.message()));
       RentalHooks hooks;
       hooks.progress = [this](absl::string_view line) { context_.Say(line); };
       ReleaseOptions release;

@@ -45,7 +45,9 @@ class Holdings {
   // Returns the ledger; null when nothing was ever rented.
   absl::StatusOr<Ledger*> FindLedger();
   // Returns a ledger for another thread. It may outlive this object.
-  absl::StatusOr<std::unique_ptr<Ledger>> OpenAnotherLedger() { return OpenOrCopy(/*create=*/true); }
+  absl::StatusOr<std::unique_ptr<Ledger>> OpenAnotherLedger() {
+    return OpenOrCopy(/*create=*/true);
+  }
   // Returns the newest lease that the run used; nothing when it used none.
   absl::StatusOr<std::optional<Lease>> LeaseOf(absl::string_view run_id);
 

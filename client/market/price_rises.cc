@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/base/quantity.h"
+#include "client/bill/lease_view.h"
 #include "client/keys/market_access.h"
 #include "client/market/instance_target.h"
-#include "client/bill/lease_view.h"
 #include "client/spec/launch_record.h"
 #include "common/base/status_macros.h"
 

@@ -14,10 +14,10 @@
 #include "client/base/quantity.h"
 #include "client/base/shell_quote.h"
 #include "client/base/suggest.h"
+#include "client/bill/lease_view.h"
 #include "client/hosts/resolve_target.h"
 #include "client/keys/ask_markets.h"
 #include "client/market/instance_target.h"
-#include "client/bill/lease_view.h"
 #include "client/market/price_limit.h"
 #include "client/market/secret_values.h"
 #include "client/market/volumes.h"
@@ -244,7 +244,8 @@ absl::Status CheckSeveral(const NodeTarget* machine, const LaunchPlan& plan) {
         "name slurm alone, or leave it out");
   }
   if (plan.rents && cluster == providers.end() && !plan.spec.volume.name.empty()) {
-    return UsageError(absl::StrCat("nodes: ", what, " has no volume: only one of its machines "
+    return UsageError(absl::StrCat("nodes: ", what,
+                                   " has no volume: only one of its machines "
                                    "could mount it"),
                       "data: brings what they read to all of them");
   }
@@ -272,9 +273,10 @@ absl::Status LeaveOutWithoutNetwork(LaunchPlan& plan) {
   }
   plan.rental.markets = std::move(kept);
   if (!plan.rental.markets.empty()) return absl::OkStatus();
-  return UsageError(absl::StrCat("nodes: a run on ", plan.spec.nodes, " machines cannot rent them at ",
-                                 absl::StrJoin(names, " or "), ": ", kNoNetwork),
-                    kSeveralHint);
+  return UsageError(
+      absl::StrCat("nodes: a run on ", plan.spec.nodes, " machines cannot rent them at ",
+                   absl::StrJoin(names, " or "), ": ", kNoNetwork),
+      kSeveralHint);
 }
 
 // Returns the machines that --host names, the first one first.

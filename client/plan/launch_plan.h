@@ -83,7 +83,8 @@ struct LaunchPlan {
   double agreed_usd_per_hour = 0;
   // The other machines of a run on several, which are the user's own; `own_machine` is the first.
   std::vector<NodeTarget> other_machines;
-  // The ids of the other parts of a run on several machines, by rank; the first part's is the run's.
+  // The ids of the other parts of a run on several machines, by rank; the first part's is the
+  // run's.
   std::vector<std::string> member_ids;
 };
 

@@ -15,9 +15,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "client/base/quantity.h"
+#include "client/bill/lease_view.h"
 #include "client/keys/market_access.h"
 #include "client/market/instance_target.h"
-#include "client/bill/lease_view.h"
 #include "client/market/offer_plan.h"
 #include "client/market/volume_view.h"
 #include "client/rent/lease_limits.h"
@@ -178,9 +178,9 @@ std::string DescribePriceOf(const LaunchPlan& plan) {
   const bool own = plan.rental.own_limit_usd_per_hour.has_value();
   const int machines = MachinesToRent(plan);
   const std::string together = machines > 1 ? absl::StrCat(" for ", machines, " machines") : "";
-  return absl::StrCat(plan.rental.has_machine()
-                          ? absl::StrCat(FormatUsd(PriceOf(plan)), " per hour", together, ", ", most)
-                          : absl::StrCat("per hour ", most),
+  return absl::StrCat(plan.rental.has_machine() ? absl::StrCat(FormatUsd(PriceOf(plan)),
+                                                               " per hour", together, ", ", most)
+                                                : absl::StrCat("per hour ", most),
                       own ? "; --max-price allows more" : "");
 }
 

@@ -17,6 +17,7 @@
 #include "client/base/node_target.h"
 #include "client/base/quantity.h"
 #include "client/cluster/allocation.h"
+#include "client/due/due_machines.h"
 #include "client/keys/unused_logins.h"
 #include "client/link/ssh_session.h"
 #include "client/market/instance_target.h"
@@ -25,7 +26,6 @@
 #include "client/node/node_check.h"
 #include "client/programs/node_bundle.h"
 #include "client/programs/node_programs.h"
-#include "client/rent/due_machines.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/leave_in_queue.h"
 #include "client/rent/machine_options.h"
@@ -628,12 +628,13 @@ class NodeRenter {
 absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
                                     const std::vector<Market>& markets,
                                     const RentedNodeRequest& request) {
-  if (request.cancelled) return NodeRenter(context, ledger, request, request.cancelled).Run(markets);
+  if (request.cancelled)
+    return NodeRenter(context, ledger, request, request.cancelled).Run(markets);
   // Ctrl-C, a closed terminal and kill all end a launch in the same orderly way.
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
-  absl::StatusOr<RentedNode> node =
-      NodeRenter(context, ledger, request, [&signals] { return !signals.Take().empty(); })
-          .Run(markets);
+  absl::StatusOr<RentedNode> node = NodeRenter(context, ledger, request, [&signals] {
+                                      return !signals.Take().empty();
+                                    }).Run(markets);
   if (node.ok() || !request.login.has_value()) return node;
   for (const Market& market : markets) RemoveUnusedLogins(context, ledger, *market.provider);
   return node;

@@ -17,8 +17,8 @@ namespace gpuctl {
 // machine back that does not come up in time or is not what was promised, and leaves its place out
 // for a while. Says on stderr what it does and why. Errors: NOT_FOUND with exit code 121 when no
 // offer is left; the market's own error, with its exit code and the cause kMarketRefuses, when no
-// market took the request; CANCELLED by Ctrl-C or request.cancelled, saying what bills, if anything.
-// With request.cancelled, logins that no machine uses stay at the markets.
+// market took the request; CANCELLED by Ctrl-C or request.cancelled, saying what bills, if
+// anything. With request.cancelled, logins that no machine uses stay at the markets.
 absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
                                     const std::vector<Market>& markets,
                                     const RentedNodeRequest& request);

@@ -18,15 +18,15 @@
 #include "client/base/quantity.h"
 #include "client/base/shell_quote.h"
 #include "client/base/wake_pipe.h"
+#include "client/bill/forecast.h"
+#include "client/bill/lease_view.h"
+#include "client/bill/run_machines.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/follow_session.h"
 #include "client/follow/output_hint.h"
 #include "client/follow/run_outcome.h"
 #include "client/follow/stop_call.h"
-#include "client/bill/forecast.h"
 #include "client/market/holdings.h"
-#include "client/bill/lease_view.h"
-#include "client/bill/run_machines.h"
 #include "client/metrics/plot.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
@@ -228,8 +228,8 @@ std::string Show::MoneyText() {
   std::string done;
   const std::optional<absl::Duration> eta = mirror_->progress().Eta();
   if (!status.over && eta.has_value() && AnyOpen(machines_)) {
-    const Forecast forecast = ForecastOf(machines_, status.started_ms,
-                                         now_ms + absl::ToInt64Milliseconds(*eta), now_ms);
+    const Forecast forecast =
+        ForecastOf(machines_, status.started_ms, now_ms + absl::ToInt64Milliseconds(*eta), now_ms);
     done = ForecastPart(forecast, machines_, now_ms);
   }
   return CostLine(machines_, status.over ? -1 : status.started_ms, now_ms, done);

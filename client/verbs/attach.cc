@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/due/node_terms.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/members.h"
 #include "client/keep/keep_status.h"
@@ -15,7 +16,6 @@
 #include "client/market/holdings.h"
 #include "client/market/price_rises.h"
 #include "client/node/make_links.h"
-#include "client/rent/node_terms.h"
 #include "client/results/checkpoint_watch.h"
 #include "client/results/pull_files.h"
 #include "client/runs/context.h"

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/paths.h"
+#include "client/due/findings.h"
 #include "client/home/other_parts.h"
 #include "client/node/make_links.h"
-#include "client/rent/findings.h"
 #include "provisioning/markets.h"
 
 namespace gpuctl {

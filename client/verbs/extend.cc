@@ -10,16 +10,16 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/batch/batch_budget.h"
-#include "client/follow/catch_up.h"
-#include "client/market/holdings.h"
 #include "client/bill/lease_view.h"
 #include "client/bill/run_machines.h"
+#include "client/due/node_terms.h"
+#include "client/follow/catch_up.h"
+#include "client/market/holdings.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/market_expiry.h"
-#include "client/rent/node_terms.h"
 #include "client/results/start_point.h"
 #include "client/runs/find_run.h"
 #include "client/runs/run_store.h"
@@ -160,10 +160,10 @@ std::vector<std::string> Text(const Extension& extension) {
   const double more = extension.added_usd();
   lines.push_back(absl::StrCat(
       "cost      ", FormatUsd(extension.cost_usd()), " at most for ",
-      count > 1 ? absl::StrCat(count, " machines at ",
-                               FormatUsdPerHour(UsdPerHour(extension.machines)))
-                : absl::StrCat(RentedNodeName(first.provider, first.instance_id), " at ",
-                               FormatUsdPerHour(first)),
+      count > 1
+          ? absl::StrCat(count, " machines at ", FormatUsdPerHour(UsdPerHour(extension.machines)))
+          : absl::StrCat(RentedNodeName(first.provider, first.instance_id), " at ",
+                         FormatUsdPerHour(first)),
       "/h, ", more > 0 ? absl::StrCat(FormatUsd(more), " more than before") : "as before"));
   return lines;
 }

@@ -81,10 +81,10 @@ class WishWork {
       }
     }
     const bool several = names.size() > 1;
-    const char* const what = AnyOpen(after) ? several ? " stay: other runs use them"
-                                                      : " stays: other runs use it"
-                             : several      ? " were given back"
-                                            : " was given back";
+    const char* const what =
+        AnyOpen(after) ? several ? " stay: other runs use them" : " stays: other runs use it"
+        : several      ? " were given back"
+                       : " was given back";
     return absl::StrCat("its results are in ", place_, ", ", absl::StrJoin(names, ", "), what);
   }
 

@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "client/history/own_metrics.h"
 #include "client/bill/run_machines.h"
+#include "client/history/own_metrics.h"
 #include "client/market/holdings.h"
 #include "client/metrics/progress.h"
 #include "client/runs/context.h"
@@ -29,7 +29,7 @@ struct RunRecord {
   std::optional<LaunchRecord> launch;  // absent: an older gpuctl launched it
   nlohmann::ordered_json spec;         // the same as JSON
   SourceRecord source;
-  std::string content;         // digest of the work directory's files; "" when none were sent
+  std::string content;   // digest of the work directory's files; "" when none were sent
   RunMachines machines;  // those that it used last; none: nothing was rented for it
   std::vector<TelemetrySample::Gpu> gpus;  // as the node told last
   int64_t checkpoint_step = -1;            // of the newest one in its metrics; -1: none

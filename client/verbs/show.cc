@@ -9,10 +9,10 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/shell_quote.h"
+#include "client/bill/lease_view.h"
 #include "client/follow/output_hint.h"
 #include "client/keep/keep_status.h"
 #include "client/market/holdings.h"
-#include "client/bill/lease_view.h"
 #include "client/runs/context.h"
 #include "client/streams/mirror.h"
 #include "client/streams/mirror_reader.h"
@@ -117,16 +117,14 @@ void AddMachine(CommandContext& context, const RunRecord& record, Page& page) {
   if (record.launch.has_value()) page.Add("image", record.launch->spec.image);
   if (record.machines.empty()) return;
   const Lease& lease = record.machines.front().lease;
-  const std::string ended = AnyOpen(record.machines) ? ""
-                            : lease.provider == kClusterProvider
-                                ? "; the allocation is over"
+  const std::string ended = AnyOpen(record.machines)             ? ""
+                            : lease.provider == kClusterProvider ? "; the allocation is over"
                             : record.machines.size() > 1
                                 ? "; the machines are gone"
                                 : absl::StrCat("; the machine is gone: ", lease.how_ended);
   page.Add("price", absl::StrCat(DescribeHighestPrice(record.machines), lease.spot ? ", spot" : "",
                                  lease.region.empty() ? "" : absl::StrCat(", ", lease.region)));
-  page.Add("spent",
-           absl::StrCat(FormatSpend(SpentByRun(record.machines, context.NowMs())), ended));
+  page.Add("spent", absl::StrCat(FormatSpend(SpentByRun(record.machines, context.NowMs())), ended));
 }
 
 // Returns the limits that were agreed for the run; the cost is that of all its machines.

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/market/instance_target.h"
 #include "client/bill/lease_view.h"
+#include "client/market/instance_target.h"
 #include "client/market/machine_users.h"
 #include "client/rent/reuse_node.h"
 #include "client/terminal/console.h"

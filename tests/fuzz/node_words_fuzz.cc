@@ -12,12 +12,12 @@
 
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
+#include "client/due/due_machines.h"
 #include "client/link/agent_calls.h"
 #include "client/link/api_check.h"
 #include "client/node/explain_error.h"
 #include "client/node/listing.h"
 #include "client/node/node_check.h"
-#include "client/rent/due_machines.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
 #include "client/terminal/safe_text.h"

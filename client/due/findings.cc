@@ -1,4 +1,4 @@
-#include "client/rent/findings.h"
+#include "client/due/findings.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -7,9 +7,9 @@
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/bill/lease_view.h"
 #include "client/keys/market_access.h"
 #include "client/market/instance_target.h"
-#include "client/bill/lease_view.h"
 #include "client/market/machine_users.h"
 #include "client/market/price_rises.h"
 #include "provisioning/markets.h"

@@ -1,10 +1,10 @@
-#include "client/rent/due_machines.h"
+#include "client/due/due_machines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "client/base/exit_codes.h"
-#include "client/rent/node_terms.h"
+#include "client/due/node_terms.h"
 #include "client/runs/run_store.h"
 #include "tests/support/matchers.h"
 #include "tests/support/temp_dir.h"

@@ -1,4 +1,4 @@
-#include "client/rent/due_machines.h"
+#include "client/due/due_machines.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,8 +7,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/quantity.h"
-#include "client/market/instance_target.h"
 #include "client/bill/lease_view.h"
+#include "client/market/instance_target.h"
 #include "client/node/make_links.h"
 #include "client/programs/node_scripts.h"
 #include "client/terminal/console.h"

@@ -1,4 +1,4 @@
-#include "client/rent/node_terms.h"
+#include "client/due/node_terms.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Finds rented machines whose limits are over and that cannot end themselves. Asks a machine's
 // node; when that does not answer, uses what is written down on this laptop.
-#ifndef GPUCTL_CLIENT_RENT_DUE_MACHINES_H_
-#define GPUCTL_CLIENT_RENT_DUE_MACHINES_H_
+#ifndef GPUCTL_CLIENT_DUE_DUE_MACHINES_H_
+#define GPUCTL_CLIENT_DUE_DUE_MACHINES_H_
 
 #include <cstdint>
 #include <limits>
@@ -115,4 +115,4 @@ class NodeLimitsWatch {
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_RENT_DUE_MACHINES_H_
+#endif  // GPUCTL_CLIENT_DUE_DUE_MACHINES_H_

@@ -1,15 +1,15 @@
 // Keeps the ledger and the nodes of rented machines in step: their traffic comes into the ledger,
 // and the market's present prices go into their limits.
-#ifndef GPUCTL_CLIENT_RENT_NODE_TERMS_H_
-#define GPUCTL_CLIENT_RENT_NODE_TERMS_H_
+#ifndef GPUCTL_CLIENT_DUE_NODE_TERMS_H_
+#define GPUCTL_CLIENT_DUE_NODE_TERMS_H_
 
 #include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "client/due/due_machines.h"
 #include "client/market/holdings.h"
-#include "client/rent/due_machines.h"
 #include "client/runs/context.h"
 #include "provisioning/ledger/lease.h"
 #include "provisioning/ledger/ledger.h"
@@ -37,4 +37,4 @@ void SettleTermsOf(CommandContext& context, Holdings& holdings, absl::string_vie
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_RENT_NODE_TERMS_H_
+#endif  // GPUCTL_CLIENT_DUE_NODE_TERMS_H_

@@ -1,6 +1,6 @@
 // The text and JSON of what a reconciliation found.
-#ifndef GPUCTL_CLIENT_RENT_FINDINGS_H_
-#define GPUCTL_CLIENT_RENT_FINDINGS_H_
+#ifndef GPUCTL_CLIENT_DUE_FINDINGS_H_
+#define GPUCTL_CLIENT_DUE_FINDINGS_H_
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -35,4 +35,4 @@ nlohmann::ordered_json UnknownToJson(const std::vector<UnknownMarket>& unknown);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_RENT_FINDINGS_H_
+#endif  // GPUCTL_CLIENT_DUE_FINDINGS_H_
