@@ -99,16 +99,36 @@ std::string AddressText(const sockaddr_storage& address) {
   return inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text)) == nullptr ? "" : text;
 }
 
+bool IsPrivateAddress(absl::string_view address) {
+  const std::string text(address);
+  in_addr v4{};
+  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) {
+    const uint32_t bits = ntohl(v4.s_addr);
+    const auto in = [bits](uint32_t network, int length) {
+      return bits >> (32 - length) == network >> (32 - length);
+    };
+    return in(0x0a000000, 8) || in(0xac100000, 12) || in(0xc0a80000, 16) || in(0x64400000, 10) ||
+           in(0x7f000000, 8);
+  }
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, text.c_str(), &v6) != 1) return false;
+  return (v6.s6_addr[0] & 0xfe) == 0xfc || IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
 std::vector<std::string> OwnAddresses() {
   std::vector<std::string> addresses = {kLoopback};
-  const std::vector<NamedAddress> named = ListAddresses();
-  for (const bool v6 : {false, true}) {
-    for (const NamedAddress& each : named) {
-      if (each.v6 != v6 || each.address.rfind("127.", 0) == 0 || each.address.empty()) continue;
-      const bool known =
-          std::find(addresses.begin(), addresses.end(), each.address) != addresses.end();
-      if (!known) addresses.push_back(each.address);
-    }
+  std::vector<NamedAddress> named = ListAddresses();
+  std::stable_sort(named.begin(), named.end(), [](const NamedAddress& a, const NamedAddress& b) {
+    const auto place = [](const NamedAddress& one) {
+      return std::make_pair(!IsPrivateAddress(one.address), one.v6);
+    };
+    return place(a) < place(b);
+  });
+  for (const NamedAddress& each : named) {
+    if (each.address.rfind("127.", 0) == 0 || each.address.empty()) continue;
+    const bool known =
+        std::find(addresses.begin(), addresses.end(), each.address) != addresses.end();
+    if (!known) addresses.push_back(each.address);
   }
   return addresses;
 }

@@ -24,8 +24,12 @@ std::optional<SocketAddress> ParseSocketAddress(absl::string_view address, int p
 // Returns the address in digits, without port; IPv4 in IPv6 as IPv4. "" for another family.
 std::string AddressText(const sockaddr_storage& address);
 
+// True for an address of a private network or of this machine alone: RFC 1918, RFC 6598 (shared
+// address space), RFC 4193 (unique local IPv6), loopback.
+bool IsPrivateAddress(absl::string_view address);
 // Returns the addresses at which others may reach this machine: 127.0.0.1 first, for processes on
-// it, then IPv4, then IPv6 without those that only count on one link.
+// it, then those of private networks, then the others; of each kind IPv4 first, and no IPv6 address
+// that only counts on one link.
 std::vector<std::string> OwnAddresses();
 // Returns the name of the interface that has the address; "" when none has it.
 std::string InterfaceOf(absl::string_view address);

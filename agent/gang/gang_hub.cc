@@ -270,6 +270,16 @@ std::string GangHub::CommonAddress() const {
   return "";
 }
 
+// What torch sends is not encrypted, so a private network is worth a moment.
+bool GangHub::PrivateComes() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
+    return std::any_of(entry.second.lines.begin(), entry.second.lines.end(), [](const Line& line) {
+      return !line.joined && !line.translated && line.line->open() &&
+             IsPrivateAddress(line.address);
+    });
+  });
+}
+
 // The newest step that every member has which has any: often only rank 0 writes checkpoints.
 int64_t GangHub::CommonStep() const {
   std::vector<const std::vector<int64_t>*> lists;
@@ -295,7 +305,7 @@ std::optional<GangGo> GangHub::TryGo() {
   }
   GangGo go;
   go.address = CommonAddress();
-  if (go.address.empty()) return std::nullopt;
+  if (go.address.empty() || (!IsPrivateAddress(go.address) && PrivateComes())) return std::nullopt;
   const absl::StatusOr<int> port = FreePort(go.address);
   if (!port.ok()) return std::nullopt;
   go.port = *port;

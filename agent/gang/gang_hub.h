@@ -89,6 +89,8 @@ class GangHub {
   bool HasJoined(const Peer& peer) const;
   // Returns the address that all reach; "" while there is none.
   std::string CommonAddress() const;
+  // True while a member comes to a private address, too.
+  bool PrivateComes() const;
   int64_t CommonStep() const;
 
   const gpuctl::v1::Gang gang_;

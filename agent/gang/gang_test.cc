@@ -46,6 +46,19 @@ Gang GangOf(int size, int rank) {
   return gang;
 }
 
+TEST(AddressesTest, SomeAreOfPrivateNetworks) {
+  for (const char* address :
+       {"10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.9.9", "192.168.1.1", "100.64.0.1",
+        "100.127.0.1", "127.0.0.1", "fd00::1", "fc12::", "::1"}) {
+    EXPECT_TRUE(IsPrivateAddress(address)) << address;
+  }
+  for (const char* address :
+       {"11.0.0.1", "9.255.255.255", "172.15.0.1", "172.32.0.1", "192.169.1.1", "100.63.0.1",
+        "100.128.0.1", "203.0.113.7", "2001:db8::1", "fe00::1", "", "10.0.0"}) {
+    EXPECT_FALSE(IsPrivateAddress(address)) << address;
+  }
+}
+
 class GangTest : public ::testing::Test {
  protected:
   GangTest() : hub_(GangOf(3, 0), kKey, {}, clock_) {

@@ -36,19 +36,31 @@ double HighestPrice(const LaunchPlan& plan) {
 namespace {
 
 // Rents all machines of a run on several.
-absl::StatusOr<Machine> FindMachines(CommandContext& context, Holdings& holdings,
-                                     const LaunchPlan& plan, const RentedNodeRequest& request) {
-  if (plan.rental.in_order.empty()) return plan.rental.nothing_offered;
+absl::StatusOr<Machine> FindMachines(CommandContext& context, Holdings& holdings, Ledger& ledger,
+                                     const LaunchFlags& flags, const LaunchPlan& plan,
+                                     const RentedNodeRequest& request) {
   std::vector<RentedPart> parts = {{plan.row.run_id, plan.row.name}};
   for (const std::string& run_id : plan.member_ids) {
     parts.push_back({run_id, absl::StrCat(plan.row.name, ".node", parts.size())});
   }
-  const WaitLine wait(context, context.clock,
-                      absl::StrCat(plan.row.name, " waits for its machines"));
-  ASSIGN_OR_RETURN(std::vector<RentedNode> nodes, RentTogether(context, holdings, request, parts));
+  std::vector<RentedNode> nodes;
+  if (!flags.fresh && plan.rental.idle.has_value()) {
+    std::vector<Lease> idle = {*plan.rental.idle};
+    idle.insert(idle.end(), plan.rental.more_idle.begin(), plan.rental.more_idle.end());
+    ASSIGN_OR_RETURN(nodes,
+                     ReuseTogether(context, ledger, plan.rental.markets, request, parts, idle));
+  }
   Machine machine;
-  machine.fresh = true;
+  machine.fresh = nodes.empty();
+  if (machine.fresh) {
+    // The plan's only machines are gone or busy by now.
+    if (plan.rental.in_order.empty()) return plan.rental.nothing_offered;
+    const WaitLine wait(context, context.clock,
+                        absl::StrCat(plan.row.name, " waits for its machines"));
+    ASSIGN_OR_RETURN(nodes, RentTogether(context, holdings, request, parts));
+  }
   for (RentedNode& node : nodes) {
+    machine.others_wait = machine.others_wait || node.others_wait;
     machine.uses.push_back(std::move(node.use));
     machine.others.push_back(std::move(node.target));
   }
@@ -74,7 +86,9 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
   request.login = plan.login;
   request.rented = flags.rented.get();
   if (flags.ssh_within_s > 0) request.ssh_within = absl::Seconds(flags.ssh_within_s);
-  if (MachinesToRent(plan) > 1) return FindMachines(context, holdings, plan, request);
+  if (MachinesToRent(plan) > 1) {
+    return FindMachines(context, holdings, *ledger, flags, plan, request);
+  }
   std::optional<RentedNode> node;
   if (!flags.fresh && flags.rented == nullptr) {
     ASSIGN_OR_RETURN(node, ReuseNode(context, *ledger, plan.rental.markets, request));

@@ -290,7 +290,12 @@ absl::StatusOr<int> Launcher::LaunchOnce(const LaunchPlan& plan, UniqueFd& resum
   const std::string& run_id = plan.row.run_id;
   const bool leaves_idle = flags_.down && plan.rental.idle.has_value() && plan.rental.others_wait;
   // Before the question.
-  if (leaves_idle) TellOfOthersResults(context_, store_, *plan.rental.idle, run_id);
+  if (leaves_idle) {
+    TellOfOthersResults(context_, store_, *plan.rental.idle, run_id);
+    for (const Lease& lease : plan.rental.more_idle) {
+      TellOfOthersResults(context_, store_, lease, run_id);
+    }
+  }
   ASSIGN_OR_RETURN(const bool agreed, Agrees(context_, flags_, plan));
   if (!agreed) {
     context_.Say("nothing was rented");

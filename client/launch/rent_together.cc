@@ -16,7 +16,9 @@
 #include "client/keys/market_access.h"
 #include "client/keys/unused_logins.h"
 #include "client/link/ssh_session.h"
+#include "client/rent/lease_limits.h"
 #include "client/rent/rent_node.h"
+#include "client/rent/reuse_node.h"
 #include "common/base/at_once.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
@@ -29,6 +31,8 @@ namespace {
 
 // The offers of which machines are paid for and of no use, until no further one is tried.
 constexpr int kPaidFailures = 2;
+
+std::string NodeName(size_t rank) { return absl::StrCat("node ", rank); }
 
 class TogetherRenter {
  public:
@@ -88,8 +92,6 @@ class TogetherRenter {
     return interrupted_;
   }
 
-  std::string NodeName(size_t rank) const { return absl::StrCat("node ", rank); }
-
   absl::StatusOr<std::vector<RentedNode>> TryOffer(const Offer& offer) {
     std::vector<Desk> desks(parts_.size());
     for (Desk& desk : desks) {
@@ -121,19 +123,13 @@ class TogetherRenter {
 
   absl::StatusOr<RentedNode> RentPart(size_t rank, const Offer& offer, Desk& desk,
                                       const std::atomic<bool>& failed) {
-    const auto share = static_cast<double>(parts_.size());
-    RunSpec spec = *request_.spec;
-    spec.nodes = 1;
-    RentedNodeRequest part = request_;
-    part.spec = &spec;
-    part.run_id = parts_[rank].run_id;
-    part.run_name = parts_[rank].run_name;
+    RunSpec left = *request_.spec;
+    if (left.cost_limit_usd.has_value()) *left.cost_limit_usd -= paid_usd_;
+    const RunSpec spec = SpecOfOne(left, static_cast<int>(parts_.size()));
+    RentedNodeRequest whole = request_;
+    if (whole.agreed_usd.has_value()) *whole.agreed_usd -= paid_usd_;
+    RentedNodeRequest part = RequestOfPart(whole, spec, parts_, rank);
     part.offers = {offer};
-    if (spec.cost_limit_usd.has_value()) {
-      spec.cost_limit_usd = (*spec.cost_limit_usd - paid_usd_) / share;
-    }
-    if (part.agreed_usd.has_value()) part.agreed_usd = (*part.agreed_usd - paid_usd_) / share;
-    part.prefix = absl::StrCat(NodeName(rank), ": ");
     part.cancelled = [this, &failed] { return failed || Interrupted(); };
     return RentNode(context_, *desk.ledger, desk.markets, part);
   }
@@ -203,6 +199,41 @@ class TogetherRenter {
 };
 
 }  // namespace
+
+RentedNodeRequest RequestOfPart(const RentedNodeRequest& whole, const RunSpec& spec,
+                                const std::vector<RentedPart>& parts, size_t rank) {
+  RentedNodeRequest part = whole;
+  part.spec = &spec;
+  part.run_id = parts[rank].run_id;
+  part.run_name = parts[rank].run_name;
+  if (part.agreed_usd.has_value()) *part.agreed_usd /= static_cast<double>(parts.size());
+  part.prefix = absl::StrCat(NodeName(rank), ": ");
+  return part;
+}
+
+absl::StatusOr<std::vector<RentedNode>> ReuseTogether(CommandContext& context, Ledger& ledger,
+                                                      const std::vector<Market>& markets,
+                                                      const RentedNodeRequest& request,
+                                                      const std::vector<RentedPart>& parts,
+                                                      const std::vector<Lease>& idle) {
+  const RunSpec spec = SpecOfOne(*request.spec, static_cast<int>(parts.size()));
+  std::vector<RentedNode> nodes;
+  if (idle.size() != parts.size()) return nodes;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    ASSIGN_OR_RETURN(
+        std::optional<RentedNode> node,
+        ReuseThis(context, ledger, markets, RequestOfPart(request, spec, parts, rank), idle[rank]));
+    if (!node.has_value()) break;
+    nodes.push_back(*std::move(node));
+  }
+  if (nodes.size() == parts.size()) return nodes;
+  for (size_t rank = 0; rank < nodes.size(); ++rank) {
+    RETURN_IF_ERROR(ledger.NotUsedBy(idle[rank].lease_id, parts[rank].run_id, idle[rank].limits));
+  }
+  context.Say(absl::StrCat(idle[nodes.size()].instance_id, " at ", idle[nodes.size()].provider,
+                           " is not idle any more, so none of the idle machines is used"));
+  return std::vector<RentedNode>();
+}
 
 absl::StatusOr<std::vector<RentedNode>> RentTogether(CommandContext& context, Holdings& holdings,
                                                      const RentedNodeRequest& request,

@@ -6,9 +6,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/keys/market_access.h"
 #include "client/market/holdings.h"
 #include "client/rent/claim_node.h"
 #include "client/runs/context.h"
+#include "client/spec/run_spec.h"
+#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 
@@ -17,6 +20,19 @@ struct RentedPart {
   std::string run_id;
   std::string run_name;
 };
+
+// Returns the request for one part. `spec` is the run's for one machine (SpecOfOne), and outlives
+// it.
+RentedNodeRequest RequestOfPart(const RentedNodeRequest& whole, const RunSpec& spec,
+                                const std::vector<RentedPart>& parts, size_t rank);
+
+// Takes these idle machines for `parts`, as ReuseNode takes one: all, or none. Returns nothing when
+// one of them is not idle any more.
+absl::StatusOr<std::vector<RentedNode>> ReuseTogether(CommandContext& context, Ledger& ledger,
+                                                      const std::vector<Market>& markets,
+                                                      const RentedNodeRequest& request,
+                                                      const std::vector<RentedPart>& parts,
+                                                      const std::vector<Lease>& idle);
 
 // Rents a machine for each of `parts`, all at the same time and of one offer, so that they are in
 // one region. When one of them cannot be had or does not work, gives all back and tries the next

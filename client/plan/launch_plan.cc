@@ -70,6 +70,19 @@ absl::Status FindIdle(CommandContext& context, Holdings& holdings, LaunchPlan& p
   request.spec = &plan.spec;
   request.volume = plan.volume;
   request.agreed_usd_per_hour = plan.rental.own_limit_usd_per_hour;
+  if (const int machines = MachinesToRent(plan); machines > 1) {
+    const RunSpec one = SpecOfOne(plan.spec, machines);
+    request.spec = &one;
+    ASSIGN_OR_RETURN(const std::vector<IdleMachine> idle,
+                     FindIdleTogether(context, *ledger, plan.rental.markets, request,
+                                      static_cast<size_t>(machines)));
+    for (const IdleMachine& machine : idle) {
+      if (plan.rental.idle.has_value()) plan.rental.more_idle.push_back(machine.lease);
+      if (!plan.rental.idle.has_value()) plan.rental.idle = machine.lease;
+      plan.rental.others_wait = plan.rental.others_wait || machine.others_wait;
+    }
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const std::optional<IdleMachine> idle,
                    FindIdleNode(context, *ledger, plan.rental.markets, request));
   if (!idle.has_value()) return absl::OkStatus();
@@ -621,7 +634,11 @@ int MachinesToRent(const LaunchPlan& plan) {
 
 double PriceOf(const LaunchPlan& plan) {
   if (!plan.rents) return 0;
-  if (plan.rental.idle.has_value()) return plan.rental.idle->usd_per_hour();
+  if (plan.rental.idle.has_value()) {
+    double sum = plan.rental.idle->usd_per_hour();
+    for (const Lease& lease : plan.rental.more_idle) sum += lease.usd_per_hour();
+    return sum;
+  }
   if (plan.rental.in_order.empty()) return PriceLimitOf(plan);
   return Cheapest(plan).price_usd_per_hour * MachinesToRent(plan);
 }

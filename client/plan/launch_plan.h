@@ -45,7 +45,8 @@ struct RentalPlan {
   // An idle machine of ours that fits: it is tried first. Without offers beside it the run uses it
   // or fails with `nothing_offered`.
   std::optional<Lease> idle;
-  bool others_wait = false;  // results of earlier runs on `idle` are not at home
+  std::vector<Lease> more_idle;  // the others, for a run on several: all of them are idle
+  bool others_wait = false;      // results of earlier runs on one of them are not at home
   // Idle machines of ours that bill and that the run does not use, and why, for people.
   std::vector<std::string> unused_idle;
   absl::Status nothing_offered;

@@ -43,17 +43,25 @@ constexpr int kIndent = 10;
 
 void AddIdle(const LaunchPlan& plan, std::vector<std::string>& lines) {
   const Lease& idle = *plan.rental.idle;
-  lines.push_back(absl::StrCat("machine   ", RentedNodeName(idle.provider, idle.instance_id), " (",
+  const bool several = !plan.rental.more_idle.empty();
+  std::string names = RentedNodeName(idle.provider, idle.instance_id);
+  for (const Lease& lease : plan.rental.more_idle) {
+    absl::StrAppend(&names, ", ", RentedNodeName(lease.provider, lease.instance_id));
+  }
+  lines.push_back(absl::StrCat(several ? "machines  " : "machine   ", names, " (",
                                FormatGpus(idle.gpu_name, idle.gpu_count),
-                               "), rented and idle: it bills now, used or not"));
+                               several ? " each), rented and idle: they bill now, used or not"
+                                       : "), rented and idle: it bills now, used or not"));
   if (plan.rental.in_order.empty()) {
     lines.push_back("          nothing else that fits is on offer");
     return;
   }
   const Offer& offer = Cheapest(plan);
-  lines.push_back(absl::StrCat("          else ", DescribeGpus(offer), " at ", offer.provider,
-                               " for ", FormatUsd(offer.price_usd_per_hour),
-                               " per hour, if another run takes that one first"));
+  lines.push_back(absl::StrCat(
+      "          else ", several ? absl::StrCat(MachinesToRent(plan), " of ") : "",
+      DescribeGpus(offer), " at ", offer.provider, " for ", FormatUsd(offer.price_usd_per_hour),
+      several ? " per hour each, if another run takes one of those first"
+              : " per hour, if another run takes that one first"));
 }
 
 void AddOffers(const LaunchPlan& plan, std::vector<std::string>& lines) {

@@ -70,6 +70,13 @@ LeaseLimits WithSalvageOfOthers(LeaseLimits needs, const LeaseLimits& had, doubl
   return needs;
 }
 
+RunSpec SpecOfOne(const RunSpec& spec, int machines) {
+  RunSpec one = spec;
+  one.nodes = 1;
+  if (one.cost_limit_usd.has_value()) *one.cost_limit_usd /= machines;
+  return one;
+}
+
 absl::StatusOr<LeaseLimits> LimitsWithin(const RunSpec& spec, double usd_per_hour,
                                          double agreed_usd) {
   LeaseLimits limits = AgreeLimits(spec, usd_per_hour);

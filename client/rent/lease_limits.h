@@ -42,6 +42,9 @@ LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_u
 LeaseLimits WithSalvageOfOthers(LeaseLimits needs, const LeaseLimits& had, double usd_per_hour,
                                 double spent_usd);
 
+// Returns `spec`, which is on `machines` machines, for one of them: with its share of the cost.
+RunSpec SpecOfOne(const RunSpec& spec, int machines);
+
 // Returns the limits at this price under a cost that was agreed already, at another offer's price:
 // a dearer machine gets less salvage. RESOURCE_EXHAUSTED when the agreed cost does not pay for
 // start, time, grace and ten minutes of salvage, or a cost of the user's for ten minutes at all.

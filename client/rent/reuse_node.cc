@@ -1,6 +1,7 @@
 #include "client/rent/reuse_node.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -76,94 +77,104 @@ absl::StatusOr<LeaseLimits> LimitsOn(const RentedNodeRequest& request, const Lea
   return limits;
 }
 
-// Finds an idle machine. With `take`, claims it for the run; without, changes nothing.
-absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledger& ledger,
-                                                   const std::vector<Market>& markets,
-                                                   const RentedNodeRequest& request, bool take) {
+using MaybeNode = std::optional<RentedNode>;
+
+// Tries one machine. With `take`, claims it for the run; without, changes nothing. Returns nothing
+// where it is not idle, or does not fit.
+absl::StatusOr<MaybeNode> TryIdle(CommandContext& context, Ledger& ledger,
+                                  const std::vector<Market>& markets,
+                                  const RentedNodeRequest& request, const Lease& lease, bool take) {
+  if (lease.state != LeaseState::kRented || lease.claimed_ms == 0 || lease.address.host.empty() ||
+      !FitsRun(*request.spec, lease, request.agreed_usd_per_hour.value_or(0))) {
+    return MaybeNode();
+  }
+  Provider* const provider = WhoCanEnd(ledger, markets, lease);
+  if (provider == nullptr || (EndsTooSoon(*request.spec, lease.ends_ms, context.NowMs()) &&
+                              !provider->traits().expiry.can_move)) {
+    return MaybeNode();
+  }
+  const absl::StatusOr<LeaseLimits> limits = LimitsOn(request, lease, context.NowMs());
+  if (!limits.ok()) return MaybeNode();  // it costs more than was agreed to
+  // Keeps two launches from taking the same machine, and from taking one where another launch is
+  // about to start its job.
+  absl::StatusOr<LeaseLock> use =
+      LeaseLock::TakeUse(ledger.state_dir(), lease.lease_id, context.clock);
+  if (!use.ok()) return MaybeNode();
+  absl::StatusOr<LeaseLock> lock =
+      LeaseLock::Take(ledger.state_dir(), lease.lease_id, context.clock);
+  if (!lock.ok()) return MaybeNode();
+  ASSIGN_OR_RETURN(const NodeTarget target, TargetOfInstance(context, lease, lease.address));
+  if (lease.provider == kClusterProvider && !TakesJobs(context, ledger, *provider, lease, *lock)) {
+    return MaybeNode();
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
+  absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, *links, target);
+  if (!calls.ok()) return MaybeNode();
+  const absl::StatusOr<gpuctl::v1::HelloReply> hello = calls->Hello();
+  if (!hello.ok()) return MaybeNode();
+  const bool busy =
+      std::any_of(hello->jobs().begin(), hello->jobs().end(), [](const gpuctl::v1::Job& job) {
+        return job.state() != gpuctl::v1::JOB_STATE_FINISHED &&
+               job.state() != gpuctl::v1::JOB_STATE_LOST;
+      });
+  // Limits of a later time are another gpuctl's, which has the same ledger or another clock.
+  const bool others = hello->limits().limits().revision() >= context.NowMs();
+  if (busy || others || hello->disk_free_bytes() < request.spec->disk_bytes ||
+      !MayHaveTheGpus(*request.spec, lease, *hello)) {
+    return MaybeNode();
+  }
+  RentedNode node;
+  node.target = target;
+  node.lease = lease;
+  node.others_wait = !hello->limits().results_home();
+  if (!take) return node;
+  Lease renewed = lease;
+  renewed.limits = *limits;
+  const bool others_wait = node.others_wait;
+  if (others_wait) {
+    renewed.limits = WithSalvageOfOthers(*limits, lease.limits, lease.usd_per_hour(),
+                                         SpentOn(lease, context.NowMs()).high_usd);
+  }
+  const absl::Status stays =
+      Prolong(ledger, renewed, *request.spec, context.clock.Now(), [provider] { return provider; });
+  if (IsLedgerFault(stays) || IsDiskFull(stays)) return stays;
+  if (!stays.ok()) {
+    context.Say(absl::StrCat("left out: ", target.name, ": ", stays.message()));
+    return MaybeNode();
+  }
+  RETURN_IF_ERROR(ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits,
+                                GpusOfUse(*request.spec)));
+  const absl::Status claimed =
+      ClaimNode(context, ledger, *calls, renewed, hello->limits().limits().self_release(),
+                *request.spec, hello->node_id(), others_wait ? &hello->limits().limits() : nullptr);
+  // The node refuses the run. It may be over, or have become another gpuctl's.
+  if (absl::IsFailedPrecondition(claimed) || absl::IsAborted(claimed)) {
+    RETURN_IF_ERROR(ledger.NotUsedBy(lease.lease_id, request.run_id, lease.limits));
+    context.Say(absl::StrCat("left out: ", target.name, ": ", claimed.message()));
+    return MaybeNode();
+  }
+  RETURN_IF_ERROR(claimed);
+  context.Say(absl::StrCat("using ", target.name, ", rented and idle, ",
+                           FormatUsd(lease.usd_per_hour()), "/h"));
+  // What this run may cost was agreed to; that the machine stays longer was not seen there.
+  LeaseLimits before = lease.limits;
+  before.cost_usd = renewed.limits.cost_usd;
+  if (const std::string raise = DescribeRaise(before, renewed.limits); !raise.empty()) {
+    context.Say(absl::StrCat("its limits rise for this run: ", raise));
+  }
+  node.use = *std::move(use);
+  ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
+  return node;
+}
+
+// Finds an idle machine.
+absl::StatusOr<MaybeNode> IdleNode(CommandContext& context, Ledger& ledger,
+                                   const std::vector<Market>& markets,
+                                   const RentedNodeRequest& request, bool take) {
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
   for (const Lease& lease : leases) {
-    if (lease.state != LeaseState::kRented || lease.claimed_ms == 0 || lease.address.host.empty() ||
-        !FitsRun(*request.spec, lease, request.agreed_usd_per_hour.value_or(0))) {
-      continue;
-    }
-    Provider* const provider = WhoCanEnd(ledger, markets, lease);
-    if (provider == nullptr || (EndsTooSoon(*request.spec, lease.ends_ms, context.NowMs()) &&
-                                !provider->traits().expiry.can_move)) {
-      continue;
-    }
-    const absl::StatusOr<LeaseLimits> limits = LimitsOn(request, lease, context.NowMs());
-    if (!limits.ok()) continue;  // it costs more than was agreed to
-    // Keeps two launches from taking the same machine, and from taking one where another launch is
-    // about to start its job.
-    absl::StatusOr<LeaseLock> use =
-        LeaseLock::TakeUse(ledger.state_dir(), lease.lease_id, context.clock);
-    if (!use.ok()) continue;
-    absl::StatusOr<LeaseLock> lock =
-        LeaseLock::Take(ledger.state_dir(), lease.lease_id, context.clock);
-    if (!lock.ok()) continue;
-    ASSIGN_OR_RETURN(const NodeTarget target, TargetOfInstance(context, lease, lease.address));
-    if (lease.provider == kClusterProvider &&
-        !TakesJobs(context, ledger, *provider, lease, *lock)) {
-      continue;
-    }
-    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
-    absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, *links, target);
-    if (!calls.ok()) continue;
-    const absl::StatusOr<gpuctl::v1::HelloReply> hello = calls->Hello();
-    if (!hello.ok()) continue;
-    const bool busy =
-        std::any_of(hello->jobs().begin(), hello->jobs().end(), [](const gpuctl::v1::Job& job) {
-          return job.state() != gpuctl::v1::JOB_STATE_FINISHED &&
-                 job.state() != gpuctl::v1::JOB_STATE_LOST;
-        });
-    // Limits of a later time are another gpuctl's, which has the same ledger or another clock.
-    const bool others = hello->limits().limits().revision() >= context.NowMs();
-    if (busy || others || hello->disk_free_bytes() < request.spec->disk_bytes ||
-        !MayHaveTheGpus(*request.spec, lease, *hello)) {
-      continue;
-    }
-    RentedNode node;
-    node.target = target;
-    node.lease = lease;
-    node.others_wait = !hello->limits().results_home();
-    if (!take) return node;
-    Lease renewed = lease;
-    renewed.limits = *limits;
-    const bool others_wait = node.others_wait;
-    if (others_wait) {
-      renewed.limits = WithSalvageOfOthers(*limits, lease.limits, lease.usd_per_hour(),
-                                           SpentOn(lease, context.NowMs()).high_usd);
-    }
-    const absl::Status stays = Prolong(ledger, renewed, *request.spec, context.clock.Now(),
-                                       [provider] { return provider; });
-    if (IsLedgerFault(stays) || IsDiskFull(stays)) return stays;
-    if (!stays.ok()) {
-      context.Say(absl::StrCat("left out: ", target.name, ": ", stays.message()));
-      continue;
-    }
-    RETURN_IF_ERROR(ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits,
-                                  GpusOfUse(*request.spec)));
-    const absl::Status claimed = ClaimNode(
-        context, ledger, *calls, renewed, hello->limits().limits().self_release(), *request.spec,
-        hello->node_id(), others_wait ? &hello->limits().limits() : nullptr);
-    // The node refuses the run. It may be over, or have become another gpuctl's.
-    if (absl::IsFailedPrecondition(claimed) || absl::IsAborted(claimed)) {
-      RETURN_IF_ERROR(ledger.NotUsedBy(lease.lease_id, request.run_id, lease.limits));
-      context.Say(absl::StrCat("left out: ", target.name, ": ", claimed.message()));
-      continue;
-    }
-    RETURN_IF_ERROR(claimed);
-    context.Say(absl::StrCat("using ", target.name, ", rented and idle, ",
-                             FormatUsd(lease.usd_per_hour()), "/h"));
-    // What this run may cost was agreed to; that the machine stays longer was not seen there.
-    LeaseLimits before = lease.limits;
-    before.cost_usd = renewed.limits.cost_usd;
-    if (const std::string raise = DescribeRaise(before, renewed.limits); !raise.empty()) {
-      context.Say(absl::StrCat("its limits rise for this run: ", raise));
-    }
-    node.use = *std::move(use);
-    ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
-    return node;
+    ASSIGN_OR_RETURN(MaybeNode node, TryIdle(context, ledger, markets, request, lease, take));
+    if (node.has_value()) return node;
   }
   return std::nullopt;
 }
@@ -196,7 +207,10 @@ std::string WhyUnfit(const RunSpec& spec, const Lease& lease, double most_usd_pe
     return "its provider is not one of those that are named";
   }
   if (!spec.slurm.empty()) return "the run asks for an allocation of its own (resources.slurm)";
-  if (spec.nodes > 1) return "a run on several machines gets them together";
+  if (spec.nodes > 1) {
+    return absl::StrCat("a run on several machines takes ", spec.nodes,
+                        " idle ones of one region, or none");
+  }
   if (!spec.image.empty() || !spec.regions.empty() || !spec.volume.name.empty()) {
     return "not enough is known of its image, region and volume";
   }
@@ -227,6 +241,40 @@ absl::StatusOr<std::optional<IdleMachine>> FindIdleNode(CommandContext& context,
                    IdleNode(context, ledger, markets, request, /*take=*/false));
   if (!node.has_value()) return std::nullopt;
   return IdleMachine{node->lease, node->others_wait};
+}
+
+absl::StatusOr<std::vector<IdleMachine>> FindIdleTogether(CommandContext& context, Ledger& ledger,
+                                                          const std::vector<Market>& markets,
+                                                          const RentedNodeRequest& request,
+                                                          size_t count) {
+  std::map<std::pair<std::string, std::string>, std::vector<Lease>> in_region;
+  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
+  for (const Lease& lease : leases) {
+    const bool joined = std::any_of(markets.begin(), markets.end(), [&lease](const Market& market) {
+      return market.name == lease.provider && market.provider->traits().region_network;
+    });
+    if (joined && !lease.region.empty()) {
+      in_region[{lease.provider, lease.region}].push_back(lease);
+    }
+  }
+  for (const auto& [region, there] : in_region) {
+    if (there.size() < count) continue;
+    std::vector<IdleMachine> idle;
+    for (const Lease& lease : there) {
+      ASSIGN_OR_RETURN(const MaybeNode node,
+                       TryIdle(context, ledger, markets, request, lease, /*take=*/false));
+      if (node.has_value()) idle.push_back({lease, node->others_wait});
+      if (idle.size() == count) return idle;
+    }
+  }
+  return std::vector<IdleMachine>();
+}
+
+absl::StatusOr<std::optional<RentedNode>> ReuseThis(CommandContext& context, Ledger& ledger,
+                                                    const std::vector<Market>& markets,
+                                                    const RentedNodeRequest& request,
+                                                    const Lease& lease) {
+  return TryIdle(context, ledger, markets, request, lease, /*take=*/true);
 }
 
 }  // namespace gpuctl

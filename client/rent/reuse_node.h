@@ -43,6 +43,18 @@ absl::StatusOr<std::optional<IdleMachine>> FindIdleNode(CommandContext& context,
                                                         const std::vector<Market>& markets,
                                                         const RentedNodeRequest& request);
 
+// Returns `count` such machines of one market and one region, whose private network they share;
+// none where there are fewer. Changes nothing.
+absl::StatusOr<std::vector<IdleMachine>> FindIdleTogether(CommandContext& context, Ledger& ledger,
+                                                          const std::vector<Market>& markets,
+                                                          const RentedNodeRequest& request,
+                                                          size_t count);
+// Takes this machine as ReuseNode does; nothing where it does not fit any more.
+absl::StatusOr<std::optional<RentedNode>> ReuseThis(CommandContext& context, Ledger& ledger,
+                                                    const std::vector<Market>& markets,
+                                                    const RentedNodeRequest& request,
+                                                    const Lease& lease);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_RENT_REUSE_NODE_H_

@@ -170,6 +170,7 @@ def test_ctrl_c_while_they_are_made(w):
 def test_ctrl_c_while_one_does_not_answer(w):
     w.sim.fault("lambda", "create", "ssh_never", after=1)
     child = start(w, "true", "--ssh-within-s", "300")
+    eventually(lambda: len(w.alive()) == 2, "both were made")
     eventually(lambda: len([r for r in w.leases() if r["host"]]) == 2, "both have an address")
     child.send_signal(signal.SIGINT)
     check_given_back(w, child, b"interrupted")
@@ -202,6 +203,25 @@ def test_killed_at_any_moment(w):
         eventually(lambda: w.run("reap", "-y", code=None).returncode == 0, "nothing is left over")
         w.run("down", "--all", "-y", "--force", code=None)
         assert w.alive() == [], (kill, w.alive(), w.leases())
+
+
+def test_idle_machines_are_used_again_together(w):
+    launch(w, "true")
+    first = {b["id"] for b in w.alive()}
+    plan = w.run("launch", "--dry-run", "--no-workdir", run_file(w, "true"), *PAIR).stdout
+    assert b"rented and idle: they bill now" in plan, plan
+    again = launch(w, "echo again")
+    assert again.stdout == b"again\n" and {b["id"] for b in w.alive()} == first, again
+    leases = [the["lease"]["instance_id"] for the in w.json("ps", "-a")["runs"]]
+    assert set(leases) <= first, leases
+    # One alone is no place for both.
+    w.run("down", "-y", "--force", "lambda/" + sorted(first)[0])
+    third = launch(w, "echo third")
+    assert third.stdout == b"third\n" and len(w.alive()) == 3, third
+    # What is left over is used by a run on one machine.
+    w.rent("--name", "single", *PAIR, "--", "true")
+    assert len(w.alive()) == 3
+    w.run("down", "--all", "-y", "--force")
 
 
 def test_keep_brings_all_home_and_ends_both(w):
@@ -252,6 +272,7 @@ def test_what_is_refused(w):
                          (["--provider", "lambda,slurm"], b"slurm alone")):
         done = launch(w, "true", *flags, code=2)
         assert words in done.stderr and b"HINT: " in done.stderr, done
+    w.run("config", "unset", "slurm.host")
     done = launch(w, "true", code=2, retry={"max": 1, "on": ["preempted"]})
     assert b"retry.on: preempted" in done.stderr, done
     assert w.creates() == []

@@ -392,6 +392,20 @@ def test_an_address_that_swallows_packets():
         laptop.close()
 
 
+def test_a_private_network_comes_before_a_public_one():
+    """All machines have a public address, which is older; what torch sends takes the private one."""
+    with Machines(2) as them:
+        for machine in them.all:
+            machine.ip("address", "flush", "dev", "eth0")
+            for address in ("198.51.100.%d/24" % (10 + machine.number), machine.address + "/24"):
+                machine.ip("address", "add", address, "dev", "eth0")
+            machine.ip("route", "add", "default", "via", "10.88.0.1")
+        laptop = Laptop(them)
+        laptop.launch("--name", "private", "--no-workdir", "--", "bash", "-c", "echo MASTER_ADDR=$MASTER_ADDR")
+        assert variables(laptop.ask("logs", "private-1", "--node", "1").stdout)["MASTER_ADDR"] == "10.88.0.11"
+        laptop.close()
+
+
 def test_two_gangs_at_once():
     with Machines(2) as them:
         laptop = Laptop(them)
