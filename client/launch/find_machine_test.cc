@@ -73,7 +73,8 @@ class FindMachineTest : public ::testing::Test {
   bool Nothing() { return NothingStarted(Store(), plan_.row.run_id); }
   RunStore& Store() { return *world_.context.Store().value(); }
   GiveBack MakeGiveBack(bool release) {
-    return GiveBack(world_.context, holdings_, Store(), plan_.row.run_id, "vast/i-001", release);
+    return GiveBack(world_.context, holdings_, Store(), std::vector<std::string>{plan_.row.run_id},
+                    "vast/i-001", release);
   }
 
   SteppingClock clock_;
@@ -91,7 +92,7 @@ TEST_F(FindMachineTest, AnIdleMachineIsUsedBeforeOneIsRented) {
   const auto machine = Find();
   ASSERT_OK(machine) << told_;
   EXPECT_FALSE(machine->fresh);
-  EXPECT_TRUE(machine->use.held());
+  EXPECT_TRUE(machine->uses.front().held());
   EXPECT_EQ(machine->target.name, kIdle);
   EXPECT_EQ(market_->rents, 1);
 }

@@ -98,6 +98,7 @@ class LaunchPlanTest : public ::testing::Test {
     if (sold_out_) return std::make_unique<SoldOutMarket>(name, account_, clock_);
     auto market = std::make_unique<BillingMarket>(name, account_, clock_);
     market->market_traits.takes_image = market->market_traits.takes_login = name != "lambda";
+    market->market_traits.region_network = name == "lambda";
     return market;
   }
   absl::StatusOr<LaunchPlan> Plan(const NodeTarget* machine = nullptr,
@@ -173,14 +174,16 @@ TEST_F(LaunchPlanTest, SeveralMachinesAreTheUsersOwn) {
   EXPECT_THAT(std::string(Plan().status().message()), testing::HasSubstr("is empty"));
 }
 
-TEST_F(LaunchPlanTest, SeveralMachinesAreNotRented) {
-  keys_ = {"vast", "slurm"};
+TEST_F(LaunchPlanTest, SomePlacesHaveNotSeveralMachines) {
+  keys_ = {"lambda", "slurm"};
   spec_.nodes = 2;
+  spec_.providers = {"slurm", "lambda"};
   EXPECT_THAT(std::string(Plan().status().message()),
-              testing::HasSubstr("a run on 2 machines does not rent them yet"));
-  spec_.providers = {"slurm", "vast"};
-  EXPECT_THAT(std::string(Plan().status().message()),
-              testing::HasSubstr("a run on 2 machines does not rent them yet"));
+              testing::HasSubstr("is on a cluster or at markets"));
+  spec_.providers = {"lambda"};
+  spec_.volume.name = "sets";
+  EXPECT_THAT(std::string(Plan().status().message()), testing::HasSubstr("has no volume"));
+  spec_.volume.name.clear();
   spec_.providers = {"slurm"};
   spec_.max_retries = 1;
   spec_.retry_on = {"preempted"};
@@ -263,6 +266,34 @@ TEST_F(LaunchPlanTest, OffersOfAllMarketsAreInOrderOfPrice) {
   EXPECT_EQ(PriceOf(*plan), 2.0);
   // Nothing is rented before the user has agreed.
   EXPECT_THAT(account_->Billing(), IsEmpty());
+}
+
+TEST_F(LaunchPlanTest, SeveralMachinesAreRentedWhereTheyReachEachOther) {
+  keys_ = {"vast", "lambda"};
+  spec_.nodes = 3;
+  spec_.gpu = {ParseGpuRequirement("H100").value()};
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  ASSERT_EQ(plan->rental.markets.size(), 1u);
+  EXPECT_EQ(MarketOf(*plan), "lambda");
+  ASSERT_EQ(plan->rental.left_out.size(), 1u);
+  EXPECT_EQ(plan->rental.left_out.front().market, "vast");
+  EXPECT_EQ(MachinesToRent(*plan), 3);
+  EXPECT_EQ(plan->member_ids.size(), 2u);
+  EXPECT_DOUBLE_EQ(PriceOf(*plan), 3 * Cheapest(*plan).price_usd_per_hour);
+  EXPECT_THAT(PlanText(*plan, 0), Contains(HasSubstr("machines  3 of H100:1 at lambda")));
+  EXPECT_THAT(PlanText(*plan, 0), Contains(HasSubstr(" per hour for 3 machines, ")));
+  // What the user's cost pays for is divided between them.
+  spec_.cost_limit_usd = 0.5;
+  spec_.time_limit = absl::Minutes(10);
+  EXPECT_THAT(Plan(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--cost")));
+  spec_.nodes = 1;
+  EXPECT_OK(Plan());
+  spec_.nodes = 2;
+  spec_.cost_limit_usd.reset();
+  keys_ = {"vast"};
+  EXPECT_THAT(Plan(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no private network")));
 }
 
 TEST_F(LaunchPlanTest, OnlyTheMarketThatIsNamedIsAsked) {
