@@ -60,8 +60,9 @@ void ShareCaches(const JobPaths& paths, Environment& environment) {
 }
 
 // Adds what the members of a gang have agreed on for the attempt.
+// `brought` is the checkpoint with which the run began, if any.
 void AddGangVariables(const gpuctl::v1::Gang& gang, int attempt, const JobPaths& paths,
-                      Environment& environment) {
+                      const std::string& brought, Environment& environment) {
   environment["GPUCTL_NODES"] = absl::StrCat(gang.size());
   environment["GPUCTL_NODE_RANK"] = absl::StrCat(gang.rank());
   environment.emplace("RANK", absl::StrCat(gang.rank()));
@@ -76,7 +77,10 @@ void AddGangVariables(const gpuctl::v1::Gang& gang, int attempt, const JobPaths&
   if (attempt == 1) return;
   // All go on from the same step, or none does.
   environment.erase("GPUCTL_RESUME_FROM");
-  if (note->resume_step < 0) return;
+  if (note->resume_step < 0) {
+    if (!brought.empty()) environment["GPUCTL_RESUME_FROM"] = brought;
+    return;
+  }
   const absl::StatusOr<std::vector<CheckpointDir>> all = ListCheckpoints(paths.checkpoints);
   if (!all.ok()) return;
   for (const CheckpointDir& one : *all) {
@@ -142,13 +146,13 @@ Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, in
   environment.emplace("GPUCTL_NODES", "1");
   if (gpus.has_value()) environment["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(*gpus, ",");
   // The checkpoint that a resumed run brought along is named relative to its work directory.
-  const auto brought = environment.find("GPUCTL_RESUME_FROM");
-  if (!resume_from.empty()) {
-    environment["GPUCTL_RESUME_FROM"] = resume_from;
-  } else if (brought != environment.end() && !absl::StartsWith(brought->second, "/")) {
-    brought->second = JoinPath(paths.work, brought->second);
+  std::string brought;
+  if (const auto found = environment.find("GPUCTL_RESUME_FROM"); found != environment.end()) {
+    if (!absl::StartsWith(found->second, "/")) found->second = JoinPath(paths.work, found->second);
+    brought = found->second;
   }
-  if (spec.has_gang()) AddGangVariables(spec.gang(), attempt, paths, environment);
+  if (!resume_from.empty()) environment["GPUCTL_RESUME_FROM"] = resume_from;
+  if (spec.has_gang()) AddGangVariables(spec.gang(), attempt, paths, brought, environment);
   const auto volume = environment.find("GPUCTL_VOLUME");
   if (const char* root = getenv("GPUCTL_MOUNT_ROOT");
       root != nullptr && volume != environment.end()) {

@@ -388,6 +388,29 @@ TEST_F(KeeperTest, AnEmptyReasonGetsOne) {
   EXPECT_EQ(LastOf(1).reason, "gang:ended ");
 }
 
+// All members may fail at the same moment: what the first one's end asks of an attempt that is over
+// must not end the next one, which waits.
+TEST_F(KeeperTest, AnEndThatComesTooLateIsNotTheNextAttempts) {
+  MemberJob job = Accept(1);
+  {
+    StreamWriter writer = StreamWriter::Open(job.paths().lifecycle, PlainShape()).value();
+    LifecycleEvent event;
+    event.type = LifecycleEvent::Type::kExited;
+    event.attempt = 1;
+    event.exit_code = 3;
+    ASSERT_OK(writer.Append(FormatLifecycleEvent(event)));
+    event = LifecycleEvent();
+    event.type = LifecycleEvent::Type::kRetry;
+    event.attempt = 2;
+    ASSERT_OK(writer.Append(FormatLifecycleEvent(event)));
+  }
+  job.End(1, "gang:node 0 (host0) ended with exit code 3");
+  EXPECT_EQ(LastOf(1).type, LifecycleEvent::Type::kRetry);
+  job.End(2, "gang:node 0 (host0) did not come");
+  EXPECT_EQ(LastOf(1).type, LifecycleEvent::Type::kExited);
+  EXPECT_EQ(LastOf(1).attempt, 2);
+}
+
 TEST_F(KeeperTest, WhoDoesNotComeIsNamed) {
   MemberJob job = Accept(0);
   gpuctl::v1::GangTicket ticket;

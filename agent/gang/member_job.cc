@@ -99,7 +99,8 @@ void MemberJob::End(int attempt, const std::string& reason) {
   const std::string line = OneLine(reason);
   const absl::StatusOr<bool> locked = IsLocked(paths_.lock);
   if (locked.ok() && !*locked) {
-    (void)EndUnstarted(paths_, line, clock_);
+    // It may have ended since the last look: then what has not started is the next attempt.
+    if (!Look(attempt).end.has_value()) (void)EndUnstarted(paths_, line, clock_);
     return;
   }
   if (told_ == attempt) return;

@@ -41,8 +41,9 @@ class MemberJob {
   absl::Duration grace() const { return absl::Milliseconds(stored_.spec.grace_ms()); }
   // Looks at the lifecycle. Nothing of the attempt is known when that cannot be read.
   MemberView Look(int attempt) const;
-  // Ends the attempt for this reason: with the job's grace when it has begun, else at once. Call it
-  // again until Look shows the end; it tells the shim once.
+  // Ends the attempt for this reason: with the job's grace when it has begun, else at once. Does
+  // nothing to an attempt that has ended. Call it again until Look shows the end; it tells the shim
+  // once.
   void End(int attempt, const std::string& reason);
   // Records what the whole gang came to, behind the job's own end: the code and reason of the
   // member that ended first. Waits a few seconds for the shim to be gone.

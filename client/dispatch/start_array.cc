@@ -198,8 +198,8 @@ class ArrayStarter {
     flags.leave_out = record.leave_out;
     flags.no_workdir = record.no_workdir;
     flags.detach = flags.yes = flags.fresh = flags.dry_run = true;
-    return PlanLaunch(context_, holdings_, flags, std::move(record.spec), /*machine=*/nullptr,
-                      /*resume=*/nullptr);
+    return PlanLaunch(context_, holdings_, flags, std::move(record.spec), /*machines=*/{},
+                      /*resume=*/{});
   }
 
   // Rents `count` tasks, or as many fewer as the account may submit now.

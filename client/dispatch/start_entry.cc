@@ -211,7 +211,7 @@ class Starter {
     if (joins()) return PlanToJoin(flags, std::move(spec));
     if (absl::StartsWith(host_.host, kOnMachine)) return PlanOnMachine(flags, std::move(spec));
     ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context_, holdings_, flags, std::move(spec),
-                                                 /*machine=*/nullptr, /*resume=*/nullptr));
+                                                 /*machines=*/{}, /*resume=*/{}));
     if (plan.rents != rents()) {
       return absl::UnavailableError(absl::StrCat(entry_.name, " has no machine to rent"));
     }
@@ -229,7 +229,7 @@ class Starter {
                        kMachineTaken);
     }
     ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context_, holdings_, flags, std::move(spec),
-                                                 &machine->target, /*resume=*/nullptr));
+                                                 {machine->target}, /*resume=*/{}));
     plan.joined = machine->lease;
     ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, batches_.Attempts(batch_.batch_id));
     join_cost_ = CostOfJoining(plan.spec, *plan.joined, attempts, context_.NowMs());
@@ -248,7 +248,7 @@ class Starter {
     RETURN_IF_ERROR(machine.status());
     flags.target = TargetFlags();
     ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context_, holdings_, flags, std::move(spec),
-                                                 &machine->target, /*resume=*/nullptr));
+                                                 {machine->target}, /*resume=*/{}));
     plan.joined = std::move(machine->lease);
     return plan;
   }

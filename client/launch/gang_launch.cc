@@ -1,5 +1,6 @@
 #include "client/launch/gang_launch.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -54,6 +55,7 @@ constexpr absl::Duration kWorthSharing = absl::Seconds(10);
 // A machine with its part of the run.
 struct Part {
   RunRow row;
+  std::unique_ptr<LaunchPlan> own_plan;  // null: the plan of all
   gpuctl::v1::StartJobRequest start;
   std::optional<ChosenTrainer> trainer;
   std::unique_ptr<LinkFactory> links;
@@ -221,8 +223,11 @@ class GangLauncher {
         part.row.tags.clear();
         part.row.source_diff.clear();
       }
+      if (!plan_.starts.empty()) {
+        part.own_plan = std::make_unique<LaunchPlan>(PlanOfPart(plan_, rank));
+      }
       gpuctl::v1::JobSpec& job = *part.start.mutable_spec();
-      job = plan_.job;
+      job = PlanOf(part).job;
       job.set_job_id(part.row.job_id);
       gang.set_rank(rank);
       *job.mutable_gang() = gang;
@@ -248,7 +253,7 @@ class GangLauncher {
   // Completes the machine's job, which does not change from here on.
   void Seal(Part& part) const {
     gpuctl::v1::JobSpec& job = *part.start.mutable_spec();
-    CompleteJob(plan_, part.row.target, TrainerOf(part), job);
+    CompleteJob(PlanOf(part), part.row.target, TrainerOf(part), job);
     const StoredSpec stored{SpecDigest(job), job};
     part.row.spec_json = FormatStoredSpec(stored);
     part.start.set_spec_digest(stored.spec_digest);
@@ -277,7 +282,8 @@ class GangLauncher {
   // where that saves more than a few seconds of the line from here.
   absl::Status PushWith(SharedBar& bar) {
     const auto push = [&](Part& part) { return PushShowing(part, bar); };
-    if (ContentOf(plan_, TrainerOf(parts_.front())).bytes < kLargeBytes) return AtAll(push);
+    if (ContentOf(PlanOf(parts_.front()), TrainerOf(parts_.front())).bytes < kLargeBytes)
+      return AtAll(push);
     const absl::Duration begin = context_.clock.SinceBoot();
     RETURN_IF_ERROR(push(parts_.front()));
     const absl::Duration took = context_.clock.SinceBoot() - begin;
@@ -311,8 +317,8 @@ class GangLauncher {
     std::vector<Taker> takers;
     for (size_t rank = 1; rank < parts_.size(); ++rank) {
       Part& part = parts_[rank];
-      takers.push_back({part.links.get(), part.row.target.name,
-                        ContentOf(plan_, TrainerOf(part)).trees, absl::OkStatus()});
+      takers.push_back(
+          {part.links.get(), part.row.target.name, TreesOfFirst(part), absl::OkStatus()});
     }
     const std::string& first = parts_.front().row.target.name;
     const absl::Status shared = ShareContent(*parts_.front().links, takers);
@@ -331,8 +337,25 @@ class GangLauncher {
   }
 
   absl::Status PushTo(Part& part, const PushObserver& observe, bool others_follow) {
-    return PushPlan(context_, *part.links, part.row.target, plan_, flags_, TrainerOf(part), observe,
-                    others_follow);
+    return PushPlan(context_, *part.links, part.row.target, PlanOf(part), flags_, TrainerOf(part),
+                    observe, others_follow);
+  }
+
+  const LaunchPlan& PlanOf(const Part& part) const {
+    return part.own_plan == nullptr ? plan_ : *part.own_plan;
+  }
+
+  // Returns the trees of the part that the first machine has, too.
+  std::vector<std::string> TreesOfFirst(const Part& part) const {
+    const std::vector<std::string> there =
+        ContentOf(PlanOf(parts_.front()), TrainerOf(parts_.front())).trees;
+    std::vector<std::string> trees = ContentOf(PlanOf(part), TrainerOf(part)).trees;
+    trees.erase(std::remove_if(trees.begin(), trees.end(),
+                               [&there](const std::string& tree) {
+                                 return std::find(there.begin(), there.end(), tree) == there.end();
+                               }),
+                trees.end());
+    return trees;
   }
 
   static const ChosenTrainer* TrainerOf(const Part& part) {

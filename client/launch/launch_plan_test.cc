@@ -101,9 +101,9 @@ class LaunchPlanTest : public ::testing::Test {
     market->market_traits.region_network = name == "lambda";
     return market;
   }
-  absl::StatusOr<LaunchPlan> Plan(const NodeTarget* machine = nullptr,
-                                  const StartPoint* resume = nullptr) {
-    return PlanLaunch(world_.context, holdings_, flags_, spec_, machine, resume);
+  absl::StatusOr<LaunchPlan> Plan(const std::vector<NodeTarget>& machines = {},
+                                  const std::vector<StartPoint>& resume = {}) {
+    return PlanLaunch(world_.context, holdings_, flags_, spec_, machines, resume);
   }
   // A machine of ours that an earlier run has claimed, for $2.00 an hour.
   void HaveIdleH100() {
@@ -312,20 +312,17 @@ TEST_F(LaunchPlanTest, DefaultsOfRentedMachinesCountWhereOneIsRented) {
             .value(),
         {}, {});
   };
-  const auto plan =
-      PlanLaunch(world_.context, holdings_, flags_, spec_, nullptr, nullptr, settings());
+  const auto plan = PlanLaunch(world_.context, holdings_, flags_, spec_, {}, {}, settings());
   ASSERT_OK(plan);
   EXPECT_FALSE(plan->rents);
   EXPECT_THAT(plan->settings.used(), IsEmpty());
   keys_ = {"vast"};
   EXPECT_EQ(static_cast<int>(ExitCodeOf(
-                PlanLaunch(world_.context, holdings_, flags_, spec_, nullptr, nullptr, settings())
-                    .status())),
+                PlanLaunch(world_.context, holdings_, flags_, spec_, {}, {}, settings()).status())),
             121);
   spec_.flagged = {"resources.max_price"};
   spec_.max_price_usd_per_hour = 100;
-  const auto dear =
-      PlanLaunch(world_.context, holdings_, flags_, spec_, nullptr, nullptr, settings());
+  const auto dear = PlanLaunch(world_.context, holdings_, flags_, spec_, {}, {}, settings());
   ASSERT_OK(dear);
   EXPECT_EQ(dear->spec.on_price_rise, "stop");
   EXPECT_THAT(PlanText(*dear, 0), Contains("default   resources.on_price_rise stop, from F:3"));
@@ -571,7 +568,7 @@ TEST_F(LaunchPlanTest, AMarketWithoutImagesIsRefusedForOne) {
   spec_.image.clear();
   spec_.registry = {"", "ada", kToken};
   const NodeTarget own;
-  EXPECT_THAT(Plan(&own), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("registry")));
+  EXPECT_THAT(Plan({own}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("registry")));
 }
 
 TEST_F(LaunchPlanTest, APasswordWithoutAValueIsRefusedBeforeAnybodyIsAsked) {
@@ -653,7 +650,7 @@ TEST_F(LaunchPlanTest, ARunThatGoesOnHasItsCheckpointAndDoesNotRecordItAsData) {
   machine.provider = "ssh";
   machine.name = "me@box:22";
   const StartPoint point{files_.Sub("ckpt")};
-  const auto plan = Plan(&machine, &point);
+  const auto plan = Plan({machine}, {point});
   ASSERT_OK(plan);
   EXPECT_EQ(plan->own_machine.name, "me@box:22");
   EXPECT_EQ(opened_, 0);
@@ -670,7 +667,7 @@ TEST_F(LaunchPlanTest, ARunThatGoesOnHasItsCheckpointAndDoesNotRecordItAsData) {
   EXPECT_EQ(record->spec.data.begin()->second, "corpus");
 
   const StartPoint file{files_.Sub("ckpt/model.bin"), /*is_file=*/true};
-  const auto from_file = Plan(&machine, &file);
+  const auto from_file = Plan({machine}, {file});
   ASSERT_OK(from_file);
   EXPECT_EQ(from_file->job.env().at("GPUCTL_RESUME_FROM"), ".gpuctl-resume/model.bin");
 }

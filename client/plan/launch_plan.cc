@@ -210,6 +210,12 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
 
 // The path in the work directory where a resumed run finds its checkpoint.
 constexpr char kResumePath[] = ".gpuctl-resume";
+constexpr char kResumeFrom[] = "GPUCTL_RESUME_FROM";
+
+// Returns what the job finds in that variable, below its work directory.
+std::string ResumeWord(const StartPoint& resume) {
+  return resume.is_file ? JoinPath(kResumePath, BaseName(resume.path)) : kResumePath;
+}
 
 absl::StatusOr<DataTree> ScanCheckpointTree(CommandContext& context, const StartPoint& resume) {
   if (!resume.is_file) return ScanDataTree(context, resume.path, kResumePath);
@@ -239,15 +245,8 @@ constexpr char kSeveralHint[] =
     "allocation; --provider lambda,digitalocean rents them";
 constexpr char kNoNetwork[] = "its machines have no private network that all of them share";
 
-absl::Status RefuseResumeOfSeveral(int nodes) {
-  return UsageError(absl::StrCat("nodes: a run on ", nodes,
-                                 " machines is not resumed, and takes no machine of "
-                                 "another run"),
-                    "gpuctl launch begins a new one");
-}
-
 // Refuses what a run on several machines cannot have yet, and says what it can.
-absl::Status CheckSeveral(const NodeTarget* machine, const LaunchPlan& plan) {
+absl::Status CheckSeveral(const std::vector<NodeTarget>& machines, const LaunchPlan& plan) {
   const std::string what = absl::StrCat("a run on ", plan.spec.nodes, " machines");
   const std::vector<std::string>& providers = plan.spec.providers;
   const auto cluster = std::find(providers.begin(), providers.end(), kClusterProvider);
@@ -266,7 +265,13 @@ absl::Status CheckSeveral(const NodeTarget* machine, const LaunchPlan& plan) {
     return UsageError(absl::StrCat("retry.on: preempted: ", what, " is not resumed"),
                       "lost begins it anew as long as its allocation goes on");
   }
-  return machine != nullptr ? RefuseResumeOfSeveral(plan.spec.nodes) : absl::OkStatus();
+  if (machines.empty() || machines.size() == static_cast<size_t>(plan.spec.nodes)) {
+    return absl::OkStatus();
+  }
+  return UsageError(absl::StrCat("nodes: ", what, " does not fit on ",
+                                 machines.size() == 1 ? "that one" : "those ",
+                                 machines.size() == 1 ? "" : absl::StrCat(machines.size())),
+                    kSeveralHint);
 }
 
 // Takes the markets out of `plan` whose machines may not reach each other, and says so. An error
@@ -317,10 +322,11 @@ absl::StatusOr<std::vector<NodeTarget>> ResolveHosts(const TargetFlags& target, 
   return targets;
 }
 
-// Finds out where the run goes: to `machine`, to one of the user's own, or to one that is rented.
+// Finds out where the run goes: to `machines`, to some of the user's own, or to rented ones.
 absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
-                          const LaunchFlags& flags, const NodeTarget* machine, LaunchPlan& plan) {
-  if (machine == nullptr) {
+                          const LaunchFlags& flags, const std::vector<NodeTarget>& machines,
+                          LaunchPlan& plan) {
+  if (machines.empty()) {
     ASSIGN_OR_RETURN(plan.rents, PlansToRent(context, holdings, flags, plan));
   }
   if (!plan.rents && ResumesWhenPreempted(plan.spec)) {
@@ -328,11 +334,12 @@ absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
                       "lost covers a node that restarted");
   }
   if (plan.spec.nodes > 1) {
-    RETURN_IF_ERROR(CheckSeveral(machine, plan));
+    RETURN_IF_ERROR(CheckSeveral(machines, plan));
     if (plan.rents) RETURN_IF_ERROR(LeaveOutWithoutNetwork(plan));
   }
-  if (machine != nullptr) {
-    plan.own_machine = *machine;
+  if (!machines.empty()) {
+    plan.own_machine = machines.front();
+    plan.other_machines.assign(machines.begin() + 1, machines.end());
     if (plan.spec.registry.empty()) return absl::OkStatus();
     return WithHint(CheckNothingRented(plan.spec), "--provider rents a machine for it");
   }
@@ -350,7 +357,7 @@ absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
   plan.other_machines.assign(targets.begin() + 1, targets.end());
   if (plan.other_machines.empty()) return absl::OkStatus();
   plan.spec.nodes = static_cast<int>(targets.size());
-  return CheckSeveral(nullptr, plan);
+  return CheckSeveral(targets, plan);
 }
 
 // Returns the platforms that the launch needs programs for, as far as they are known before offers
@@ -475,27 +482,53 @@ absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, Laun
   return absl::OkStatus();
 }
 
-// Scans all that is sent, and puts it into the job.
-absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags, const StartPoint* resume,
+// Adds the checkpoints with which the run goes on.
+absl::Status PlanStart(CommandContext& context, const std::vector<StartPoint>& resume,
                        LaunchPlan& plan) {
+  ASSIGN_OR_RETURN(plan.data.emplace_back(), ScanCheckpointTree(context, resume.front()));
+  (*plan.job.mutable_env())[kResumeFrom] = ResumeWord(resume.front());
+  if (plan.spec.nodes <= 1) return absl::OkStatus();
+  // The trainer's first process reads it, and sends it to the others.
+  const bool first_alone = plan.trainer.has_value();
+  bool differ = first_alone;
+  plan.starts.resize(static_cast<size_t>(plan.spec.nodes));
+  plan.starts.front() = plan.data.back();
+  for (size_t rank = 1; rank < plan.starts.size() && !first_alone; ++rank) {
+    const StartPoint& own = rank < resume.size() ? resume[rank] : resume.front();
+    if (own.path == resume.front().path) {
+      plan.starts[rank] = plan.data.back();
+      continue;
+    }
+    if (ResumeWord(own) != ResumeWord(resume.front())) {
+      return UsageError(absl::StrCat("resume: the checkpoints ", resume.front().path, " and ",
+                                     own.path, " of the run's machines have different names"),
+                        "--from PATH names one for all");
+    }
+    ASSIGN_OR_RETURN(plan.starts[rank], ScanCheckpointTree(context, own));
+    differ = true;
+  }
+  if (!differ) plan.starts.clear();
+  return absl::OkStatus();
+}
+
+// Scans all that is sent, and puts it into the job.
+absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags,
+                       const std::vector<StartPoint>& resume, LaunchPlan& plan) {
   RunSpec others = plan.spec;
   for (const ModelInput& folder : plan.inputs.folders) others.data.erase(folder.local);
   ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, others));
   for (const ModelInput& folder : plan.inputs.folders) {
     ASSIGN_OR_RETURN(plan.data.emplace_back(), ScanModelInput(context, folder));
   }
-  if (resume != nullptr) {
-    ASSIGN_OR_RETURN(plan.data.emplace_back(), ScanCheckpointTree(context, *resume));
-    (*plan.job.mutable_env())["GPUCTL_RESUME_FROM"] =
-        resume->is_file ? JoinPath(kResumePath, BaseName(resume->path)) : kResumePath;
-  }
+  if (!resume.empty()) RETURN_IF_ERROR(PlanStart(context, resume, plan));
   if (!flags.no_workdir) RETURN_IF_ERROR(PlanWorkdir(context, flags, plan));
   AddDataTrees(plan.data, plan.workdir.has_value() ? plan.workdir->path : "", plan.job);
   return absl::OkStatus();
 }
 
 // Returns what a later `resume` launches again: the spec with the directories that were found.
-LaunchRecord RecordOf(const LaunchPlan& plan, const LaunchFlags& flags, const StartPoint* resume) {
+LaunchRecord RecordOf(const LaunchPlan& plan, const LaunchFlags& flags,
+                      const std::vector<StartPoint>& resume) {
   LaunchRecord record{plan.spec,        flags.include,  flags.leave_out,
                       flags.no_workdir, flags.pull_dir, flags.like_run_id};
   record.leave_out.insert(record.leave_out.end(), plan.inputs.rows.begin(), plan.inputs.rows.end());
@@ -506,7 +539,7 @@ LaunchRecord RecordOf(const LaunchPlan& plan, const LaunchFlags& flags, const St
   if (plan.workdir.has_value()) record.spec.workdir = plan.workdir->path;
   record.spec.data.clear();
   for (const DataTree& tree : plan.data) {
-    if (resume == nullptr || tree.path != kResumePath) record.spec.data[tree.place()] = tree.path;
+    if (resume.empty() || tree.path != kResumePath) record.spec.data[tree.place()] = tree.path;
   }
   return record;
 }
@@ -528,8 +561,8 @@ void RecordSource(CommandContext& context, const LaunchFlags& flags, const Launc
 }
 
 // Fills in what the list of runs will say, and gives run and job their ids.
-void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint* resume,
-             LaunchPlan& plan) {
+void FillRow(CommandContext& context, const LaunchFlags& flags,
+             const std::vector<StartPoint>& resume, LaunchPlan& plan) {
   RunRow& row = plan.row;
   row.run_id = NewRunId();
   row.job_id = NewJobId();
@@ -580,28 +613,26 @@ absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& hol
                                               like == nullptr ? nullptr : &like->spec, &settings));
   if (on != nullptr) {
     ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context, holdings, flags, std::move(spec),
-                                                 &on->target, nullptr, std::move(settings)));
+                                                 {on->target}, {}, std::move(settings)));
     plan.joined = on->lease;
     return plan;
   }
   if (like == nullptr) {
-    return PlanLaunch(context, holdings, flags, std::move(spec), nullptr, nullptr,
-                      std::move(settings));
+    return PlanLaunch(context, holdings, flags, std::move(spec), {}, {}, std::move(settings));
   }
   DropForeignCostLimit(flags, spec);
-  return PlanLaunch(context, holdings, flags, std::move(spec), MachineOf(like->row, flags),
-                    nullptr);
+  return PlanLaunch(context, holdings, flags, std::move(spec),
+                    OwnMachinesOf(like->row, like->members, flags), {});
 }
 
 absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holdings,
                                       const LaunchFlags& flags, RunSpec spec,
-                                      const NodeTarget* machine, const StartPoint* resume,
-                                      Settings settings) {
+                                      const std::vector<NodeTarget>& machines,
+                                      const std::vector<StartPoint>& resume, Settings settings) {
   LaunchPlan plan;
   plan.settings = std::move(settings);
   plan.spec = std::move(spec);
-  RETURN_IF_ERROR(ChooseTarget(context, holdings, flags, machine, plan));
-  if (resume != nullptr && plan.spec.nodes > 1) return RefuseResumeOfSeveral(plan.spec.nodes);
+  RETURN_IF_ERROR(ChooseTarget(context, holdings, flags, machines, plan));
   RETURN_IF_ERROR(PlanInputs(context, plan));
   RETURN_IF_ERROR(PlanJob(context, plan));
   RETURN_IF_ERROR(PlanTrees(context, flags, resume, plan));
@@ -613,6 +644,19 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
     plan.needs_this_gpuctl.emplace_back("--pull");
   RETURN_IF_ERROR(PlanRental(context, holdings, flags, plan));
   return plan;
+}
+
+LaunchPlan PlanOfPart(const LaunchPlan& plan, int rank) {
+  LaunchPlan part = plan;
+  if (plan.starts.empty()) return part;
+  const std::optional<DataTree>& start = plan.starts[static_cast<size_t>(rank)];
+  const auto is_start = [](const auto& tree) { return tree.path == kResumePath; };
+  part.data.erase(std::remove_if(part.data.begin(), part.data.end(), is_start), part.data.end());
+  if (start.has_value()) part.data.push_back(*start);
+  if (!start.has_value()) part.job.mutable_env()->erase(kResumeFrom);
+  part.job.clear_data();
+  AddDataTrees(part.data, part.workdir.has_value() ? part.workdir->path : "", part.job);
+  return part;
 }
 
 void AddLastTime(Holdings& holdings, RunStore& store, int64_t now_ms, LaunchPlan& plan) {

@@ -87,6 +87,9 @@ struct LaunchPlan {
   // The ids of the other parts of a run on several machines, by rank; the first part's is the
   // run's.
   std::vector<std::string> member_ids;
+  // With what the parts go on, by rank, where not all go on with the same: each as the tree in
+  // `data`, or absent for a part that gets none.
+  std::vector<std::optional<DataTree>> starts;
 };
 
 // Reads and checks everything. Asks the markets when the run rents a machine. A run rents when the
@@ -99,13 +102,18 @@ absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& hol
                                           const LaunchFlags& flags, const LikeRun* like = nullptr,
                                           const NamedMachine* on = nullptr);
 
-// Plans the same for a complete spec. `machine`: the run's own machine, when the flags name none
-// (null: as for launch). `resume`: the checkpoint to go on from (null: from the beginning).
-// `settings`: those of which BuildRunSpec has applied a part.
+// Plans the same for a complete spec. `machines`: the run's own, when the flags name none (none: as
+// for launch). `resume`: the checkpoints to go on from: none, one, or one for each part of a run on
+// several machines. `settings`: those of which BuildRunSpec has applied a part.
 absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holdings,
                                       const LaunchFlags& flags, RunSpec spec,
-                                      const NodeTarget* machine, const StartPoint* resume,
+                                      const std::vector<NodeTarget>& machines,
+                                      const std::vector<StartPoint>& resume,
                                       Settings settings = {});
+
+// Returns the plan of the part `rank` of a run on several machines: it may go on with a checkpoint
+// of its own.
+LaunchPlan PlanOfPart(const LaunchPlan& plan, int rank);
 
 // Finds what the same work took the last time, for the plan of a run that rents.
 void AddLastTime(Holdings& holdings, RunStore& store, int64_t now_ms, LaunchPlan& plan);

@@ -16,6 +16,10 @@ absl::StatusOr<LikeRun> FindLikeRun(RunStore& store, LaunchFlags& flags) {
   }
   LikeRun like;
   ASSIGN_OR_RETURN(like.row, store.Get(flags.like));
+  if (!like.row.leader.empty()) {
+    ASSIGN_OR_RETURN(like.row, store.Get(like.row.leader));
+  }
+  ASSIGN_OR_RETURN(like.members, store.Members(like.row.run_id));
   ASSIGN_OR_RETURN(LaunchRecord record, LaunchRecordOf(like.row, "launch like"));
   like.spec = std::move(record.spec);
   if (flags.workdir.empty()) {
@@ -37,10 +41,15 @@ absl::StatusOr<LaunchRecord> LaunchRecordOf(const RunRow& row, absl::string_view
       "launch it again, with the same flags");
 }
 
-const NodeTarget* MachineOf(const RunRow& row, const LaunchFlags& flags) {
+std::vector<NodeTarget> OwnMachinesOf(const RunRow& row, const std::vector<RunRow>& members,
+                                      const LaunchFlags& flags) {
   const bool rented = CheckMarketName(row.target.provider).ok();
   const bool elsewhere = !flags.target.host.empty() || !flags.resources.providers.empty();
-  return rented || elsewhere ? nullptr : &row.target;
+  std::vector<NodeTarget> machines;
+  if (rented || elsewhere) return machines;
+  machines.push_back(row.target);
+  for (const RunRow& member : members) machines.push_back(member.target);
+  return machines;
 }
 
 void DropForeignCostLimit(const LaunchFlags& flags, RunSpec& spec) {

@@ -2,6 +2,8 @@
 #ifndef GPUCTL_CLIENT_PLAN_LIKE_RUN_H_
 #define GPUCTL_CLIENT_PLAN_LIKE_RUN_H_
 
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/base/node_target.h"
@@ -14,6 +16,7 @@ namespace gpuctl {
 
 struct LikeRun {
   RunRow row;
+  std::vector<RunRow> members;  // its other parts, where it was on several machines
   RunSpec spec;
 };
 
@@ -26,9 +29,10 @@ absl::StatusOr<LikeRun> FindLikeRun(RunStore& store, LaunchFlags& flags);
 // the error begins with `doing` and the run's name.
 absl::StatusOr<LaunchRecord> LaunchRecordOf(const RunRow& row, absl::string_view doing);
 
-// Returns the machine of `row` when it is the user's own and the flags name no other place; else
-// null. It lives as long as `row`.
-const NodeTarget* MachineOf(const RunRow& row, const LaunchFlags& flags);
+// Returns the machine of `row`, and those of its other parts `members`, when they are the user's
+// own and the flags name no other place; else none.
+std::vector<NodeTarget> OwnMachinesOf(const RunRow& row, const std::vector<RunRow>& members,
+                                      const LaunchFlags& flags);
 
 // Removes the cost limit of a rented machine from the spec of a run that goes to a machine of the
 // user's own.

@@ -10,6 +10,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/bill/lease_view.h"
+#include "client/bill/run_machines.h"
 #include "client/plan/like_run.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/reuse_node.h"
@@ -59,24 +60,28 @@ absl::StatusOr<absl::Duration> TimeLeft(CommandContext& context, const RunRow& r
 // Sets the limits of `spec` to what earlier machines have left of the limits of `row`, whose
 // machine was taken away. A flag overrides that. `by_itself`: nobody typed a resume, so the flags
 // are those of the launch, and the caller sets the cost.
-absl::Status GoOnWithin(CommandContext& context, const RunRow& row,
-                        const std::optional<Lease>& lease, const LaunchFlags& flags, bool by_itself,
-                        RunSpec& spec) {
+absl::Status GoOnWithin(CommandContext& context, const RunRow& row, const RunMachines& machines,
+                        const LaunchFlags& flags, bool by_itself, RunSpec& spec) {
   const auto explain = [&row](const absl::Status& status, absl::string_view flag) {
     return WithHint(Annotate(status, absl::StrCat("resume ", row.name)),
                     absl::StrCat("gpuctl resume ", row.name, " ", flag, " gives it more"));
   };
   if (by_itself || flags.time.empty()) {
+    const std::optional<Lease> lease =
+        machines.empty() ? std::nullopt : std::make_optional(machines.front().lease);
     const absl::StatusOr<absl::Duration> left = TimeLeft(context, row, lease, spec.time_limit);
     if (!left.ok()) return explain(left.status(), "--time 6h");
     // The limit is in whole seconds.
     spec.time_limit = absl::Floor(*left, absl::Seconds(1));
   }
   if (by_itself || !flags.cost.empty() || !spec.cost_limit_usd.has_value()) return absl::OkStatus();
-  if (!lease.has_value()) return absl::OkStatus();
-  const absl::StatusOr<double> left = CostLeftOver(*lease, context.NowMs());
-  if (!left.ok()) return explain(left.status(), "--cost 20");
-  spec.cost_limit_usd = *left;
+  if (machines.empty()) return absl::OkStatus();
+  spec.cost_limit_usd = 0;
+  for (const RunMachine& machine : machines) {
+    const absl::StatusOr<double> left = CostLeftOver(machine.lease, context.NowMs());
+    if (!left.ok()) return explain(left.status(), "--cost 20");
+    *spec.cost_limit_usd += *left;
+  }
   return absl::OkStatus();
 }
 
@@ -145,16 +150,19 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
   ASSIGN_OR_RETURN(LaunchRecord record, LaunchRecordOf(row, "resume"));
   const std::vector<RunRow> line = ListedLineOf(store, row);
   ASSIGN_OR_RETURN(UniqueFd claim, ClaimResume(context, store, line));
-  std::optional<StartPoint> point;
+  std::vector<StartPoint> points;
   if (!flags.from.empty()) {
-    ASSIGN_OR_RETURN(point, NamedStart(flags.from));
+    ASSIGN_OR_RETURN(points.emplace_back(), NamedStart(flags.from));
     flags.from.clear();  // what goes on from the new run begins with what that saved
   }
   for (const RunRow& of : line) {
-    if (point.has_value()) break;
-    ASSIGN_OR_RETURN(point, NewestAtHome(context, of));
+    if (!points.empty()) break;
+    std::vector<RunRow> parts = {of};
+    ASSIGN_OR_RETURN(const std::vector<RunRow> others, store.Members(of.run_id));
+    parts.insert(parts.end(), others.begin(), others.end());
+    ASSIGN_OR_RETURN(points, NewestOfAll(context, parts));
   }
-  if (!point.has_value() && !agreed.has_value() && !flags.anew) {
+  if (points.empty() && !agreed.has_value() && !flags.anew) {
     return WithHint(
         absl::NotFoundError(absl::StrCat("resume ", row.name, ": no checkpoint of it is at home")),
         absl::StrCat("gpuctl pull ", row.name,
@@ -169,11 +177,17 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
   flags.no_workdir = record.no_workdir;
   if (flags.detach && flags.pull_dir.empty()) flags.pull_dir = record.pull_dir;
   RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "resume", spec));
-  ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
+  RunMachines had;
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
+  if (ledger != nullptr) {
+    ASSIGN_OR_RETURN(had, MachinesOfRun(*ledger, store, row));
+  }
+  const std::optional<Lease> lease =
+      had.empty() ? std::nullopt : std::make_optional(had.front().lease);
   const bool taken_away = row.end.has_value() && row.end->state == gpuctl::v1::JOB_STATE_LOST &&
                           lease.has_value() && WasTakenAway(*lease);
   if (taken_away || (row.end.has_value() && IsPreempted(*row.end))) {
-    RETURN_IF_ERROR(GoOnWithin(context, row, lease, flags, agreed.has_value(), spec));
+    RETURN_IF_ERROR(GoOnWithin(context, row, had, flags, agreed.has_value(), spec));
   }
   // With `agreed` the flags are those of the launch, so the limits are in `spec` already.
   if (!agreed.has_value()) RETURN_IF_ERROR(ApplyLimitFlags(flags, spec));
@@ -183,18 +197,21 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
         std::min(spec.max_price_usd_per_hour.value_or(agreed->usd_per_hour), agreed->usd_per_hour);
     spec.cost_limit_usd = agreed->cost_usd;
   }
-  const NodeTarget* const machine = MachineOf(row, flags);
+  ASSIGN_OR_RETURN(const std::vector<RunRow> members, store.Members(row.run_id));
+  const std::vector<NodeTarget> machines = OwnMachinesOf(row, members, flags);
+  // It may go on on another number of machines than it was on.
+  if (!flags.target.host.empty()) spec.nodes = 0;
   // What goes on by itself takes what is there: nobody could name others.
-  if (machine == nullptr && !agreed.has_value() && flags.target.host.empty()) {
+  if (machines.empty() && !agreed.has_value() && flags.target.host.empty()) {
     if (lease.has_value() && KeepGpus(*lease, spec)) {
       context.Say(absl::StrCat(row.name, " had ", FormatGpus(lease->gpu_name, lease->gpu_count),
                                ", and goes on with the same; --gpu names others"));
     }
   }
-  context.Say(
-      absl::StrCat(row.name, " goes on from ", point.has_value() ? point->path : "its beginning"));
-  ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context, holdings, flags, std::move(spec), machine,
-                                               point.has_value() ? &*point : nullptr));
+  context.Say(absl::StrCat(row.name, " goes on from ",
+                           points.empty() ? "its beginning" : points.front().path));
+  ASSIGN_OR_RETURN(LaunchPlan plan,
+                   PlanLaunch(context, holdings, flags, std::move(spec), machines, points));
   if (agreed.has_value() || flags.as_before) {
     RETURN_IF_ERROR(TakeUsedRetries(context, LineOf(store, row), agreed, plan));
   }

@@ -91,6 +91,10 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
                                "gpuctl resume $-1 starts one run again, gpuctl queue $ shows "
                                "which did not succeed"));
   ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
+  // A part of a run on several machines goes on with all of it.
+  if (!row.leader.empty()) {
+    ASSIGN_OR_RETURN(row, store->Get(row.leader));
+  }
   RETURN_IF_ERROR(CheckIsOver(context, *store, row));
   Holdings holdings(context);
   const bool from = !flags.from.empty();  // PlanResume takes it out

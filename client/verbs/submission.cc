@@ -251,13 +251,14 @@ absl::Status Submission::AddSource(const std::string& file) {
     flags.target.host = host.host == "local" ? "" : host.host;
     if (host.host == "local") spec.providers = {"local"};
   }
-  const NodeTarget* const machine = on_.has_value() ? &on_->target : nullptr;
+  std::vector<NodeTarget> machines;
+  if (on_.has_value()) machines.push_back(on_->target);
   if (spec.nodes > 1) {
     return UsageError("nodes: the runs of a batch take one machine each",
                       "gpuctl launch starts one run on several");
   }
-  ASSIGN_OR_RETURN(source.plan, PlanLaunch(context_, holdings_, flags, std::move(spec), machine,
-                                           nullptr, std::move(settings)));
+  ASSIGN_OR_RETURN(source.plan, PlanLaunch(context_, holdings_, flags, std::move(spec), machines,
+                                           /*resume=*/{}, std::move(settings)));
   // What is lost with the machine is told as for a rented one.
   if (on_.has_value()) source.plan.joined = on_->lease;
   ASSIGN_OR_RETURN(source.record, ParseLaunchRecord(source.plan.row.launch_json));

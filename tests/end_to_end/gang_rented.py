@@ -255,6 +255,20 @@ def test_extend_raises_the_limits_of_all(w):
     w.run("down", "-y", "--force", "pair-1")
 
 
+def test_resume_rents_as_many_again(w):
+    save = "mkdir -p ckpt/step-3; echo weights > ckpt/step-3/w.bin; sync;"
+    say = "echo node $GPUCTL_NODE_RANK from ${GPUCTL_RESUME_FROM##*/}; ls ${GPUCTL_RESUME_FROM:-/nowhere};"
+    launch(w, "if [ -z $GPUCTL_RESUME_FROM ]; then [ $GPUCTL_NODE_RANK = 0 ] && (%s); sleep 1; exit 4; fi; %s"
+           % (save, say), code=4, checkpoints=["ckpt/step-*"])
+    w.run("pull", "pair-1")
+    w.run("down", "-y", "pair-1")
+    assert w.alive() == []
+    done = w.run("resume", "-y", "pair-1")
+    assert done.stdout == b"node 0 from .gpuctl-resume\nw.bin\n" and len(w.alive()) == 2, done
+    assert w.run("logs", "pair-2", "--node", "1").stdout == b"node 1 from .gpuctl-resume\nw.bin\n"
+    w.run("down", "-y", "--force", "pair-2")
+
+
 def test_a_machine_that_is_gone_ends_the_run(w):
     launch(w, "sleep 600", "-d")
     other = the_run(w)["other_leases"][0]["instance_id"]
