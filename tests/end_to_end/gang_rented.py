@@ -260,7 +260,9 @@ def test_resume_rents_as_many_again(w):
     say = "echo node $GPUCTL_NODE_RANK from ${GPUCTL_RESUME_FROM##*/}; ls ${GPUCTL_RESUME_FROM:-/nowhere};"
     launch(w, "if [ -z $GPUCTL_RESUME_FROM ]; then [ $GPUCTL_NODE_RANK = 0 ] && (%s); sleep 1; exit 4; fi; %s"
            % (save, say), code=4, checkpoints=["ckpt/step-*"])
-    w.run("pull", "pair-1")
+    # What changes still is no checkpoint yet.
+    eventually(lambda: w.run("pull", "pair-1").returncode == 0 and
+               os.path.exists(os.path.join(w.work, "pair-1/step-3")), "the checkpoint is at home")
     w.run("down", "-y", "pair-1")
     assert w.alive() == []
     done = w.run("resume", "-y", "pair-1")

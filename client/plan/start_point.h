@@ -1,6 +1,6 @@
 // The checkpoint on this laptop with which a run begins.
-#ifndef GPUCTL_CLIENT_RESULTS_START_POINT_H_
-#define GPUCTL_CLIENT_RESULTS_START_POINT_H_
+#ifndef GPUCTL_CLIENT_PLAN_START_POINT_H_
+#define GPUCTL_CLIENT_PLAN_START_POINT_H_
 
 #include <cstdint>
 #include <optional>
@@ -35,4 +35,4 @@ absl::StatusOr<StartPoint> NamedStart(const std::string& from);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_RESULTS_START_POINT_H_
+#endif  // GPUCTL_CLIENT_PLAN_START_POINT_H_

@@ -1,4 +1,4 @@
-#include "client/results/start_point.h"
+#include "client/plan/start_point.h"
 
 #include <set>
 #include <utility>
@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/home/checkpoint_keep.h"
+#include "client/results/pull_files.h"
 #include "client/results/verify_run.h"
 #include "client/runs/pulled_record.h"
 #include "client/terminal/console.h"
