@@ -25,7 +25,7 @@ TensorHeap& HeapOfProcess() {
 
 class HeapAllocator : public c10::Allocator {
  public:
-  // LibTorch 1.13 calls the first one, LibTorch 2 the second.
+  // LibTorch 1.13 calls the first one, LibTorch 2 the second; so neither says "override".
   c10::DataPtr allocate(size_t size) const {
     void* const data = HeapOfProcess().Allocate(size);
     // In the words of LibTorch's own allocator, see out_of_memory.cc.
@@ -33,7 +33,7 @@ class HeapAllocator : public c10::Allocator {
     return {data, data, &Free, c10::Device(c10::kCPU)};
   }
   c10::DataPtr allocate(size_t size) { return std::as_const(*this).allocate(size); }
-  c10::DeleterFnPtr raw_deleter() const override { return &Free; }
+  c10::DeleterFnPtr raw_deleter() const { return &Free; }
   // LibTorch 2 has it as a virtual function, 1.13 has not.
   void copy_data(void* to, const void* from, size_t count) const { std::memcpy(to, from, count); }
 
