@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "trainer/base/error.h"
+#include "trainer/cli/allocator.h"
 #include "trainer/cli/commands.h"
 #include "trainer/ranks/group.h"
-#include "trainer/step/device.h"
 #include "trainer/step/out_of_memory.h"
 
 namespace {

@@ -266,8 +266,15 @@ ExpressionPtr ExpressionParser::ParseFilters(ExpressionPtr value, bool of_print)
   }
 }
 
+// Jinja's extensions may have filters and tests of such names.
+std::string ExpressionParser::ExpectDottedName() {
+  std::string name = tokens_.ExpectAnyName();
+  while (tokens_.SkipOperator(".")) name += "." + tokens_.ExpectAnyName();
+  return name;
+}
+
 std::pair<std::string, ArgumentList> ExpressionParser::ParseFilter(bool of_print) {
-  const std::string name = tokens_.ExpectAnyName();
+  const std::string name = ExpectDottedName();
   if (!IsFilter(name)) {
     tokens_.Fail("the filter '" + name + "' is not supported" + DidYouMean(name, FilterNames()));
   }
@@ -283,7 +290,7 @@ std::pair<std::string, ArgumentList> ExpressionParser::ParseFilter(bool of_print
 ExpressionPtr ExpressionParser::ParseTest(ExpressionPtr value) {
   const int line = tokens_.Take().line;
   const bool negated = tokens_.SkipName("not");
-  const std::string name = tokens_.ExpectAnyName();
+  const std::string name = ExpectDottedName();
   if (!IsPredicate(name)) {
     tokens_.Fail("the test '" + name + "' is not supported" + DidYouMean(name, PredicateNames()));
   }
@@ -309,20 +316,36 @@ ExpressionPtr ExpressionParser::ParseDot(ExpressionPtr value) {
   return AttributeOf(line, std::move(value), name);
 }
 
+// No key is the empty tuple, and several are one.
 ExpressionPtr ExpressionParser::ParseSubscript(ExpressionPtr value) {
   const int line = tokens_.Take().line;
-  const auto at_end = [this] { return tokens_.IsOperator("]") || tokens_.IsOperator(":"); };
-  ExpressionPtr bounds[3];
-  if (!at_end()) bounds[0] = ParseTuple();
-  if (bounds[0] != nullptr && tokens_.SkipOperator("]")) {
-    return ItemOf(line, std::move(value), std::move(bounds[0]));
+  std::vector<ExpressionPtr> keys;
+  while (!tokens_.SkipOperator("]")) {
+    if (!keys.empty()) tokens_.ExpectOperator(",");
+    ExpressionPtr first = tokens_.IsOperator(":") ? nullptr : Parse();
+    if (tokens_.IsOperator(":")) {
+      if (keys.empty()) return ParseSlice(line, std::move(value), std::move(first));
+      tokens_.Fail("slices among the keys of [] are not supported");
+    }
+    keys.push_back(std::move(first));
   }
-  for (int i = 1; i < 3 && tokens_.SkipOperator(":"); ++i) {
-    if (!at_end()) bounds[i] = Parse();
+  if (keys.size() == 1) return ItemOf(line, std::move(value), std::move(keys.front()));
+  return ItemOf(line, std::move(value), ListOf(line, std::move(keys), /*is_tuple=*/true));
+}
+
+// Behind the first bound, which may be null.
+ExpressionPtr ExpressionParser::ParseSlice(int line, ExpressionPtr value, ExpressionPtr first) {
+  const auto at_end = [this] {
+    return tokens_.IsOperator("]") || tokens_.IsOperator(":") || tokens_.IsOperator(",");
+  };
+  ExpressionPtr others[2];
+  for (ExpressionPtr& bound : others) {
+    if (tokens_.SkipOperator(":") && !at_end()) bound = Parse();
   }
+  if (tokens_.IsOperator(",")) tokens_.Fail("slices among the keys of [] are not supported");
   tokens_.ExpectOperator("]");
-  return SliceOf(line, std::move(value), std::move(bounds[0]), std::move(bounds[1]),
-                 std::move(bounds[2]));
+  return SliceOf(line, std::move(value), std::move(first), std::move(others[0]),
+                 std::move(others[1]));
 }
 
 ArgumentList ExpressionParser::ParseArguments() {

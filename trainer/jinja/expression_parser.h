@@ -43,9 +43,11 @@ class ExpressionParser {
   ExpressionPtr ParseNameOrConstant();
   ExpressionPtr ParsePostfix(ExpressionPtr value);
   ExpressionPtr ParseFilters(ExpressionPtr value, bool of_print);
+  std::string ExpectDottedName();
   ExpressionPtr ParseTest(ExpressionPtr value);
   ExpressionPtr ParseDot(ExpressionPtr value);
   ExpressionPtr ParseSubscript(ExpressionPtr value);
+  ExpressionPtr ParseSlice(int line, ExpressionPtr value, ExpressionPtr first);
 
   TokenReader& tokens_;
   Names& names_;   // hears of the names that are read

@@ -117,7 +117,8 @@ Value Namespace::Attribute(const std::string& name) const {
 }
 
 void Namespace::Set(const std::string& name, Value value) const {
-  if (HoldsObject(value)) throw TemplateError("a namespace cannot hold functions or namespaces");
+  if (HoldsObject(value))
+    throw TemplateError("a namespace with functions or namespaces in it is not supported");
   attributes_[name] = std::move(value);
 }
 

@@ -57,6 +57,46 @@ TEST(JinjaTest, ComputesWhatIsRareInTemplates) {
   Failure("{% for a.b in rows %}{% endfor %}", variables);
 }
 
+TEST(JinjaTest, NoKeyIsTheEmptyTuple) {
+  const Json variables = {{"list", {1, 2, 3}}};
+  EXPECT_EQ(Text("{{ list[] }}{{ list[ ] is defined }}", variables), "False");
+  EXPECT_EQ(Text("{{ {(): 'none', (1, 2): 'two'}[] }}"), "none");
+  EXPECT_EQ(Text("{{ {(): 'none', (1, 2): 'two'}[1, 2] }}"), "two");
+  EXPECT_EQ(Text("{{ list[:] }}{{ list[1::-1] }}{{ list[:2:] }}", variables),
+            "[1, 2, 3][2, 1][1, 2]");
+  Failure("{{ list[0,] }}", variables);
+  for (const char* const keys : {"0:1, 0", "0, :1", ":, 0"}) {
+    EXPECT_NE(Failure(std::string("{{ list[") + keys + "] }}", variables).find("not supported"),
+              std::string::npos);
+  }
+}
+
+TEST(JinjaTest, SmallNumbersKeepTheirDigits) {
+  EXPECT_EQ(
+      Text("{{ 0.05 }} {{ -0.001 }} {{ 0.0001 }} {{ 1e-5 }} {{ 120.5 }} {{ 1e15 }} {{ 1e16 }}"),
+      "0.05 -0.001 0.0001 1e-05 120.5 1000000000000000.0 1e+16");
+  EXPECT_EQ(Text("{{ x | tojson }}", {{"x", {0.01, -0.5}}}), "[0.01, -0.5]");
+}
+
+TEST(JinjaTest, TextsBecomeNumbersAsInPython) {
+  EXPECT_EQ(
+      Text("{{ '1_000' | int }} {{ ' -7 ' | int }} {{ '2_0.5e1' | float }} {{ '1.9' | int }}"),
+      "1000 -7 205.0 1");
+  EXPECT_EQ(
+      Text("{{ '0x10' | float }} {{ '1__0' | int(-1) }} {{ '_1' | int }} {{ 'nan(1)' | float }}"),
+      "0.0 -1 0 0.0");
+  EXPECT_NE(Failure("{{ '٣' | int }}").find("not supported"), std::string::npos);
+  Failure("{{ 1_ }}");
+}
+
+TEST(JinjaTest, NamesAndSpacesAreThoseOfPython) {
+  const Json variables = {{"größe", 1}, {"日本", 2}, {"n", 3}};
+  EXPECT_EQ(Text("{{ größe }}{{ 日本 }}{{\u3000n\u00a0}}", variables), "123");
+  EXPECT_EQ(Failure("{{ n▁ }}", variables), "t, line 1: unexpected character '▁'");
+  Failure("{{ ｜n }}", variables);
+  EXPECT_NE(Failure("{{ 1٣ }}").find("not supported"), std::string::npos);
+}
+
 TEST(JinjaTest, ErrorsTellNameAndLine) {
   for (const char* const of : {"x | safe ~ x", "x ~ x | safe", "[x | safe]", "x | safe | upper"}) {
     EXPECT_EQ(Failure(std::string("\n{{ ") + of + " }}", {{"x", "<"}}),
@@ -65,6 +105,9 @@ TEST(JinjaTest, ErrorsTellNameAndLine) {
   EXPECT_EQ(Failure("a\n{{ x | nosuch }}"), "t, line 2: the filter 'nosuch' is not supported");
   EXPECT_EQ(Failure("{{ x | uper }}"),
             "t, line 1: the filter 'uper' is not supported; did you mean \"upper\"?");
+  EXPECT_EQ(Failure("{{ x is none .y }}"),
+            "t, line 1: the test 'none.y' is not supported; did you mean \"none\"?");
+  EXPECT_EQ(Failure("{{ x | a.b.c }}"), "t, line 1: the filter 'a.b.c' is not supported");
   EXPECT_EQ(Failure("\n\n{% include 'x' %}"),
             "t, line 3: the statement 'include' is not supported");
   EXPECT_EQ(Failure("{% if a %}\nx"),

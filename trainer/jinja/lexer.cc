@@ -10,12 +10,7 @@
 namespace gpuctl::trainer::jinja {
 namespace {
 
-bool IsAsciiSpace(char c) { return std::strchr(" \t\n\v\f\r", c) != nullptr && c != '\0'; }
 bool IsNumeral(char c) { return c >= '0' && c <= '9'; }
-bool IsNameStart(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-         static_cast<unsigned char>(c) >= 0x80;
-}
 
 // Every kind of newline becomes "\n", and one at the end is dropped.
 std::string Normalized(const std::string& source) {
@@ -133,8 +128,8 @@ class Lexer {
 
   void ReadToken(std::string* open) {
     const char c = source_[at_];
-    if (IsNameStart(c)) {
-      ReadWhile(TokenKind::kName, [](char x) { return IsNameStart(x) || IsNumeral(x); });
+    if (BeginsName(CodePointAt(at_))) {
+      ReadName();
     } else if (IsNumeral(c)) {
       ReadNumber();
     } else if (c == '"' || c == '\'') {
@@ -144,18 +139,23 @@ class Lexer {
     }
   }
 
-  template <typename Predicate>
-  void ReadWhile(TokenKind kind, Predicate belongs) {
+  void ReadName() {
     size_t end = at_;
-    while (end < source_.size() && belongs(source_[end])) ++end;
-    Add(kind, source_.substr(at_, end - at_));
+    while (end < source_.size() && BelongsToName(CodePointAt(end))) {
+      end += CodePointBytes(source_[end]);
+    }
+    Add(TokenKind::kName, source_.substr(at_, end - at_));
     Advance(end - at_);
   }
 
   void ReadNumber() {
     size_t end = at_;
     const auto digits = [&] {
-      while (end < source_.size() && (IsNumeral(source_[end]) || source_[end] == '_')) ++end;
+      for (; end < source_.size(); ++end) {
+        const bool between = source_[end] == '_' && end + 1 < source_.size() &&
+                             IsNumeral(source_[end + 1]) && IsNumeral(source_[end - 1]);
+        if (!IsNumeral(source_[end]) && !between) break;
+      }
     };
     bool is_float = false;
     digits();
@@ -173,7 +173,9 @@ class Lexer {
         digits();
       }
     }
-    if (end < source_.size() && IsNameStart(source_[end])) Fail("a number that is not decimal");
+    if (end < source_.size() && BelongsToName(CodePointAt(end))) {
+      Fail("numbers that are not decimal, with the digits 0 to 9, are not supported");
+    }
     std::string text = source_.substr(at_, end - at_);
     text.erase(std::remove(text.begin(), text.end(), '_'), text.end());
     if (!is_float && text.size() > 18) Fail("the number " + text + " is too large");
@@ -247,7 +249,7 @@ class Lexer {
       Advance(std::strlen(each));
       return;
     }
-    Fail(std::string("unexpected character '") + source_[at_] + "'");
+    Fail("unexpected character '" + source_.substr(at_, CodePointBytes(source_[at_])) + "'");
   }
 
   void Balance(char c, std::string* open) {
@@ -263,8 +265,10 @@ class Lexer {
   }
 
   void SkipSpace() {
-    while (at_ < source_.size() && IsAsciiSpace(source_[at_])) Advance(1);
+    while (at_ < source_.size() && IsSpace(CodePointAt(at_))) Advance(CodePointBytes(source_[at_]));
   }
+
+  uint32_t CodePointAt(size_t place) const { return ReadCodePoint(source_, &place); }
 
   void Advance(size_t bytes) {
     const auto begin = source_.begin() + static_cast<std::ptrdiff_t>(at_);

@@ -3,6 +3,8 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <utility>
 
 namespace gpuctl::trainer::jinja {
 namespace {
@@ -112,6 +114,46 @@ bool IsDigit(uint32_t c) { return CategoryOf(c) == UTF8PROC_CATEGORY_ND; }
 bool IsUpper(uint32_t c) { return CategoryOf(c) == UTF8PROC_CATEGORY_LU; }
 
 bool IsLower(uint32_t c) { return CategoryOf(c) == UTF8PROC_CATEGORY_LL; }
+
+// Unicode's XID_Start and XID_Continue: by category, but for what is listed.
+bool BeginsName(uint32_t c) {
+  if (c < 0x80) return (c | 32) - 'a' < 26 || c == '_';
+  // Marks between the letters, and what is other characters when it is normalized.
+  for (const auto& [first, last] :
+       std::initializer_list<std::pair<uint32_t, uint32_t>>{{0x37A, 0x37A},
+                                                            {0xE33, 0xE33},
+                                                            {0xEB3, 0xEB3},
+                                                            {0x2E2F, 0x2E2F},
+                                                            {0xFC5E, 0xFC63},
+                                                            {0xFDFA, 0xFDFB},
+                                                            {0xFE70, 0xFE70},
+                                                            {0xFE72, 0xFE72},
+                                                            {0xFE74, 0xFE74},
+                                                            {0xFE76, 0xFE76},
+                                                            {0xFE78, 0xFE78},
+                                                            {0xFE7A, 0xFE7A},
+                                                            {0xFE7C, 0xFE7C},
+                                                            {0xFE7E, 0xFE7E},
+                                                            {0xFF9E, 0xFF9F}}) {
+    if (c >= first && c <= last) return false;
+  }
+  return IsAlpha(c) || CategoryOf(c) == UTF8PROC_CATEGORY_NL || c == 0x2118 || c == 0x212E;
+}
+
+bool BelongsToName(uint32_t c) {
+  if (BeginsName(c) || (c >= '0' && c <= '9')) return true;
+  if (c < 0x80) return false;
+  switch (CategoryOf(c)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      return c == 0xB7 || c == 0x387 || c == 0xE33 || c == 0xEB3 || (c >= 0x1369 && c <= 0x1371) ||
+             c == 0x19DA || (c >= 0xFF9E && c <= 0xFF9F);
+  }
+}
 
 std::string Lower(std::string_view text) {
   const std::vector<uint32_t> code_points = CodePoints(text);

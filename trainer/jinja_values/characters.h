@@ -26,6 +26,10 @@ bool IsAlpha(uint32_t code_point);
 bool IsDigit(uint32_t code_point);
 bool IsUpper(uint32_t code_point);
 bool IsLower(uint32_t code_point);
+// Return whether a name may begin with it, or have it: what str.isidentifier() says of "c" and
+// "_c".
+bool BeginsName(uint32_t code_point);
+bool BelongsToName(uint32_t code_point);
 
 // Returns str.lower(), str.upper(), str.title() or str.capitalize().
 std::string Lower(std::string_view text);

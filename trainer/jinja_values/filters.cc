@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <map>
+#include <optional>
+#include <string_view>
 
 #include "trainer/base/text.h"
 #include "trainer/jinja_values/arguments.h"
@@ -104,6 +108,33 @@ Value ToText(const Value& value, const Arguments& arguments) {
 
 // --- Numbers
 
+// Returns the digits of what Python's int() and float() may take, without what only they ignore, or
+// "": other texts are no numbers.
+std::string NumberText(const std::string& value) {
+  const std::string_view text = Strip(value, nullptr, Ends::kBoth);
+  const auto numeral = [&](size_t i) {
+    return i < text.size() && text[i] >= '0' && text[i] <= '9';
+  };
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '_' && i > 0 && numeral(i - 1) && numeral(i + 1)) continue;
+    // What strtod takes beyond that: hexadecimal numbers and nan(...).
+    if (std::strchr("_xX(", text[i]) != nullptr) return "";
+    plain += text[i];
+  }
+  for (const uint32_t c : CodePoints(plain)) {
+    if (c >= 0x80 && IsDigit(c)) throw TemplateError("digits but 0 to 9 are not supported");
+  }
+  return plain;
+}
+
+std::optional<double> FloatOf(const std::string& plain) {
+  char* end = nullptr;
+  const double number = std::strtod(plain.c_str(), &end);
+  if (plain.empty() || end != plain.c_str() + plain.size()) return std::nullopt;
+  return number;
+}
+
 Value ToInteger(const Value& value, const Arguments& arguments) {
   const Bound bound("int", arguments, {"default", "base"});
   if (bound.Integer("base", 10) != 10)
@@ -115,17 +146,20 @@ Value ToInteger(const Value& value, const Arguments& arguments) {
   if (value.IsFloat()) {
     number = value.number();
   } else if (value.IsString()) {
-    const std::string text(Strip(value.string(), nullptr, Ends::kBoth));
+    const std::string text = NumberText(value.string());
     char* end = nullptr;
     errno = 0;
     const int64_t integer = std::strtoll(text.c_str(), &end, 10);
-    if (!text.empty() && *end == '\0' && errno == 0) return integer;
-    number = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0') return otherwise;
+    if (!text.empty() && end == text.c_str() + text.size() && errno == 0) return integer;
+    const std::optional<double> other = FloatOf(text);
+    if (!other) return otherwise;
+    number = *other;
   } else {
     return otherwise;
   }
-  if (!std::isfinite(number)) return otherwise;
+  if (std::isnan(number)) return otherwise;
+  // Versions of Jinja differ.
+  if (std::isinf(number)) throw TemplateError("int of an infinite number is not supported");
   if (std::fabs(number) >= 9.2e18) throw TemplateError("a number is too large");
   return static_cast<int64_t>(number);
 }
@@ -136,10 +170,8 @@ Value ToFloat(const Value& value, const Arguments& arguments) {
   if (value.IsUndefined()) ThrowUndefined(value);
   if (value.IsNumber()) return value.number();
   if (!value.IsString()) return otherwise;
-  const std::string text(Strip(value.string(), nullptr, Ends::kBoth));
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  return !text.empty() && *end == '\0' ? Value(number) : otherwise;
+  const std::optional<double> number = FloatOf(NumberText(value.string()));
+  return number ? Value(*number) : otherwise;
 }
 
 Value Absolute(const Value& value, const Arguments& arguments) {

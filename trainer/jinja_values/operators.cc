@@ -196,6 +196,11 @@ Value Calculate(Arithmetic what, const Value& a, const Value& b) {
   if (what == Arithmetic::kModulo && a.IsString()) {
     throw TemplateError("the operator % of strings is not supported");
   }
+  // Python makes a set.
+  const bool has_view = a.Is(Value::ListKind::kView) || b.Is(Value::ListKind::kView);
+  if (what == Arithmetic::kSubtract && has_view) {
+    throw TemplateError("the operator - of a dict's keys or items is not supported");
+  }
   ThrowTypes(what, a, b);
 }
 

@@ -322,16 +322,14 @@ std::string FloatText(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   std::string digits;
-  for (int precision = 0; precision < 17; ++precision) {
+  int precision = 0;
+  for (; precision <= 16; ++precision) {
     digits = Format("%.*e", precision, value);
     if (std::strtod(digits.c_str(), nullptr) == value) break;
   }
-  const size_t mark = digits.find('e');
-  const int exponent = std::atoi(digits.c_str() + mark + 1);
+  const int exponent = std::atoi(digits.c_str() + digits.find('e') + 1);
   if (exponent < -4 || exponent >= 16) return digits;
-  const size_t sign = digits[0] == '-' ? 1 : 0;
-  const int decimals = std::max(static_cast<int>(mark - sign) - 2 - exponent, 1);
-  return Format("%.*f", decimals, value);
+  return Format("%.*f", std::max(precision - exponent, 1), value);
 }
 
 void CheckSize(size_t bytes) {

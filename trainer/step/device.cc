@@ -20,10 +20,6 @@
 #include "trainer/linear/matmul.h"
 #include "trainer/model/dispatch.h"
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 namespace gpuctl::trainer {
 namespace {
 
@@ -130,14 +126,6 @@ std::string Describe(const Placement& placement) {
   return placement.device.str() + ", " + NameOfDtype(placement.dtype) + ", " +
          std::to_string(placement.workers) + (placement.workers == 1 ? " worker" : " workers") +
          (placement.threads == 1 ? "" : " with " + std::to_string(placement.threads) + " threads");
-}
-
-void TuneAllocator() {
-#ifdef __GLIBC__
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest value glibc accepts
-  mallopt(M_TRIM_THRESHOLD, 512 << 20);
-  mallopt(M_TOP_PAD, 64 << 20);
-#endif
 }
 
 double MeasureSgemm() {

@@ -33,10 +33,6 @@ std::string Describe(const Placement& placement);
 // Returns the value of train.dtype: "fp32", "bf16" or "fp16".
 std::string NameOfDtype(c10::ScalarType dtype);
 
-// Keeps freed tensors in the process, instead of returning every page to the kernel and faulting it
-// in again a moment later. Call it first in main.
-void TuneAllocator();
-
 // Returns the GFLOP/s of a 512 x 512 x 512 fp32 product on this thread: the best of a few.
 double MeasureSgemm();
 // Returns OpenBLAS's name for the kernels in use ("Haswell", "SkylakeX", …; $OPENBLAS_CORETYPE

@@ -18,13 +18,12 @@ namespace gpuctl::trainer {
 namespace {
 
 constexpr int64_t kFloatBytes = 4;
-constexpr int64_t kTokenBytes = 3 * 8;     // a place of the batch: input, target, start
-constexpr double kPackedBytes = 0.516;     // a weight in NF4, with its factors
-constexpr int64_t kThreadBytes = 8 << 20;  // of a CPU thread: its stack, arena and packed operands
-// Measured with glibc's allocator: a freed tensor's place is not filled whole by the next ones.
-// Threads but the main one have it in heaps of 64 MB. With recomputed activations they hold up to
-// one block's tensors more; how much, differs from run to run, so half of it is counted.
-constexpr double kFragments = 0.1;
+constexpr int64_t kTokenBytes = 3 * 8;      // a place of the batch: input, target, start
+constexpr double kPackedBytes = 0.516;      // a weight in NF4, with its factors
+constexpr int64_t kThreadBytes = 6 << 20;   // of a CPU thread: its stack, arena and packed operands
+constexpr int64_t kLibraryBytes = 6 << 20;  // what LibTorch and oneDNN take in the first step
+// Measured: the place of a freed tensor is not filled whole by the next ones (base/tensor_heap.h).
+constexpr double kFragments = 0.04;
 constexpr int64_t kKeptLogitBytes = 32 << 20;
 // With this many tokens at once the products are large enough; more are no faster.
 constexpr int64_t kCpuTokens = 1024;
@@ -130,7 +129,9 @@ int64_t ShareOfWorker(const Config& config, int workers) {
 struct WorkerNeed {
   int64_t activations = 0;
   int64_t gradients = 0;
-  int64_t heaps = 0;  // what the heaps of a thread but the main one leave empty
+  // Recomputed blocks are there for a moment. It is hardly the same one in all workers, which share
+  // a heap: so much less the others need.
+  int64_t apart = 0;
 };
 
 WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placement& placement,
@@ -171,7 +172,7 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
                      (kept ? logits + width * passing : std::max(logits, width * passing));
   if (on_cpu) {
     need.activations += static_cast<int64_t>(kFragments * static_cast<double>(need.activations));
-    if (config.train.recompute) need.heaps = width * largest / 2;
+    if (config.train.recompute) need.apart = width * largest / 2;
   }
   need.gradients = counts.trained * (adds ? width + kFloatBytes : width);
   // AdamW widens some at once, when the activations are gone.
@@ -358,8 +359,8 @@ MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, 
   estimate.gradients = placement.workers * worker.gradients;
   estimate.activations = placement.workers * worker.activations;
   if (placement.device.is_cpu()) {
-    estimate.activations += placement.workers * placement.threads * kThreadBytes +
-                            (placement.workers - 1) * worker.heaps;
+    estimate.activations += placement.workers * placement.threads * kThreadBytes -
+                            (placement.workers - 1) * worker.apart;
   }
   if (checkpoints) {
     const int64_t saved = layout.adapted() ? counts.trained : counts.all;
@@ -369,10 +370,10 @@ MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, 
   }
   estimate.total = estimate.weights + estimate.moments + estimate.gradients + estimate.activations;
   if (placement.device.is_cpu()) {
-    estimate.base = base;
+    estimate.base = base + kLibraryBytes;
     estimate.batch = kTokenBytes * config.train.batch * config.train.windows_per_example() *
                      config.model.context;
-    estimate.total += estimate.snapshot + estimate.batch + base;
+    estimate.total += estimate.snapshot + estimate.batch + estimate.base;
   }
   return estimate;
 }

@@ -3,10 +3,10 @@
 
   jinja_truth.py DUMP [--rounds N] [--seed S] [--npm FOLDER] [TEMPLATE.jinja...]
 
-DUMP is jinja_dump. N random expressions, N random templates and, for each template file, N random
-conversations and N/4 changed templates are rendered by both. What Jinja renders must be the same
-text, or be refused as not supported; what Jinja refuses must be refused. Without python3-jinja2 it
-exits with 77.
+DUMP is jinja_dump. N random expressions, N random templates, N expressions with any character, N with
+numbers and, for each template file, N random conversations and N/4 changed templates are rendered by
+both. What Jinja renders must be the same text, or be refused as not supported; what Jinja refuses
+must be refused. Without python3-jinja2 it exits with 77.
 
 Templates are those of the shared vectors, of the published models that npm brings into FOLDER (see
 tokenizer_truth.py), and those that are named.
@@ -21,6 +21,7 @@ import re
 import resource
 import subprocess
 import sys
+import unicodedata
 import warnings
 
 from tokenizer_truth import install
@@ -28,6 +29,7 @@ from tokenizer_truth import install
 try:
     import jinja2
     import jinja2.ext
+    import jinja2.lexer
     import jinja2.sandbox
 except ImportError:
     print("SKIPPED: python3-jinja2 is not installed")
@@ -154,13 +156,13 @@ FILTERS = [
     "map(attribute='name')", "map(attribute='sub.k', default='?')", "min", "max", "sum",
     "sum(attribute='v')", "unique", "sort(attribute='name')", "sort(reverse=true)",
     "sort(case_sensitive=true)", "batch(2)", "batch(2, 0)", "safe", "count", "trim('x ')",
-    "max(attribute='v')", "nosuchfilter"
+    "max(attribute='v')", "nosuchfilter", "upper.x"
 ]
 TESTS = [
     "defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping",
     "iterable", "sequence", "true", "false", "odd", "even", "divisibleby(3)", "divisibleby 2",
     "eq(3)", "equalto 'a'", "ne 1", "gt 1", "lt(2)", "ge 3", "le 3", "in [1, 3]", "in 'abc'",
-    "lower", "upper", "callable", "sameas none", "sameas true", "== 3"
+    "lower", "upper", "callable", "sameas none", "sameas true", "== 3", "none.x", "odd .x(1)"
 ]
 METHODS = [
     ".upper()", ".lower()", ".strip()", ".lstrip()", ".rstrip('! ')", ".split()", ".split(',')",
@@ -172,7 +174,7 @@ METHODS = [
     ".islower()", ".isalnum()", ".removeprefix('H')", ".removesuffix('! ')", ".partition(',')",
     ".rpartition(' ')", ".join(words)", ".a", ".items", ".nosuch", ".name", ".0", "['a']", "[0]",
     "[-1]", "[9]", "[1:]", "[:-1]", "[::-1]", "[1:3]", "[::2]", "[-2:]", "[3:0:-1]", "[n]",
-    "[none]", ".append(1)", ".pop()"
+    "[none]", ".append(1)", ".pop()", "[]", "[()]", "[1, 0]", "[0,]", "[0:1, 0]", "[0, :1]", "[,]"
 ]
 
 
@@ -359,7 +361,8 @@ def mutated(r, template):
         end = min(len(template), begin + r.choice([1, 1, 2, 5, 20]))
         at = r.randrange(len(template))
         piece = r.choice(["", template[begin:end] * 2, template[at:at + 5], "-", "|", "}", "'", "\n",
-                          " not ", "[0]", "%}", "{{", "none", ".x", "(", ")", " if "])
+                          " not ", "[0]", "%}", "{{", "none", ".x", "(", ")", " if ", "[]", "▁",
+                          "\u3000", "é"])
         template = template[:begin] + piece + template[end:]
         if not template:
             return "x"
@@ -440,6 +443,31 @@ def scopes(r, depth):
         "{% else %}" + inner() if r.random() < 0.3 else "")
 
 
+def with_character(r):
+    """Returns an expression with some character where names, numbers and white space may be."""
+    while True:
+        point = r.randrange(r.choice([0x100, 0x3000, 0x20000]))
+        # Versions of Unicode differ in what others have assigned since; Jinja has a table of its own.
+        known = jinja2.lexer.name_re.match(chr(point)) or not ("a" + chr(point)).isidentifier()
+        if known and unicodedata.category(chr(point)) not in ("Cn", "Cs"):
+            break
+    return r.choice(["%s is defined", "n%s is defined", "n%s+ n", "s is%sdefined", "1%s", "d.%s", "d.a%s"
+                     ]) % chr(point)
+
+
+def with_number(r):
+    """Returns an expression with some number, or with a text that may be one."""
+    number = r.choice([lambda: r.randrange(10**r.randrange(1, 17)) * 10.0**r.randrange(-25, 25),
+                       lambda: r.randrange(1000) / r.choice([1, 8, 10, 100, 1000, 1e5]), r.random,
+                       lambda: r.randrange(10**r.randrange(1, 17))])()
+    text = list(repr(number))
+    if r.randrange(2):
+        text.insert(r.randrange(len(text) + 1), r.choice(list("0123456789_.eE+- xainf") + ["nan", "٣"]))
+    return r.choice(["%r", "-%r", "%r|tojson", "%r / 8", "%r|round(2)", "%r|int", "(%r)|string|float"]
+                    ) % number if r.randrange(2) else "%r|%s" % (
+                        "".join(text), r.choice(["int", "float", "int(-1)", "float(0.5)"]))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("dump")
@@ -465,6 +493,14 @@ def main():
     for _ in range(arguments.rounds):
         compared.check("".join(scopes(r, 3) for _ in range(4)), VARIABLES)
     good = compared.report("scopes") and good
+    compared, r = Comparison(dump), random.Random(arguments.seed)
+    for _ in range(arguments.rounds):
+        compared.check("{{ %s }}" % with_character(r), VARIABLES)
+    good = compared.report("characters") and good
+    compared, r = Comparison(dump), random.Random(arguments.seed)
+    for _ in range(arguments.rounds):
+        compared.check("{{ %s }}" % with_number(r), VARIABLES)
+    good = compared.report("numbers") and good
     for name, template in sorted(templates(arguments.templates, arguments.npm).items()):
         r = random.Random("%s %d" % (name, arguments.seed))
         compared = Comparison(dump)
