@@ -13,7 +13,8 @@ import sys
 import machines
 from laptop import Laptop, Skipped, run_tests, wait_for_end
 from machines import Machines, wait_until
-from runs_test import SAVE, losses
+from runs import SAVE
+from runs_test import losses
 
 # Says with what it goes on, and what that says; as its argument says, it saves and fails.
 JOB = SAVE + """

@@ -24,6 +24,7 @@ import machines
 from laptop import (SLEEPER, Laptop, Skipped, last, nothing_runs, run_tests, types, variables, wait_for_end,
                     wait_for_jobs)
 from machines import Machines, wait_until
+from runs import SAVE
 
 JOIN_S = 6
 
@@ -88,16 +89,6 @@ def test_a_stop_stops_all():
         assert [last(machine)["reason"] for machine in them.all] == ["user", "user"]
         laptop.close()
 
-
-SAVE = """
-    save() {
-      mkdir $GPUCTL_CHECKPOINT_DIR/.new; echo $1 > $GPUCTL_CHECKPOINT_DIR/.new/weights
-      sum=$(sha256sum < $GPUCTL_CHECKPOINT_DIR/.new/weights | cut -d' ' -f1)
-      echo '{"format": 1, "step": '$1', "files": [{"path": "weights", "size": 2, "sha256": "'$sum'"}]}' \\
-        > $GPUCTL_CHECKPOINT_DIR/.new/manifest.json
-      mv $GPUCTL_CHECKPOINT_DIR/.new $GPUCTL_CHECKPOINT_DIR/step-$1
-    }
-    """
 
 WRITER = SAVE + """
     save 7

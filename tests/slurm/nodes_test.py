@@ -12,6 +12,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from places import HOME, TRAPS, kept_in, left, run_of, run_tests, wait_until  # noqa: E402
+from runs import SAVE  # noqa: E402
 
 # Each node says what it was told, and makes a checkpoint and a result of its own.
 TOLD = """echo node $GPUCTL_NODE_RANK of $GPUCTL_NODES on $(hostname) in $SLURM_JOB_ID gpus $CUDA_VISIBLE_DEVICES
@@ -72,6 +73,23 @@ def test_what_is_not_home_of_a_node_stays(l, c):
         assert file.read() == "of 1\n"
     l.run("rm", "stays-1")
     assert not kept_in(os.path.join(c.home, ".gpuctl-results"))
+
+
+def test_it_is_resumed_in_another_allocation(l, c):
+    job = launch_on_two(l, "first-1", "bash", "-c",
+                        SAVE.replace("echo $1 >", "echo $GPUCTL_NODE_RANK >") + "save 4; sleep 1; exit 5")
+    l.run("attach", "first-1", code=None)
+    l.run("pull", "first-1")
+    l.run("down", "--yes", "first-1")
+    c.wait_sacct(job, "CANCELLED")
+    again = l.run("resume", "first-1", "--yes", "-d").stdout.decode().strip()
+    assert run_of(l, again)["node"].split("/")[-1] != job
+    # The job is the same, so it fails the same way; each node had its own checkpoint.
+    l.run("attach", again, code=5)
+    for node in "01":
+        found = l.run("exec", again + (".node1" if node == "1" else ""), "--", "cat", ".gpuctl-resume/weights").stdout
+        assert found == node.encode() + b"\n", found
+    l.run("down", "--yes", "--force", again)
 
 
 def test_large_content_goes_to_the_login_node_once(l, c):
