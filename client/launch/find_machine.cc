@@ -35,6 +35,14 @@ double HighestPrice(const LaunchPlan& plan) {
 
 namespace {
 
+// Adds to the error of a launch that found no machine what a higher price would allow.
+absl::Status WithDearer(const absl::Status& status, const LaunchPlan& plan) {
+  const bool none_left = absl::IsNotFound(status) && ExitCodeOf(status) == kExitCapacity &&
+                         CauseOf(status) != kBadMachine;
+  if (!none_left || !plan.rental.next_dearer.has_value()) return status;
+  return WithNextPrice(status, *plan.rental.own_limit_usd_per_hour, *plan.rental.next_dearer);
+}
+
 // Rents all machines of a run on several.
 absl::StatusOr<Machine> FindMachines(CommandContext& context, Holdings& holdings, Ledger& ledger,
                                      const LaunchFlags& flags, const LaunchPlan& plan,
@@ -57,7 +65,10 @@ absl::StatusOr<Machine> FindMachines(CommandContext& context, Holdings& holdings
     if (plan.rental.in_order.empty()) return plan.rental.nothing_offered;
     const WaitLine wait(context, context.clock,
                         absl::StrCat(plan.row.name, " waits for its machines"));
-    ASSIGN_OR_RETURN(nodes, RentTogether(context, holdings, request, parts));
+    absl::StatusOr<std::vector<RentedNode>> rented =
+        RentTogether(context, holdings, request, parts);
+    if (!rented.ok()) return WithDearer(rented.status(), plan);
+    nodes = *std::move(rented);
   }
   for (RentedNode& node : nodes) {
     machine.others_wait = machine.others_wait || node.others_wait;
@@ -103,14 +114,7 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
                           absl::StrCat(plan.row.name, " waits for its machine"));
       return RentNode(context, *ledger, plan.rental.markets, request);
     }();
-    const bool none_left = absl::IsNotFound(rented.status()) &&
-                           ExitCodeOf(rented.status()) == kExitCapacity &&
-                           CauseOf(rented.status()) != kBadMachine;
-    if (none_left && plan.rental.next_dearer.has_value()) {
-      return WithNextPrice(rented.status(), *plan.rental.own_limit_usd_per_hour,
-                           *plan.rental.next_dearer);
-    }
-    RETURN_IF_ERROR(rented.status());
+    if (!rented.ok()) return WithDearer(rented.status(), plan);
     node = *std::move(rented);
   }
   machine.target = std::move(node->target);

@@ -613,6 +613,19 @@ absl::StatusOr<std::vector<std::string>> RunStore::MemberIds(absl::string_view r
   return ids;
 }
 
+absl::StatusOr<std::map<std::string, std::vector<std::string>>> RunStore::AllMemberIds() {
+  SqliteStatement select(database_,
+                         "SELECT leader, run_id FROM runs WHERE leader <> '' "
+                         "ORDER BY leader, member_rank",
+                         "look up the members of runs");
+  std::map<std::string, std::vector<std::string>> ids;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return ids;
+    ids[select.Text(0)].push_back(select.Text(1));
+  }
+}
+
 absl::StatusOr<std::vector<RunRow>> RunStore::Members(absl::string_view run_id) {
   ASSIGN_OR_RETURN(const std::vector<std::string> ids, MemberIds(run_id));
   std::vector<RunRow> members;

@@ -129,6 +129,8 @@ class RunStore {
   absl::StatusOr<std::vector<RunRow>> Members(absl::string_view run_id);
   // Returns the ids of those.
   absl::StatusOr<std::vector<std::string>> MemberIds(absl::string_view run_id);
+  // Returns the same of all runs on several machines, by the run's id.
+  absl::StatusOr<std::map<std::string, std::vector<std::string>>> AllMemberIds();
   // Lists runs, newest first; `live_only` without those that ended. A `limit` of 0 means none.
   absl::StatusOr<std::vector<RunRow>> List(bool live_only = false, int limit = 0);
   absl::StatusOr<std::vector<RunRow>> List(const RunFilter& filter);

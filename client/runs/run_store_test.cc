@@ -79,6 +79,10 @@ TEST_F(RunStoreTest, MembersAreInNoListAndHaveTheNamesThatTheyAreGiven) {
   EXPECT_EQ(members->front().name, "train-1.node1");
   EXPECT_EQ(members->front().rank, 1);
   EXPECT_EQ(members->front().leader, run.run_id);
+  std::vector<std::string> ids;
+  for (const RunRow& member : *members) ids.push_back(member.run_id);
+  EXPECT_EQ(*store_->MemberIds(run.run_id), ids);
+  EXPECT_THAT(*store_->AllMemberIds(), ElementsAre(testing::Pair(run.run_id, ids)));
   EXPECT_EQ(store_->Members(members->front().run_id)->size(), 0u);
   for (const bool live : {false, true}) {
     ASSERT_EQ(store_->List(live)->size(), 1u);

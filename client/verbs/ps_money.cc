@@ -199,11 +199,15 @@ absl::StatusOr<Money> ReadMoney(Holdings& holdings, RunStore& store,
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
   if (ledger == nullptr) return money;
   std::vector<std::string> run_ids;
+  ASSIGN_OR_RETURN(const auto members, store.AllMemberIds());
   std::map<std::string, std::vector<std::string>> parts_of;  // by the id of a listed run
   for (const RunRow& row : rows) {
     std::vector<std::string>& parts = parts_of[row.run_id];
-    ASSIGN_OR_RETURN(parts, store.MemberIds(row.run_id));
-    parts.insert(parts.begin(), row.run_id);
+    parts.push_back(row.run_id);
+    const auto others = members.find(row.run_id);
+    if (others != members.end()) {
+      parts.insert(parts.end(), others->second.begin(), others->second.end());
+    }
     run_ids.insert(run_ids.end(), parts.begin(), parts.end());
   }
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->OpenOrOf(run_ids));
