@@ -16,6 +16,7 @@
 #include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
 #include "common/job/lifecycle.h"
+#include "provisioning/ledger/lease_lock.h"
 
 namespace gpuctl {
 namespace {
@@ -182,6 +183,11 @@ int64_t SurelyDueMs(const Lease& lease, const std::optional<RunRow>& run) {
   return due_ms;
 }
 
+bool NodeLimitsWatch::HasUse(const Lease& lease) const {
+  const absl::StatusOr<ClientPaths> paths = context_.Paths();
+  return paths.ok() && LeaseLock::IsUseHeld(paths->state_dir, lease.lease_id).value_or(false);
+}
+
 NodeLimitsWatch::Asked NodeLimitsWatch::Prepare(const DueQuestion& machine) {
   const Lease& lease = machine.lease;
   Asked asked;
@@ -196,7 +202,8 @@ NodeLimitsWatch::Asked NodeLimitsWatch::Prepare(const DueQuestion& machine) {
     asked.surely_ms = kNeverMs;
     return asked;
   }
-  asked.surely_ms = SurelyDueMs(lease, run);
+  asked.begins = (!run.has_value() || run->accepted_ms == 0) && HasUse(lease);
+  asked.surely_ms = asked.begins ? kNeverMs : SurelyDueMs(lease, run);
   asked.ask = !machine.provider->traits().self_release() || context_.NowMs() >= asked.surely_ms;
   if (!asked.ask) return asked;
   const auto silence = silent_.find(lease.lease_id);
@@ -230,7 +237,10 @@ std::vector<std::string> NodeLimitsWatch::WhyDue(const std::vector<DueQuestion>&
 }
 
 std::string NodeLimitsWatch::Judge(const Asked& asked) {
-  if (asked.verdict.ok()) return WhyDueByVerdict(*asked.verdict);
+  if (asked.verdict.ok()) {
+    const bool idle = LimitOf(asked.verdict->due) == "idle";
+    return idle && asked.begins ? "" : WhyDueByVerdict(*asked.verdict);
+  }
   const Lease& lease = *asked.lease;
   const int64_t now_ms = context_.NowMs();
   if (now_ms >= asked.surely_ms) {

@@ -96,6 +96,8 @@ class NodeLimitsWatch {
     const Lease* lease = nullptr;
     int64_t surely_ms = kNeverMs;
     bool ask = false;
+    // A living launch will start a job there, and waits for another machine of its run, or sends.
+    bool begins = false;
     std::unique_ptr<LinkFactory> links;
     absl::StatusOr<NodeVerdict> verdict = absl::UnknownError("it was not asked");
   };
@@ -105,6 +107,8 @@ class NodeLimitsWatch {
   };
 
   Asked Prepare(const DueQuestion& machine);
+  // True while a launch holds the lease for the job that it will start.
+  bool HasUse(const Lease& lease) const;
   std::string Judge(const Asked& asked);
 
   CommandContext& context_;

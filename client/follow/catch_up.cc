@@ -28,6 +28,8 @@ namespace {
 constexpr absl::Duration kOtherPatience = absl::Seconds(2);
 // Interval of looks at a mirror that another process writes.
 constexpr absl::Duration kLookAtOtherEvery = absl::Milliseconds(100);
+// In which a node calls a job over whose last line it has sent.
+constexpr absl::Duration kLastWord = absl::Seconds(2);
 
 absl::Status Interrupted() {
   return WithExitCode(absl::CancelledError("interrupted"), kExitInterrupted);
@@ -99,8 +101,11 @@ absl::Status FollowQuietly(CommandContext& context, RunStore& store, RunRow& row
 // A catch-up: how far the mirror must come, and whether it still comes.
 class CatchUpGoal {
  public:
-  CatchUpGoal(std::string mirror_dir, int64_t segment_bytes, Clock& clock)
-      : mirror_dir_(std::move(mirror_dir)), segment_bytes_(segment_bytes), clock_(clock) {}
+  CatchUpGoal(std::string mirror_dir, int64_t segment_bytes, bool of_several, Clock& clock)
+      : mirror_dir_(std::move(mirror_dir)),
+        segment_bytes_(segment_bytes),
+        of_several_(of_several),
+        clock_(clock) {}
 
   // Returns kUp or kOver once the mirror has all that the node had, else nothing.
   absl::StatusOr<std::optional<Caught>> Look(const FollowNews& news) {
@@ -113,10 +118,13 @@ class CatchUpGoal {
     if (wanted_ < 0 || sizes.output < wanted_) return std::nullopt;
     // The end may have come with the last of the output.
     ASSIGN_OR_RETURN(const bool over, MirrorIsComplete(mirror_dir_, segment_bytes_));
-    if (over) return Caught::kOver;
+    if (over && !of_several_) return Caught::kOver;
+    // The node's word that all is over follows, unless another machine's part goes on.
+    over_at_ = over ? std::min(over_at_, clock_.SinceBoot()) : absl::InfiniteDuration();
+    if (over && clock_.SinceBoot() - over_at_ < kLastWord) return std::nullopt;
     ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror_dir_));
     // What is missing of a job that is over comes soon, unless its writer has stopped.
-    if (news.by_other && IsOver(lifecycle)) return std::nullopt;
+    if (news.by_other && IsOver(lifecycle) && !of_several_) return std::nullopt;
     return Caught::kUp;
   }
   // True when another process has the mirror, and nothing comes.
@@ -125,7 +133,9 @@ class CatchUpGoal {
  private:
   const std::string mirror_dir_;
   const int64_t segment_bytes_;
+  const bool of_several_;
   Clock& clock_;
+  absl::Duration over_at_ = absl::InfiniteDuration();
   int64_t wanted_ = -1, stored_ = -1;
   absl::Duration grown_at_ = absl::ZeroDuration();
 };
@@ -147,6 +157,7 @@ struct CatchUpWork::Parts {
   std::unique_ptr<CatchUpGoal> goal;
   std::unique_ptr<FollowSession> session;  // last: its thread uses the links
   bool by_other = false;
+  bool of_several = false;  // a run on several machines
 };
 
 CatchUpWork::CatchUpWork(CommandContext& context, RunStore& store, RunRow& row)
@@ -162,7 +173,8 @@ absl::StatusOr<std::optional<Caught>> CatchUpWork::Prepare(absl::Duration give_u
   ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
   const std::string mirror_dir = paths.MirrorDir(row_.run_id);
   ASSIGN_OR_RETURN(const bool complete, MirrorIsComplete(mirror_dir, row_.output_segment_bytes));
-  if (complete) {
+  ASSIGN_OR_RETURN(const bool of_several, IsOfSeveral(store_, row_));
+  if (complete && (!of_several || row_.end.has_value())) {
     RETURN_IF_ERROR(RecordOutcome(context_, store_, row_, absl::OkStatus()));
     return Caught::kOver;
   }
@@ -174,12 +186,13 @@ absl::StatusOr<std::optional<Caught>> CatchUpWork::Prepare(absl::Duration give_u
   RETURN_IF_ERROR(made.status());
   parts_->links = *std::move(made);
   ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context_, store_, row_));
+  parts_->of_several = of_several;
   options.give_up_after = give_up_after;
   // A follow without an end would keep one of the few channels of a shared connection.
   options.shares_connection = give_up_after < absl::InfiniteDuration();
   options.ask_beside_after = absl::ZeroDuration();
-  parts_->goal =
-      std::make_unique<CatchUpGoal>(mirror_dir, row_.output_segment_bytes, context_.clock);
+  parts_->goal = std::make_unique<CatchUpGoal>(mirror_dir, row_.output_segment_bytes, of_several,
+                                               context_.clock);
   parts_->session = std::make_unique<FollowSession>(context_, store_, row_, std::move(options),
                                                     *parts_->links, /*fail_fast=*/false);
   return std::nullopt;
@@ -190,7 +203,7 @@ absl::Status CatchUpWork::Start() { return parts_->session->Start(); }
 FollowSession* CatchUpWork::session() const { return parts_->session.get(); }
 
 absl::Duration CatchUpWork::look_every() const {
-  return parts_->by_other ? kLookAtOtherEvery : absl::InfiniteDuration();
+  return parts_->by_other || parts_->of_several ? kLookAtOtherEvery : absl::InfiniteDuration();
 }
 
 absl::StatusOr<Caught> CatchUpWork::AfterEnd(const FollowNews& news) {
@@ -238,7 +251,7 @@ absl::StatusOr<std::optional<Caught>> CatchUpWork::Step() {
   }
   if (caught.has_value()) return caught;
   if (news.no_room) {
-    RETURN_IF_ERROR(RecordNodesEnd(context_, store_, row_));
+    RETURN_IF_ERROR(RecordProbableEnd(context_, store_, row_));
     error_ = absl::ResourceExhaustedError(
         absl::StrCat("the disk is nearly full; what is here of ", row_.name, " may be behind"));
     return Caught::kNot;
@@ -247,7 +260,7 @@ absl::StatusOr<std::optional<Caught>> CatchUpWork::Step() {
     if (news.answer->ok() && parts_->goal->IsStuck()) error_ = StuckError(row_);
     if (!news.answer->ok()) error_ = *news.answer;
     if (!error_.ok()) {
-      RETURN_IF_ERROR(RecordNodesEnd(context_, store_, row_));
+      RETURN_IF_ERROR(RecordProbableEnd(context_, store_, row_));
       return Caught::kNot;
     }
   }

@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<std::string>> LiveNowOn(CommandContext& context, RunS
     // A machine that does not answer is asked once.
     if (!caught.ok() || (*caught == Caught::kNot && !row->end.has_value())) break;
     // All that the node had may have come before its word that the job is over.
-    if (*caught == Caught::kUp) RETURN_IF_ERROR(RecordNodesEnd(context, store, *row));
+    if (*caught == Caught::kUp) RETURN_IF_ERROR(RecordProbableEnd(context, store, *row));
   }
   return LiveRunsOn(store, lease, except);
 }

@@ -33,6 +33,12 @@ absl::StatusOr<RunStatus> MirroredStatus(CommandContext& context, const RunRow& 
   return status;
 }
 
+absl::StatusOr<bool> IsOfSeveral(RunStore& store, const RunRow& row) {
+  if (!row.leader.empty()) return true;
+  ASSIGN_OR_RETURN(const std::vector<std::string> members, store.MemberIds(row.run_id));
+  return !members.empty();
+}
+
 absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row,
                            const absl::Status& follow_result) {
   if (row.end.has_value()) return absl::OkStatus();
@@ -50,8 +56,12 @@ absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row
     RETURN_IF_ERROR(store.SetProgress(row.run_id, row.step, row.total_steps, row.loss));
   }
   ASSIGN_OR_RETURN(const bool complete, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
+  ASSIGN_OR_RETURN(const bool of_several, IsOfSeveral(store, row));
+  const bool may_change = of_several && !follow_result.ok() && !absl::IsNotFound(follow_result);
   const LifecycleEvent* last = LastStateEvent(mirror.lifecycle());
-  if (complete && last != nullptr) return Record(context, store, row, EndOf(*last));
+  if (complete && last != nullptr && !may_change) {
+    return Record(context, store, row, EndOf(*last));
+  }
   if (!absl::IsNotFound(follow_result)) return absl::OkStatus();
   RunEnd end;
   end.ended_ms = context.NowMs();
@@ -73,6 +83,11 @@ absl::Status RecordNodesEnd(CommandContext& context, RunStore& store, RunRow& ro
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
   return IsOver(lifecycle) ? Record(context, store, row, EndOf(*LastStateEvent(lifecycle)))
                            : absl::OkStatus();
+}
+
+absl::Status RecordProbableEnd(CommandContext& context, RunStore& store, RunRow& row) {
+  ASSIGN_OR_RETURN(const bool of_several, IsOfSeveral(store, row));
+  return of_several ? absl::OkStatus() : RecordNodesEnd(context, store, row);
 }
 
 absl::Status NoEndError(const RunRow& row) {

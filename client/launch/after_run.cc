@@ -172,7 +172,8 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, RunStore& store
                                   ? " starts it again from its newest checkpoint at home"
                                   : " --anew starts it again from the beginning: no checkpoint of "
                                     "it is at home"));
-    return;
+    // The other machines of a run on several are there.
+    if (store.MemberIds(row.run_id).value_or(std::vector<std::string>()).empty()) return;
   }
   const absl::StatusOr<Ledger*> ledger = holdings.FindLedger();
   if (!ledger.ok() || *ledger == nullptr) return;

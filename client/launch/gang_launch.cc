@@ -363,15 +363,14 @@ class GangLauncher {
   }
 
   absl::Status Start() {
+    std::vector<RunRow*> members;
     for (Part& part : parts_) {
-      if (part.row.rank > 0) {
-        part.row.name = absl::StrCat(parts_.front().row.name, ".node", part.row.rank);
-      }
-      // From here on the run exists, even if this process ends.
-      RETURN_IF_ERROR(store_.Insert(part.row));
-      hooks_.on_listed(part.row);
-      if (part.row.rank == 0) context_.Say(Announcement());
+      if (part.row.rank > 0) members.push_back(&part.row);
     }
+    // From here on the run exists, even if this process ends.
+    RETURN_IF_ERROR(store_.InsertAll(parts_.front().row, members));
+    for (const Part& part : parts_) hooks_.on_listed(part.row);
+    context_.Say(Announcement());
     const InterruptWord word(
         absl::StrCat("interrupted; the machines of ", parts_.front().row.name,
                      " end by themselves within a minute what has not begun; gpuctl attach ",

@@ -291,8 +291,7 @@ absl::StatusOr<int> Launcher::LaunchOnce(const LaunchPlan& plan, UniqueFd& resum
   const bool leaves_idle = flags_.down && plan.rental.idle.has_value() && plan.rental.others_wait;
   // Before the question.
   if (leaves_idle) {
-    TellOfOthersResults(context_, store_, *plan.rental.idle, run_id);
-    for (const Lease& lease : plan.rental.more_idle) {
+    for (const Lease& lease : plan.rental.waits_on) {
       TellOfOthersResults(context_, store_, lease, run_id);
     }
   }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
@@ -29,9 +30,6 @@
 namespace gpuctl {
 namespace {
 
-// The offers of which machines are paid for and of no use, until no further one is tried.
-constexpr int kPaidFailures = 2;
-
 std::string NodeName(size_t rank) { return absl::StrCat("node ", rank); }
 
 class TogetherRenter {
@@ -46,8 +44,10 @@ class TogetherRenter {
 
   absl::StatusOr<std::vector<RentedNode>> Run() {
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
-    // Two threads must not both make it.
+    // What all threads need is made once.
     RETURN_IF_ERROR(EnsureKeyPair(paths.own_key(), "gpuctl").status());
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
+    RETURN_IF_ERROR(ledger->OwnerId().status());
     std::set<std::string> refusing;
     absl::Status last = absl::NotFoundError("there was none");
     int tried = 0, paid_failures = 0;
@@ -110,15 +110,23 @@ class TogetherRenter {
       return nodes;
     }
     const absl::Status why = WhyNot(desks);
-    GiveBack(offer, why, desks);
-    RETURN_IF_ERROR(CountCosts());
-    if (request_.login.has_value()) {
+    GiveBack(why, desks);
+    ASSIGN_OR_RETURN(const std::vector<std::string> may_bill, SettleCosts(desks));
+    if (request_.login.has_value() && may_bill.empty()) {
       Provider& provider = *desks.front().markets.front().provider;
       RemoveUnusedLogins(context_, *desks.front().ledger, provider);
     }
-    if (fatal_ || !Interrupted()) return why;
-    return absl::CancelledError(
-        "launch: interrupted; the machines that were rented for it were ended, nothing bills");
+    fatal_ = !may_bill.empty();
+    if (Interrupted()) {
+      return WithExitCode(
+          absl::CancelledError(absl::StrCat(
+              "launch: interrupted; ",
+              fatal_ ? absl::StrJoin(may_bill, "; ")
+                     : "the machines that were rented for it were ended, nothing bills")),
+          kExitInterrupted);
+    }
+    for (const std::string& text : may_bill) context_.Warn(text);
+    return why;
   }
 
   absl::StatusOr<RentedNode> RentPart(size_t rank, const Offer& offer, Desk& desk,
@@ -131,6 +139,7 @@ class TogetherRenter {
     RentedNodeRequest part = RequestOfPart(whole, spec, parts_, rank);
     part.offers = {offer};
     part.cancelled = [this, &failed] { return failed || Interrupted(); };
+    part.interrupted = [this] { return Interrupted(); };
     return RentNode(context_, *desk.ledger, desk.markets, part);
   }
 
@@ -146,11 +155,11 @@ class TogetherRenter {
   }
 
   // Ends the machines that came up beside one that did not, all at the same time.
-  void GiveBack(const Offer& offer, const absl::Status& why, std::vector<Desk>& desks) {
+  void GiveBack(const absl::Status& why, std::vector<Desk>& desks) {
     ForEachAtOnce(desks.size(), desks.size(), [&](size_t rank) {
       Desk& desk = desks[rank];
       if (!desk.node.ok()) return;
-      const Lease& lease = desk.node->lease;
+      const Lease lease = desk.node->lease;
       context_.Say(absl::StrCat(NodeName(rank), ": giving ", lease.instance_id,
                                 " back: ", Interrupted() ? "interrupted" : why.message()));
       RentalHooks hooks;
@@ -160,30 +169,31 @@ class TogetherRenter {
       const absl::StatusOr<Lease> released =
           Release(*desk.ledger, *desk.markets.front().provider, lease.lease_id, context_.clock,
                   hooks, release);
-      if (!released.ok()) {
-        context_.Warn(absl::StrCat(RentedAt(offer, lease), " may still bill: ",
-                                   released.status().message(), "; gpuctl reap ends it"));
-      }
+      // What may bill after that is told with the error.
+      if (!released.ok()) desk.node = released.status();
     });
   }
 
-  static std::string RentedAt(const Offer& offer, const Lease& lease) {
-    return absl::StrCat(offer.provider, "/", lease.instance_id);
-  }
-
-  // Adds up what the machines have cost that were given back. Where one may still bill, no other is
-  // rented.
-  absl::Status CountCosts() {
+  // Adds up what the machines have cost that were given back. Returns a text for each that may
+  // still bill: then no other is rented.
+  absl::StatusOr<std::vector<std::string>> SettleCosts(const std::vector<Desk>& desks) {
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
-    for (const RentedPart& part : parts_) {
-      ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(part.run_id));
+    std::vector<std::string> may_bill;
+    for (size_t rank = 0; rank < parts_.size(); ++rank) {
+      ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(parts_[rank].run_id));
       if (!lease.has_value()) continue;
-      fatal_ = fatal_ || (lease->open() && lease->state != LeaseState::kIntent);
       costs_[lease->lease_id] = SpentOn(*lease, context_.NowMs()).high_usd;
+      if (!lease->open()) continue;
+      const absl::Status& status = desks[rank].node.status();
+      const std::string what = lease->instance_id.empty() ? lease->label : lease->instance_id;
+      may_bill.push_back(
+          absl::StrCat(NodeName(rank), ": ", what, " at ", lease->provider, " may bill, ",
+                       FormatUsd(lease->usd_per_hour()), "/h; gpuctl reap finds out and ends it",
+                       status.ok() ? "" : ": ", status.ok() ? "" : status.message()));
     }
     paid_usd_ = 0;
     for (const auto& [lease_id, usd] : costs_) paid_usd_ += usd;
-    return absl::OkStatus();
+    return may_bill;
   }
 
   CommandContext& context_;

@@ -80,6 +80,7 @@ absl::Status FindIdle(CommandContext& context, Holdings& holdings, LaunchPlan& p
       if (plan.rental.idle.has_value()) plan.rental.more_idle.push_back(machine.lease);
       if (!plan.rental.idle.has_value()) plan.rental.idle = machine.lease;
       plan.rental.others_wait = plan.rental.others_wait || machine.others_wait;
+      if (machine.others_wait) plan.rental.waits_on.push_back(machine.lease);
     }
     return absl::OkStatus();
   }
@@ -88,6 +89,7 @@ absl::Status FindIdle(CommandContext& context, Holdings& holdings, LaunchPlan& p
   if (!idle.has_value()) return absl::OkStatus();
   plan.rental.idle = idle->lease;
   plan.rental.others_wait = idle->others_wait;
+  if (idle->others_wait) plan.rental.waits_on = {idle->lease};
   return absl::OkStatus();
 }
 

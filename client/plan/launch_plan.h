@@ -47,6 +47,7 @@ struct RentalPlan {
   std::optional<Lease> idle;
   std::vector<Lease> more_idle;  // the others, for a run on several: all of them are idle
   bool others_wait = false;      // results of earlier runs on one of them are not at home
+  std::vector<Lease> waits_on;   // those on which they are
   // Idle machines of ours that bill and that the run does not use, and why, for people.
   std::vector<std::string> unused_idle;
   absl::Status nothing_offered;

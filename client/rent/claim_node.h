@@ -43,6 +43,9 @@ struct RentedNodeRequest {
   Rental* rented = nullptr;
   // True ends the work; any thread calls it. Empty: signals end it, which RentNode catches.
   std::function<bool()> cancelled;
+  // With `cancelled`: true when it is the user who ends the work. Without it the outcome of a
+  // request for a machine is awaited also when the answer is lost.
+  std::function<bool()> interrupted;
   // What stands before each line that is said: "node 2: ".
   std::string prefix;
 };

@@ -52,9 +52,6 @@ constexpr absl::Duration kGpusWithin = absl::Seconds(20);
 constexpr absl::Duration kLeaveAfter = absl::Seconds(10);
 constexpr absl::Duration kLeaveWithin = absl::Minutes(5);
 
-// The machines of no use that one launch pays for.
-constexpr int kPaidFailures = 2;
-
 // The nodes of an allocation that are checked at the same time.
 constexpr size_t kNodesAtOnce = 8;
 
@@ -168,10 +165,14 @@ class NodeRenter {
         absl::IsAborted(node.status()) || absl::IsDeadlineExceeded(node.status());
     // An interruption's own message says that the machine bills on. It ends here, so say only
     // "interrupted".
+    const bool cancelled = absl::IsCancelled(node.status());
+    const bool by_user = cancelled && (!request_.interrupted || request_.interrupted());
     Say(absl::StrCat("giving ", rental.instance.id, " back: ",
-                     absl::IsCancelled(node.status()) ? "interrupted" : node.status().message()));
+                     by_user     ? "interrupted"
+                     : cancelled ? "another machine of the run could not be had"
+                                 : node.status().message()));
     ReleaseOptions release;
-    release.how = absl::IsCancelled(node.status()) ? kHowInterrupted : "of no use";
+    release.how = by_user ? kHowInterrupted : "of no use";
     release.lock = &rental.lock;
     const absl::StatusOr<Lease> released = Release(ledger_, provider, rental.lease.lease_id,
                                                    context_.clock, {hooks_.progress, {}}, release);
@@ -235,8 +236,9 @@ class NodeRenter {
     }
     asked_end_ = options->expires_at;
     terms.host_key = options->host_key.public_key;
-    absl::StatusOr<Rental> rental =
-        Rent(ledger_, provider, terms, *options, context_.clock, hooks_);
+    RentalHooks hooks = hooks_;
+    if (request_.interrupted) hooks.cancelled = request_.interrupted;
+    absl::StatusOr<Rental> rental = Rent(ledger_, provider, terms, *options, context_.clock, hooks);
     if (rental.ok()) return rental;
     const absl::Status& status = rental.status();
     own_fault_ = IsLedgerFault(status) || IsDiskFull(status);

@@ -13,6 +13,10 @@
 
 namespace gpuctl {
 
+// A launch pays for so many machines of no use, or for those of so many offers; then it tries no
+// other.
+inline constexpr int kPaidFailures = 2;
+
 // Rents the first of request.offers that works. Tries the next one when an offer is gone. Gives a
 // machine back that does not come up in time or is not what was promised, and leaves its place out
 // for a while. Says on stderr what it does and why. Errors: NOT_FOUND with exit code 121 when no

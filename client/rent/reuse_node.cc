@@ -247,17 +247,19 @@ absl::StatusOr<std::vector<IdleMachine>> FindIdleTogether(CommandContext& contex
                                                           const std::vector<Market>& markets,
                                                           const RentedNodeRequest& request,
                                                           size_t count) {
-  std::map<std::pair<std::string, std::string>, std::vector<Lease>> in_region;
+  // By market, region and GPUs: all machines of a run are alike.
+  std::map<std::vector<std::string>, std::vector<Lease>> alike;
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
   for (const Lease& lease : leases) {
     const bool joined = std::any_of(markets.begin(), markets.end(), [&lease](const Market& market) {
       return market.name == lease.provider && market.provider->traits().region_network;
     });
     if (joined && !lease.region.empty()) {
-      in_region[{lease.provider, lease.region}].push_back(lease);
+      alike[{lease.provider, lease.region, lease.gpu_name, absl::StrCat(lease.gpu_count)}]
+          .push_back(lease);
     }
   }
-  for (const auto& [region, there] : in_region) {
+  for (const auto& [kind, there] : alike) {
     if (there.size() < count) continue;
     std::vector<IdleMachine> idle;
     for (const Lease& lease : there) {

@@ -43,7 +43,8 @@ absl::StatusOr<std::optional<IdleMachine>> FindIdleNode(CommandContext& context,
                                                         const std::vector<Market>& markets,
                                                         const RentedNodeRequest& request);
 
-// Returns `count` such machines of one market and one region, whose private network they share;
+// Returns `count` such machines, with the same GPUs, of one market and one region, whose private
+// network they share;
 // none where there are fewer. Changes nothing.
 absl::StatusOr<std::vector<IdleMachine>> FindIdleTogether(CommandContext& context, Ledger& ledger,
                                                           const std::vector<Market>& markets,

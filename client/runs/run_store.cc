@@ -399,6 +399,19 @@ absl::Status RunStore::Insert(RunRow& row) {
   }
 }
 
+absl::Status RunStore::InsertAll(RunRow& run, const std::vector<RunRow*>& members) {
+  RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock the list of runs"));
+  absl::Status inserted = Insert(run);
+  for (RunRow* const member : members) {
+    if (!inserted.ok()) break;
+    member->name = absl::StrCat(run.name, ".node", member->rank);
+    inserted = Insert(*member);
+  }
+  if (inserted.ok()) inserted = SqliteExecute(database_, "COMMIT", "record the run");
+  if (!inserted.ok()) (void)SqliteExecute(database_, "ROLLBACK", "undo");
+  return inserted;
+}
+
 absl::Status RunStore::SetNode(absl::string_view run_id, absl::string_view node_id) {
   RETURN_IF_ERROR(
       SqliteStatement(database_, "UPDATE runs SET node_id = ? WHERE run_id = ?", "record the node")

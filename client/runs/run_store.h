@@ -124,6 +124,9 @@ class RunStore {
   absl::Status SetPackages(absl::string_view run_id, absl::string_view packages);
   absl::Status Delete(absl::string_view run_id);
 
+  // Inserts a run on several machines: itself first, then its other members, by rank, who get its
+  // name with ".node1" and so on. All of them or none.
+  absl::Status InsertAll(RunRow& run, const std::vector<RunRow*>& members);
   // Returns the other members of a run on several machines, by rank; none for every other run. They
   // are in no list, and Get finds them only by a whole name or id.
   absl::StatusOr<std::vector<RunRow>> Members(absl::string_view run_id);

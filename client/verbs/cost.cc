@@ -121,7 +121,9 @@ absl::StatusOr<CostNames> FindNames(CommandContext& context,
       ++of_batches;
       continue;
     }
-    const absl::StatusOr<RunRow> row = store->Get(name);
+    absl::StatusOr<RunRow> row = store->Get(name);
+    // All machines of a run have one line.
+    if (row.ok() && !row->leader.empty()) row = store->Get(row->leader);
     if (!row.ok()) return row.status();
     found.keys.insert(row->name);
   }

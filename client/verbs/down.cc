@@ -533,10 +533,15 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases, bool all) {
     if (!agreed.has_value()) open_now.clear();
   }
   absl::Status first;
-  for (const Lease& lease : open_now) {
+  for (auto at = open_now.begin(); at != open_now.end(); ++at) {
+    const Lease& lease = *at;
     const absl::Status status =
         ReleaseOne(lease, agreed.has_value() ? &agreed->at(lease.lease_id) : nullptr);
     if (status.ok()) continue;
+    for (auto left = at + 1; absl::IsCancelled(status) && left != open_now.end(); ++left) {
+      context_.Warn(absl::StrCat(NameOfMachine(*left), " bills on, ", FormatUsdPerHour(*left),
+                                 "/h; it was not told to end"));
+    }
     // Nobody can be asked; that is not the market's error.
     if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
     if (!first.ok()) context_.Warn(status.message());

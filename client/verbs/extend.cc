@@ -94,9 +94,9 @@ absl::StatusOr<Extension> PlanExtension(CommandContext& context, Holdings& holdi
   absl::Status error;
   RETURN_IF_ERROR(CatchUp(context, store, row, kAskFor, &error).status());
   if (row.end.has_value()) {
-    return WithHint(absl::FailedPreconditionError(
-                        absl::StrCat(row.name, " is over: it ", DescribeEnd(*row.end))),
-                    HintForEnded(context, store, row));
+    return WithHint(
+        absl::FailedPreconditionError(absl::StrCat(row.name, " is over: ", DescribeEnd(*row.end))),
+        HintForEnded(context, store, row));
   }
   if (!error.ok()) return ExplainLinkError(error, row.target);
   ASSIGN_OR_RETURN(const RunRow whole, store.Get(row.run_id));
@@ -235,6 +235,9 @@ absl::Status Extend(CommandContext& context, Holdings& holdings, RunStore& store
     ASSIGN_OR_RETURN(const Lease lease, ledger->Get(raised.lease_id));
     RETURN_IF_ERROR(Annotate(SendTerms(context, lease),
                              absl::StrCat("send the new cost limit to ", user.target.name)));
+  }
+  for (const RunRow& member : members) {
+    RETURN_IF_ERROR(store.SetLaunch(member.run_id, FormatLaunchRecord(extension.record)));
   }
   return store.SetLaunch(row.run_id, FormatLaunchRecord(extension.record));
 }

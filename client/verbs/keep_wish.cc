@@ -73,19 +73,7 @@ class WishWork {
     RETURN_IF_ERROR(BringHomeAndRelease(context_, holdings, store_, row_, place_));
     RETURN_IF_ERROR(held_.Done());
     ASSIGN_OR_RETURN(const RunMachines after, Machines(holdings));
-    if (after.empty()) return absl::StrCat("its results are in ", place_);
-    std::vector<std::string> names;
-    for (const RunMachine& machine : after) {
-      if (machine.lease.open() || !AnyOpen(after)) {
-        names.push_back(RentedNodeName(machine.lease.provider, machine.lease.instance_id));
-      }
-    }
-    const bool several = names.size() > 1;
-    const char* const what =
-        AnyOpen(after) ? several ? " stay: other runs use them" : " stays: other runs use it"
-        : several      ? " were given back"
-                       : " was given back";
-    return absl::StrCat("its results are in ", place_, ", ", absl::StrJoin(names, ", "), what);
+    return Done(machines, after);
   }
 
  private:
@@ -93,6 +81,29 @@ class WishWork {
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
     if (ledger == nullptr) return RunMachines();
     return MachinesOfRun(*ledger, store_, row_);
+  }
+
+  // Returns what became of the machines that the run had `before`, for people.
+  std::string Done(const RunMachines& before, const RunMachines& after) const {
+    std::vector<std::string> gone, given_back, stay;
+    for (size_t i = 0; i < after.size() && i < before.size(); ++i) {
+      const Lease& lease = after[i].lease;
+      std::vector<std::string>& list = lease.open()             ? stay
+                                       : before[i].lease.open() ? given_back
+                                                                : gone;
+      list.push_back(RentedNodeName(lease.provider, lease.instance_id));
+    }
+    std::string text = absl::StrCat("its results are in ", place_);
+    const auto add = [&text](const std::vector<std::string>& names, const char* one,
+                             const char* several) {
+      if (names.empty()) return;
+      absl::StrAppend(&text, ", ", absl::StrJoin(names, ", "), names.size() > 1 ? several : one);
+    };
+    add(given_back, " was given back", " were given back");
+    add(stay, " stays: other runs use it", " stay: other runs use them");
+    add(gone, " was gone already, with all that had not come home",
+        " were gone already, with all that had not come home");
+    return text;
   }
 
   // The directory may be on a disk that is not there. A new one in its place would be wrong.

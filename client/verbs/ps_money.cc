@@ -124,6 +124,15 @@ bool TellIfLaunching(CommandContext& context, Holdings& holdings, const Lease& l
   return true;
 }
 
+// Tells of a machine that was rented for a launch which ended before its run was in the list.
+void TellUnlisted(CommandContext& context, const Lease& lease) {
+  if (lease.state != LeaseState::kRented || lease.BillsNothing()) return;
+  const std::string machine = RentedNodeName(lease.provider, lease.instance_id);
+  context.Warn(absl::StrCat(machine, " bills, ", FormatUsdPerHour(lease), "/h, and its run ",
+                            lease.uses.back().run_name, " never came into the list; gpuctl down ",
+                            machine, " ends it"));
+}
+
 absl::StatusOr<ToldMoney> TellWhatBillsOn(CommandContext& context, Holdings& holdings,
                                           RunStore& store, const ClientPaths& paths,
                                           const Money& money) {
@@ -134,7 +143,9 @@ absl::StatusOr<ToldMoney> TellWhatBillsOn(CommandContext& context, Holdings& hol
     const std::string& part = lease.uses.back().run_id;
     const absl::StatusOr<RunRow> row = UserOf(store, part);
     if (absl::IsNotFound(row.status())) {
-      told.launches = TellIfLaunching(context, holdings, lease) || told.launches;
+      const bool launching = TellIfLaunching(context, holdings, lease);
+      told.launches = launching || told.launches;
+      if (!launching && !money.IsLeak(lease)) TellUnlisted(context, lease);
       continue;
     }
     RETURN_IF_ERROR(row.status());

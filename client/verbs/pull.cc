@@ -17,6 +17,7 @@
 #include "client/dispatch/dispatch_pass.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/members.h"
+#include "client/home/other_parts.h"
 #include "client/market/holdings.h"
 #include "client/node/listing.h"
 #include "client/node/make_links.h"
@@ -235,6 +236,7 @@ absl::StatusOr<int> PullMembers(CommandContext& context, RunStore& store, const 
                                 const PullFlags& flags, const PullRequest& of_run,
                                 nlohmann::ordered_json& json) {
   ASSIGN_OR_RETURN(std::vector<RunRow> members, store.Members(row.run_id));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   int code = kExitOk;
   for (RunRow& member : members) {
     PullRequest request = of_run;
@@ -243,6 +245,11 @@ absl::StatusOr<int> PullMembers(CommandContext& context, RunStore& store, const 
     const std::string again = absl::StrCat("gpuctl pull ", row.name, " --node ", member.rank);
     absl::Status status = PullOne(context, store, member, request, flags.result, again, pulled);
     if (absl::IsCancelled(status)) return status;
+    // Its machine may be gone, and all of it be here.
+    if (!status.ok() && request.patterns.empty() && IsNotedHome(paths, member)) {
+      context.Say(absl::StrCat("all results of ", member.name, " came home before"));
+      status = absl::OkStatus();
+    }
     // Often only one of them writes results, or has the files that were named.
     const bool named = !request.patterns.empty() && absl::IsNotFound(status);
     if (named) context.Warn(status.message());

@@ -33,6 +33,12 @@ absl::StatusOr<std::vector<RunRow>> RunsOn(RunStore* store, const std::string& p
   RunFilter there;
   there.target_name = name;
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, store->List(there));
+  // A run on several machines has a row for each of the others.
+  there.members = true;
+  ASSIGN_OR_RETURN(const std::vector<RunRow> parts, store->List(there));
+  rows.insert(rows.end(), parts.begin(), parts.end());
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const RunRow& a, const RunRow& b) { return a.created_ms > b.created_ms; });
   rows.erase(
       std::remove_if(rows.begin(), rows.end(),
                      [&provider](const RunRow& row) { return row.target.provider != provider; }),

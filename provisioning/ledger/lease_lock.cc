@@ -48,6 +48,11 @@ absl::StatusOr<LeaseLock> LeaseLock::TakeUse(const std::string& state_dir,
   return LeaseLock(*std::move(fd));
 }
 
+absl::StatusOr<bool> LeaseLock::IsUseHeld(const std::string& state_dir,
+                                          absl::string_view lease_id) {
+  return IsLocked(absl::StrCat(LockPath(state_dir, lease_id), ".use"));
+}
+
 absl::StatusOr<LeaseLock> LeaseLock::TakeOver(const std::string& state_dir,
                                               absl::string_view lease_id, UniqueFd fd) {
   const std::string path = LockPath(state_dir, lease_id);

@@ -22,9 +22,12 @@ class LeaseLock {
                                         Clock& clock);
   static absl::StatusOr<bool> IsHeld(const std::string& state_dir, absl::string_view lease_id);
   // Takes the lease's second lock, for a launch that will start a job on the machine. Until then
-  // the machine looks idle. Code that ends machines does not ask for it. UNAVAILABLE as in Take.
+  // the machine looks idle. Of the code that ends machines only that which ends idle ones asks for
+  // it. UNAVAILABLE as in Take.
   static absl::StatusOr<LeaseLock> TakeUse(const std::string& state_dir, absl::string_view lease_id,
                                            Clock& clock);
+  // True while a launch holds that second lock.
+  static absl::StatusOr<bool> IsUseHeld(const std::string& state_dir, absl::string_view lease_id);
   // Takes over a lock that another process has taken and passed on: `fd`. FAILED_PRECONDITION when
   // that is no lock of this lease.
   static absl::StatusOr<LeaseLock> TakeOver(const std::string& state_dir,

@@ -205,6 +205,7 @@ class Ledger {
   absl::StatusOr<std::string> Meta(absl::string_view key);
   std::string HomeLine() const;
   std::string OwnerFile() const;
+  void KeepOwnerFile(const std::string& owner) const;
   bool WasMovedFrom(absl::string_view home) const;
   absl::Status CheckStep(absl::string_view lease_id, absl::string_view doing);
   absl::StatusOr<std::vector<Lease>> Select(const std::string& where,

@@ -68,7 +68,10 @@ absl::StatusOr<std::string> Ledger::OwnerId() {
   const std::string file = OwnerFile();
   const bool copied = !home.empty() && !here.empty() && home != here && !WasMovedFrom(home);
   const bool known = !owner.empty() && !copied;
-  if (known && (here.empty() || home == here)) return owner;
+  if (known && (here.empty() || home == here)) {
+    KeepOwnerFile(owner);
+    return owner;
+  }
   if (!known) {
     const absl::StatusOr<std::string> kept =
         file.empty() ? absl::NotFoundError("") : ReadFileToString(file, kMaxOwnerFile);
@@ -96,7 +99,20 @@ absl::StatusOr<std::string> Ledger::OwnerId() {
     return here.empty() ? absl::OkStatus() : store(kOwnerHome, here, "REPLACE");
   };
   RETURN_IF_ERROR(Write("owner", store_both));
-  return Meta(kOwner);
+  ASSIGN_OR_RETURN(const std::string held, Meta(kOwner));
+  KeepOwnerFile(held);
+  return held;
+}
+
+// Another process, or another thread's ledger, may have written its own id into the file at the
+// same time. The ledger's is the one that machines are named after.
+void Ledger::KeepOwnerFile(const std::string& owner) const {
+  const std::string file = OwnerFile();
+  if (file.empty()) return;
+  const absl::StatusOr<std::string> kept = ReadFileToString(file, kMaxOwnerFile);
+  if (kept.ok() && absl::StripAsciiWhitespace(*kept) == owner) return;
+  // What cannot be written now is written by a later call.
+  if (MakeDirectories(home_.owner_dir).ok()) (void)WriteFileAtomic(file, owner);
 }
 
 }  // namespace gpuctl

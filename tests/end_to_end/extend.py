@@ -45,7 +45,7 @@ def test_a_run_outlives_its_first_limit(w):
     assert not over(w, "long-1"), state_of(w, "long-1")
     w.run("stop", "long-1")
     done = w.run("extend", "long-1", "1h", code=1)
-    assert b"long-1 is over: it " in done.stderr, done
+    assert b"long-1 is over: " in done.stderr, done
     # A hint at what would be refused is none.
     assert b"HINT: no checkpoint of it is at home: gpuctl pull long-1 brings one" in done.stderr, done
     assert b"gpuctl resume long-1 --anew begins anew" in done.stderr, done
