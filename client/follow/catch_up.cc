@@ -61,6 +61,7 @@ absl::StatusOr<FollowOptions> WatchOptions(CommandContext& context, RunStore& st
   options.mirror_dir = paths.MirrorDir(row.run_id);
   options.output_segment_bytes = row.output_segment_bytes;
   options.node_id = row.node_id;
+  ASSIGN_OR_RETURN(options.of_several, IsOfSeveral(store, row));
   return options;
 }
 

@@ -311,13 +311,14 @@ void Show::TellQueue() {
 
 // Tells of each attempt that begins after the first, which a retry has brought.
 void Show::TellAttempt() {
-  const LifecycleEvent* last = LastStateEvent(mirror_->lifecycle());
-  if (last == nullptr || last->type != LifecycleEvent::Type::kStarted) return;
-  if (last->attempt <= told_attempt_) return;
-  told_attempt_ = last->attempt;
-  if (options_.plain) return;
-  view_->AddNotice(absl::StrCat(row_.name, ": attempt ", last->attempt,
-                                last->detail.empty() ? " begins" : " ", last->detail));
+  // A short attempt may be over by now.
+  for (const LifecycleEvent& event : mirror_->lifecycle().events) {
+    if (event.type != LifecycleEvent::Type::kStarted || event.attempt <= told_attempt_) continue;
+    told_attempt_ = event.attempt;
+    if (options_.plain) continue;
+    view_->AddNotice(absl::StrCat(row_.name, ": attempt ", event.attempt,
+                                  event.detail.empty() ? " begins" : " ", event.detail));
+  }
 }
 
 // Without a panel a run whose command has ended would seem to hang.

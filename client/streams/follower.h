@@ -107,6 +107,9 @@ struct FollowOptions {
   std::string node_id;
   int64_t display_tail_bytes = 0;
   bool brings_home = false;  // new checkpoints come home meanwhile
+  // The job is a part of a run on several machines: it is over only when its node says so, because
+  // its last line may still follow.
+  bool of_several = false;
   // True: the link may share a connection with other processes. For a follow that ends soon.
   bool shares_connection = false;
   // Time after which an unreachable node is given up; infinite for attach on a terminal.

@@ -114,7 +114,7 @@ absl::StatusOr<bool> Follower::FollowOther(const std::function<bool()>& until) {
     if (until && until()) return true;
     ASSIGN_OR_RETURN(const bool complete,
                      MirrorIsComplete(options_.mirror_dir, options_.output_segment_bytes));
-    if (complete) return true;
+    if (complete && !options_.of_several) return true;
     ASSIGN_OR_RETURN(const bool mine, TakeMirror());
     if (mine) {
       observer_.OnMirrorTaken();
@@ -124,6 +124,10 @@ absl::StatusOr<bool> Follower::FollowOther(const std::function<bool()>& until) {
       const absl::StatusOr<JobAnswer> answer = beside.Ask();
       observer_.OnAnswer(answer);
       if (answer.ok()) last_good = clock_.SinceBoot();
+      if (complete && answer.ok() &&
+          answer->heartbeat.job().state() == gpuctl::v1::JOB_STATE_FINISHED) {
+        return true;
+      }
       if (!answer.ok() && clock_.SinceBoot() - last_good >= options_.give_up_after) {
         return Annotate(answer.status(), absl::StrCat("follow job ", options_.job_id));
       }
@@ -131,7 +135,7 @@ absl::StatusOr<bool> Follower::FollowOther(const std::function<bool()>& until) {
     if (!beside.WriterIsStuck()) continue;
     if (!std::exchange(told, true)) observer_.OnNotice(kWriterIsStuck);
     ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(options_.mirror_dir));
-    if (IsOver(lifecycle)) return true;
+    if (IsOver(lifecycle) && !options_.of_several) return true;
   }
   return false;
 }

@@ -1,6 +1,7 @@
 #include "trainer/jinja/lexer.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <string_view>
 
@@ -213,6 +214,19 @@ class Lexer {
     if (c >= '0' && c <= '7') return ReadCode(i, 3, 8, text);
     if (digits != 0) return ReadCode(i + 1, digits, 16, text);
     if (c == 'N') Fail("the escape \\N is not supported");
+    if (static_cast<unsigned char>(c) >= 0x80) {
+      // jinja2 writes such a character as an escape before it reads the escapes, so the backslash
+      // before it is one of its own, and the character's number is left as text.
+      const uint32_t code = CodePointAt(i);
+      char number[16];
+      std::snprintf(number, sizeof(number),
+                    code <= 0xff     ? "\\x%02x"
+                    : code <= 0xffff ? "\\u%04x"
+                                     : "\\U%08x",
+                    static_cast<unsigned>(code));
+      *text += number;
+      return i + CodePointBytes(c) - 1;
+    }
     *text += '\\';
     *text += c;
     return i;
