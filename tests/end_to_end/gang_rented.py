@@ -176,12 +176,121 @@ def test_ctrl_c_while_one_does_not_answer(w):
     check_given_back(w, child, b"interrupted")
 
 
-def test_a_launch_that_fails_gives_all_back(w):
-    done = launch(w, "true", code=None, resources={"disk": "1TB", "nodes": 2, "gpu": "A10"},
-                  processes=4)
-    assert done.returncode == 0 or w.alive() == [], (done, w.alive())
-    if w.alive():
-        w.run("down", "-y", "--force", "--all")
+def test_a_lost_answer_is_settled_before_others_are_rented(w):
+    """The first create is done and its answer lost; the other machine is out of stock."""
+    held = w.sim.hold(service="lambda", route="create", nth_request=1, phase="after")
+    w.sim.fault("lambda", "create", "out_of_stock", after=1, times=1)
+    child = start(w, "echo ran")
+    w.sim.wait_hold(held)
+    eventually(lambda: len(w.creates("lambda")) == 2, "the other one is asked for")
+    w.sim.fault("lambda", "list", "503", times=2)
+    w.sim.release(held, drop=True)
+    out, err = w.finish(child)
+    assert (child.returncode, out) == (0, b"ran\n"), err
+    # What was lost was found and given back, so that there are never three.
+    assert len(w.alive()) == 2 and len(w.books()) == 3, w.books()
+    assert sorted(r["state"] for r in w.leases()) == ["not_created", "released", "rented", "rented"]
+    w.run("down", "-y", "--force", "pair-1")
+
+
+def test_an_interrupted_launch_says_what_may_bill(w):
+    held = w.sim.hold(service="lambda", route="create", nth_request=1, phase="after")
+    child = start(w, "true")
+    w.sim.wait_hold(held)
+    child.send_signal(signal.SIGINT)
+    w.sim.fault("lambda", "list", "503", times=40)
+    w.sim.release(held, drop=True)
+    out, err = w.finish(child)
+    label = next(r["label"] for r in w.leases() if r["state"] == "intent").encode()
+    assert child.returncode == 130 and label in err and b"nothing bills" not in err, (out, err)
+    w.sim.clear_faults()
+    w.run("reap", "-y")
+    assert w.alive() == []
+
+
+def test_a_release_that_fails_is_told(w):
+    """The key is revoked after the first machine was made."""
+    held = w.sim.hold(service="lambda", route="create", nth_request=2, phase="before")
+    child = start(w, "true")
+    w.sim.wait_hold(held)
+    eventually(lambda: len(w.alive()) == 1, "one was made")
+    w.sim.fault("lambda", "*", "401", times=-1)
+    w.sim.release(held)
+    out, err = w.finish(child)
+    (book,) = w.alive()
+    assert child.returncode not in (0, None) and book["id"].encode() + b" at lambda may bill" in err, (out, err)
+    w.sim.clear_faults()
+    w.run("reap", "-y")
+    assert w.alive() == []
+
+
+def test_the_first_rental_of_all_is_found_again(w):
+    """Both machines, and what a lost ledger finds again, have one owner's name."""
+    launch(w, "sleep 600", "-d")
+    state = w.env["GPUCTL_STATE_DIR"]
+    for name in os.listdir(state):
+        if name.startswith("ledger.db"):
+            os.unlink(os.path.join(state, name))
+    assert w.run("reap", "-y").stderr.count(b"is in the ledger again") == 2
+    assert len(the_run(w)["other_leases"]) == 1
+    w.run("down", "-y", "--force", "pair-1")
+    assert w.alive() == []
+
+
+def test_a_run_is_listed_with_all_its_machines(w):
+    child = start(w, "sleep 30", "--down")
+    for line in child.stderr:
+        if b"launching pair-1" in line:
+            child.kill()
+            break
+    child.communicate()
+    assert len(the_run(w)["other_leases"]) == 1
+    w.run("down", "-y", "--force", "pair-1")
+    assert w.alive() == []
+
+
+def test_a_machine_that_waits_for_the_other_is_not_idle(w):
+    w.sim.fault("lambda", "create", "ssh_late", times=1, after=1, seconds=25)
+    child = start(w, "echo ran", "--ssh-within-s", "300", "--idle", "10s")
+    eventually(lambda: len(w.alive()) == 2, "both were made")
+    eventually(lambda: [r for r in w.leases() if r["claimed_ms"]], "one is ready")
+    ready = time.monotonic()
+    eventually(lambda: time.monotonic() > ready + 13, "its idle limit is over")
+    assert b"no leaks" in w.run("reap", "-y").stderr
+    out, err = w.finish(child)
+    assert (child.returncode, out) == (0, b"ran\n"), err
+    w.run("down", "-y", "--force", "pair-1")
+
+
+def test_a_machine_of_a_killed_launch_is_told(w):
+    w.sim.fault("lambda", "create", "ssh_never", times=1, after=1)
+    child = start(w, "true", "--ssh-within-s", "300")
+    eventually(lambda: len(w.alive()) == 2, "both were made")
+    eventually(lambda: [r for r in w.leases() if r["claimed_ms"]], "one is ready")
+    child.kill()
+    child.communicate()
+    (ready,) = [r for r in w.leases() if r["claimed_ms"]]
+    w.run("reap", "-y", code=None)
+    said = w.run("ps", "-a").stderr
+    assert b"gpuctl down lambda/" + ready["instance_id"].encode() + b" ends it" in said, said
+    w.run("down", "-y", "--force", "lambda/" + ready["instance_id"])
+    assert w.alive() == []
+
+
+def test_an_interrupted_down_says_what_it_did_not_end(w):
+    launch(w, "sleep 600", "-d")
+    held = w.sim.hold(service="lambda", route="terminate", nth_request=1, phase="after")
+    child = w.start("down", "-y", "--force", "pair-1")
+    w.sim.wait_hold(held)
+    w.sim.fault("lambda", "terminate", "ended_lag", lists=20)
+    child.send_signal(signal.SIGINT)
+    w.sim.release(held)
+    _, err = w.finish(child)
+    left = [r["instance_id"].encode() for r in w.leases() if r["state"] == "rented"]
+    assert len(left) == 1 and left[0] + b" bills on" in err, err
+    w.sim.clear_faults()
+    w.run("down", "-y", "--force", "pair-1")
+    assert w.alive() == []
 
 
 def test_killed_at_any_moment(w):
