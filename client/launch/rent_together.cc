@@ -1,10 +1,12 @@
 #include "client/launch/rent_together.h"
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <map>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <set>
 #include <string>
 #include <utility>
@@ -29,6 +31,8 @@
 
 namespace gpuctl {
 namespace {
+
+constexpr std::chrono::milliseconds kLookForTurn(100);
 
 std::string NodeName(size_t rank) { return absl::StrCat("node ", rank); }
 
@@ -140,7 +144,18 @@ class TogetherRenter {
     part.offers = {offer};
     part.cancelled = [this, &failed] { return failed || Interrupted(); };
     part.interrupted = [this] { return Interrupted(); };
+    part.take_turn = [this, &failed] { return TakeTurn(failed); };
     return RentNode(context_, *desk.ledger, desk.markets, part);
+  }
+
+  // One machine is asked for after the other: a market may take a request in twelve seconds only,
+  // so that some would wait too long, and would still be asked for after Ctrl-C.
+  std::shared_ptr<void> TakeTurn(const std::atomic<bool>& failed) {
+    while (!failed && !Interrupted()) {
+      if (!turn_.try_acquire_for(kLookForTurn)) continue;
+      return {this, [this](void*) { turn_.release(); }};
+    }
+    return nullptr;
   }
 
   // Returns the error that came first: those that it interrupted only say so.
@@ -204,6 +219,7 @@ class TogetherRenter {
   bool fatal_ = false;                   // a machine may still bill
   std::map<std::string, double> costs_;  // of the machines that were of no use, by lease id
   double paid_usd_ = 0;                  // what these cost, at most
+  std::binary_semaphore turn_{1};
   Mutex mutex_;
   bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -3,6 +3,7 @@
 #define GPUCTL_CLIENT_RENT_CLAIM_NODE_H_
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,6 +47,9 @@ struct RentedNodeRequest {
   // With `cancelled`: true when it is the user who ends the work. Without it the outcome of a
   // request for a machine is awaited also when the answer is lost.
   std::function<bool()> interrupted;
+  // Waits until the request for a machine may be sent, as others of the run are asked for, too, and
+  // returns what ends the turn; null where the work was cancelled meanwhile. Empty: at once.
+  std::function<std::shared_ptr<void>()> take_turn;
   // What stands before each line that is said: "node 2: ".
   std::string prefix;
 };

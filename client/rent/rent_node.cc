@@ -238,7 +238,13 @@ class NodeRenter {
     terms.host_key = options->host_key.public_key;
     RentalHooks hooks = hooks_;
     if (request_.interrupted) hooks.cancelled = request_.interrupted;
+    std::shared_ptr<void> turn;
+    if (request_.take_turn) {
+      turn = request_.take_turn();
+      if (turn == nullptr) return absl::CancelledError("not asked for: nothing was rented");
+    }
     absl::StatusOr<Rental> rental = Rent(ledger_, provider, terms, *options, context_.clock, hooks);
+    turn.reset();
     if (rental.ok()) return rental;
     const absl::Status& status = rental.status();
     own_fault_ = IsLedgerFault(status) || IsDiskFull(status);
