@@ -38,6 +38,8 @@ ELSEWHERE = {
     r"\./quickstart( --cloudsim)?": (".ci/run", "./quickstart"),
     r"gpuctl (launch run\.yaml --host gpu1,gpu2|(logs|stop) train( --node 1)?)": (
         "tests/gang/laptop.py", '"--host", self.them.hosts'),
+    r"gpuctl launch run\.yaml --gpu H100:8 --(dry-run|down)": (
+        "tests/end_to_end/gang_rented.py", '"--dry-run"'),
     r"\./test": (".ci/run", "./test"),
     r"gpuctl keep --install": ("tests/integration/keep_install_test.py", "--install"),
     r"gpuctl node fetch linux-aarch64( --from FILE)?": ("tests/end_to_end/platforms.py", "fetch"),
