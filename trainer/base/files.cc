@@ -32,6 +32,15 @@ void AskHook(const char* operation, const std::string& path) {
   }
 }
 
+// Returns the mode of what lies there; 0: nothing. A place that cannot be looked at may hold
+// something.
+mode_t ModeOf(const std::string& path, int (*look)(const char*, struct stat*)) {
+  struct stat info {};
+  if (look(path.c_str(), &info) == 0) return info.st_mode;
+  if (errno == ENOENT || errno == ENOTDIR) return 0;
+  throw IoError("stat", path, errno);
+}
+
 // Closes `fd`.
 std::string ReadAll(int fd, const std::string& path, uint64_t most) {
   struct Closer {
@@ -183,25 +192,10 @@ void RemoveTree(const std::string& path) {
   if (errno != ENOENT) throw IoError("remove", path, errno);
 }
 
-bool IsDirectory(const std::string& path) {
-  struct stat info;
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-bool IsSymlink(const std::string& path) {
-  struct stat info;
-  return ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
-}
-
-bool IsFile(const std::string& path) {
-  struct stat info;
-  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
-}
-
-bool Exists(const std::string& path) {
-  struct stat info;
-  return ::lstat(path.c_str(), &info) == 0;
-}
+bool IsDirectory(const std::string& path) { return S_ISDIR(ModeOf(path, ::stat)); }
+bool IsSymlink(const std::string& path) { return S_ISLNK(ModeOf(path, ::lstat)); }
+bool IsFile(const std::string& path) { return S_ISREG(ModeOf(path, ::stat)); }
+bool Exists(const std::string& path) { return ModeOf(path, ::lstat) != 0; }
 
 uint64_t FileSize(const std::string& path) {
   struct stat info;

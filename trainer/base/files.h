@@ -65,6 +65,7 @@ void Rename(const std::string& from, const std::string& to);
 void ReplaceDirectory(const std::string& from, const std::string& to);
 void RemoveTree(const std::string& path);  // a missing one is fine
 
+// These throw where the path cannot be looked at, for example for want of permission.
 bool IsDirectory(const std::string& path);  // or a link to one
 bool IsSymlink(const std::string& path);
 bool IsFile(const std::string& path);  // a regular one, or a link to one

@@ -193,10 +193,18 @@ std::unique_ptr<LoadedCheckpoint> LoadNewestCheckpoint(const std::string& root,
     try {
       read = VerifyAndRead(path);
     } catch (const Error& error) {
+      if (error.code() != ExitCode::kBadData) {
+        throw Error(error.code(), "resume from " + path + ": " + error.what(),
+                    "make it readable, or name an older one with --resume");
+      }
       skipped->push_back(error.what());
       continue;
     }
     return std::make_unique<LoadedCheckpoint>(Loaded(path, std::move(read)));
+  }
+  if (!steps.empty()) {
+    throw DataError("resume in " + root + ": no checkpoint in it verifies; " + skipped->front(),
+                    "mend it, or move the step-* directories away to begin at step 0");
   }
   return nullptr;
 }

@@ -284,7 +284,8 @@ TEST_F(CheckpointTest, DamageOfAnyKindIsFoundAndPassedOver) {
       [&] { RemoveTree(Path(30) + "/state.json"); },
       [&] { RemoveTree(Path(30) + "/manifest.json"); },
       [&] { ASSERT_EQ(truncate((Path(30) + "/manifest.json").c_str(), 40), 0); },
-      [&] { WriteFileDurably(Path(30) + "/extra", "?"); },
+      [&] { WriteFileDurably(Path(30) + "/model.safetensors.index.json", "{}"); },
+      [&] { WriteFileDurably(Path(30) + "/tokenizer.json", "{}"); },
       [&] {
         WriteFileDurably(Path(30) + "/manifest.json", R"({"format":1,"step":30,"files":[]})");
       },
@@ -302,6 +303,40 @@ TEST_F(CheckpointTest, DamageOfAnyKindIsFoundAndPassedOver) {
     EXPECT_EQ(newest->step, 20);
     EXPECT_EQ(skipped.size(), 1u);
   }
+}
+
+// Else a run from step 0 would replace them.
+TEST_F(CheckpointTest, WhereNoneVerifiesThereIsNotNone) {
+  std::vector<std::string> skipped;
+  EXPECT_EQ(LoadNewestCheckpoint(root_, &skipped), nullptr);
+  WriteCheckpoint(root_, SomeSnapshot(20));
+  WriteCheckpoint(root_, SomeSnapshot(30));
+  FlipByte(Path(20) + "/state.json", 3);
+  RemoveTree(Path(30) + "/manifest.json");
+  EXPECT_ERROR(LoadNewestCheckpoint(root_, &skipped), ExitCode::kBadData,
+               "no checkpoint in it verifies; verify checkpoint " + Path(30) + ": no manifest.json");
+  EXPECT_EQ(skipped.size(), 2u);
+}
+
+TEST_F(CheckpointTest, WhatCannotBeReadIsNotPassedOver) {
+  WriteCheckpoint(root_, SomeSnapshot(20));
+  WriteCheckpoint(root_, SomeSnapshot(30));
+  // A link to itself cannot be looked at, by root neither.
+  Rename(Path(30) + "/manifest.json", Path(30) + "/kept");
+  ASSERT_EQ(symlink("manifest.json", (Path(30) + "/manifest.json").c_str()), 0);
+  std::vector<std::string> skipped;
+  EXPECT_ERROR(LoadNewestCheckpoint(root_, &skipped), ExitCode::kIo, "resume from " + Path(30));
+  Rename(Path(30) + "/kept", Path(30) + "/manifest.json");
+  EXPECT_EQ(LoadNewestCheckpoint(root_, &skipped)->step, 30);
+  EXPECT_TRUE(skipped.empty());
+}
+
+TEST_F(CheckpointTest, FilesThatNobodyReadsArePassedOver) {
+  WriteCheckpoint(root_, SomeSnapshot(20));
+  for (const char* name : {"model.gguf", "README.md", "pytorch_model.bin", ".DS_Store"}) {
+    WriteFileDurably(Path(20) + "/" + name, "?");
+  }
+  EXPECT_EQ(LoadCheckpoint(Path(20)).step, 20);
 }
 
 TEST_F(CheckpointTest, ManifestCannotPointOutside) {

@@ -1,5 +1,8 @@
 #include "trainer/checkpoint/folder_files.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/json_object.h"
@@ -45,6 +48,15 @@ ModelFolder ReadModelFolder(const std::string& path) {
     folder.generation_config = ReadJsonObject(path + "/generation_config.json");
   }
   return folder;
+}
+
+bool IsModelFile(const std::string& name) {
+  const auto ends_with = [&name](const std::string& end) {
+    return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+  };
+  return name == "config.json" || name == "adapter_config.json" || ends_with(".safetensors") ||
+         ends_with(".index.json") ||
+         std::find(std::begin(kKeptFiles), std::end(kKeptFiles), name) != std::end(kKeptFiles);
 }
 
 std::vector<KeptFile> ReadKeptFiles(const std::string& path) {

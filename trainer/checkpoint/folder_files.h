@@ -34,6 +34,10 @@ struct KeptFile {
   std::shared_ptr<const std::string> bytes;
 };
 
+// Whether readers of a model folder read a file of this name: configurations, weights and their
+// indices, and those of ReadKeptFiles.
+bool IsModelFile(const std::string& name);
+
 // Returns the files of tokenizer, chat template and generation of a model folder, sorted by name.
 // Throws Error(kBadData) for one above 512 MiB, Error(kIo).
 std::vector<KeptFile> ReadKeptFiles(const std::string& path);

@@ -9,6 +9,7 @@
 #include "trainer/base/json_object.h"
 #include "trainer/base/sha256.h"
 #include "trainer/base/text.h"
+#include "trainer/checkpoint/folder_files.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -98,6 +99,7 @@ std::vector<ManifestEntry> VerifyCheckpoint(
   }
   for (const std::string& name : ListDirectory(path)) {
     if (name[0] == '.') continue;  // of a file manager or a network file system; never ours
+    if (!IsModelFile(name)) continue;  // nobody here reads it
     if (std::find(listed.begin(), listed.end(), name) == listed.end()) {
       RefuseCheckpoint(path, name + " is not in the manifest");
     }

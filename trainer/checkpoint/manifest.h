@@ -33,9 +33,9 @@ int64_t StepOfCheckpointName(const std::string& name);  // -1: not such a name
 bool HoldsAdapter(const std::string& path);
 
 // Checks every file against the manifest. Throws Error(kBadData) that names the problem: a missing
-// or incomplete file, a wrong digest, a file that the manifest does not list. `read` reads a file
-// and returns its digest; so one that needs the content reads it once. Null: only the digest is
-// needed.
+// or incomplete file, a wrong digest, a file by IsModelFile that the manifest does not list; or
+// Error(kIo), which proves no damage. `read` reads a file and returns its digest; so one that needs
+// the content reads it once. Null: only the digest is needed.
 std::vector<ManifestEntry> VerifyCheckpoint(
     const std::string& path,
     const std::function<std::string(const ManifestEntry&)>& read = nullptr);
