@@ -167,6 +167,17 @@ def test_ctrl_c_while_they_are_made(w):
     check_given_back(w, child, b"interrupted")
 
 
+def test_ctrl_c_while_a_market_takes_its_time(w):
+    """Lambda Cloud takes one launch in twelve seconds: what was not asked for yet is not."""
+    w.env["GPUCTL_RATE_LIMITS"] = "on"
+    child = start(w, "true", nodes=4)
+    eventually(lambda: w.creates(), "the first one is asked for")
+    child.send_signal(signal.SIGINT)
+    check_given_back(w, child, b"interrupted")
+    assert len(w.creates()) <= 2, w.creates()
+    del w.env["GPUCTL_RATE_LIMITS"]
+
+
 def test_ctrl_c_while_one_does_not_answer(w):
     w.sim.fault("lambda", "create", "ssh_never", after=1)
     child = start(w, "true", "--ssh-within-s", "300")

@@ -24,24 +24,12 @@ Value ValueOf(const std::vector<std::pair<NamePattern, Value>>& patterns, const 
   for (const auto& [pattern, value] : patterns) {
     if (!pattern.Matches(name)) continue;
     if (found && *found != value) {
-      throw DataError("read " + path + ": two patterns give " + name + " different values");
+      throw DataError("read " + path + ": two patterns give " + name + " different values",
+                      "leave the one out with which it was not trained");
     }
     found = value;
   }
   return found ? *found : otherwise;
-}
-
-bool IsOrEndsWith(const std::string& name, const std::string& end) {
-  if (name == end) return true;
-  return name.size() > end.size() + 1 &&
-         name.compare(name.size() - end.size() - 1, std::string::npos, "." + end) == 0;
-}
-
-bool NamesModule(const std::vector<std::string>& names, const std::string& module) {
-  for (const std::string& name : names) {
-    if (IsOrEndsWith(module, name)) return true;
-  }
-  return false;
 }
 
 // Sorts tensors into modules.
@@ -83,6 +71,11 @@ class Sorter {
     if (adapter_->modules.empty() && adapter_->replaced.empty()) {
       throw DataError("read adapter " + adapter_->path + ": it has no tensors");
     }
+    std::vector<std::string> saved;
+    for (const auto& [name, place] : adapter_->replaced) {
+      saved.push_back(name.substr(0, name.rfind('.')));
+    }
+    CheckSaved(adapter_->config, saved, adapter_->path);
   }
 
  private:

@@ -155,6 +155,10 @@ TEST(AdapterTest, TensorsAreRefusedByName) {
   EXPECT_NE(why({{p + "e.lora_embedding_A", a}}).find("neither a LoRA"), std::string::npos);
   EXPECT_NE(why({{p + "head.weight", a}}).find("neither a LoRA"), std::string::npos);
   EXPECT_EQ(why({{p + "head.weight", a}}, {{"modules_to_save", {"head"}}}), "");
+  EXPECT_EQ(why({{p + "head.weight", a}}, {{"modules_to_save", {"head", "norm"}}}),
+            "read adapter a: modules_to_save names norm, and the file has no tensor of it");
+  EXPECT_EQ(why({{p + "lm_head.weight", a}}, {{"modules_to_save", {"embed_tokens", "lm_head"}}}),
+            "");
   EXPECT_NE(why({{p, a}}).find("neither a LoRA"), std::string::npos);
   EXPECT_NE(why({{p + ".lora_A.weight", a}}).find("neither a LoRA"), std::string::npos);
 }

@@ -5,7 +5,9 @@
 
 #include "trainer/adapters/adapter_export.h"
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/text.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/interchange/gguf_model.h"
 
 namespace gpuctl::trainer {
@@ -49,6 +51,10 @@ ExportOutcome ExportModel(const ExportFlags& flags) {
                       "merge the adapter first, or write it alone with --to gguf-lora");
   }
   Require("model", flags.model);
+  if (HoldsAdapter(flags.model) && !Exists(flags.model + "/config.json")) {
+    throw ConfigError("export: " + flags.model + " holds adapters and not their model",
+                      "merge them first, or write them alone with --to gguf-lora --adapter");
+  }
   GgufExport request;
   request.folder = flags.model;
   request.out = flags.out;

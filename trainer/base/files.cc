@@ -37,7 +37,7 @@ void AskHook(const char* operation, const std::string& path) {
 mode_t ModeOf(const std::string& path, int (*look)(const char*, struct stat*)) {
   struct stat info {};
   if (look(path.c_str(), &info) == 0) return info.st_mode;
-  if (errno == ENOENT || errno == ENOTDIR) return 0;
+  if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return 0;
   throw IoError("stat", path, errno);
 }
 

@@ -1,5 +1,6 @@
 #include "trainer/base/json_object.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -9,6 +10,20 @@
 namespace gpuctl::trainer {
 
 using nlohmann::json;
+
+namespace {
+
+// Returns the line and the column of the `number`-th byte, both from 1.
+std::string PlaceOf(const std::string& text, size_t number) {
+  const size_t at = std::min(number == 0 ? 0 : number - 1, text.size());
+  const auto begin = text.begin(), end = begin + static_cast<ptrdiff_t>(at);
+  const auto lines = std::count(begin, end, '\n');
+  const size_t newline = at == 0 ? std::string::npos : text.rfind('\n', at - 1);
+  const size_t column = newline == std::string::npos ? at + 1 : at - newline;
+  return Format("line %lld, column %zu", static_cast<long long>(lines) + 1, column);
+}
+
+}  // namespace
 
 json ParseJsonObject(const std::string& text, const std::string& doing, size_t deepest,
                      bool comments) {
@@ -47,8 +62,14 @@ json ParseJsonObject(const std::string& text, const std::string& doing, size_t d
     }
     return true;
   };
-  json parsed = json::parse(text, watch, /*allow_exceptions=*/false, comments);
-  if (parsed.is_discarded()) refuse("not valid JSON");
+  json parsed;
+  try {
+    parsed = json::parse(text, watch, /*allow_exceptions=*/true, comments);
+  } catch (const json::parse_error& error) {
+    refuse("not valid JSON: see " + PlaceOf(text, error.byte));
+  } catch (const json::exception&) {  // a number that is too large
+    refuse("not valid JSON");
+  }
   if (!parsed.is_object()) refuse("not a JSON object");
   if (repeats) refuse("\"" + repeated + "\" is there twice");
   return parsed;

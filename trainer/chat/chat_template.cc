@@ -5,6 +5,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/json_object.h"
+#include "trainer/jinja_values/value.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -47,6 +48,19 @@ std::string SpecialToken(const nlohmann::json& config, const std::string& name) 
   if (!found->is_object()) return "";
   const auto content = found->find("content");
   return content != found->end() && content->is_string() ? content->get<std::string>() : "";
+}
+
+void CheckNoListIsPrinted(const Conversation& conversation, const std::string& text) {
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    const auto content = conversation.messages[i].find("content");
+    if (content == conversation.messages[i].end() || !content->is_array() || content->empty())
+      continue;
+    if (text.find(jinja::Value::OfJson(*content).Repr()) == std::string::npos) continue;
+    throw DataError("message " + std::to_string(i + 1) +
+                        ": its content is a list of parts, and the template writes it as a list, "
+                        "brackets included",
+                    "write \"content\" as one text");
+  }
 }
 
 ChatTemplate ChatTemplate::Load(const std::string& folder, const std::string& named) {

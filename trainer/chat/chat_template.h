@@ -40,6 +40,10 @@ struct MaskedText {
   std::vector<std::pair<size_t, size_t>> learned;
 };
 
+// Throws Error(kBadData) where `text`, of a template, has a message's list of parts as Python
+// prints lists: the template takes texts only.
+void CheckNoListIsPrinted(const Conversation& conversation, const std::string& text);
+
 // Immutable: threads may render at the same time. A thread needs 2 MiB of stack.
 class ChatTemplate {
  public:

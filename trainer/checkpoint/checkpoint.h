@@ -69,9 +69,9 @@ void CheckTakesCheckpoints(const std::string& root);
 
 // Verifies and reads, each file of tensors in one pass. Throws Error(kBadData) or Error(kIo).
 LoadedCheckpoint LoadCheckpoint(const std::string& path);
-// Does so with the newest checkpoint below `root` that verifies; null: there is none at all. Appends
-// each skipped one to `skipped` with the reason. Throws Error(kBadData) when there are some and none
-// verifies, as a new run would replace them, and Error(kIo) for one that cannot be read.
+// Does so with the newest checkpoint below `root` that verifies; null: there is none at all.
+// Appends each skipped one to `skipped` with the reason. Throws Error(kBadData) when there are some
+// and none verifies, as a new run would replace them, and Error(kIo) for one that cannot be read.
 std::unique_ptr<LoadedCheckpoint> LoadNewestCheckpoint(const std::string& root,
                                                        std::vector<std::string>* skipped);
 

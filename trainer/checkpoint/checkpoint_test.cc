@@ -313,8 +313,9 @@ TEST_F(CheckpointTest, WhereNoneVerifiesThereIsNotNone) {
   WriteCheckpoint(root_, SomeSnapshot(30));
   FlipByte(Path(20) + "/state.json", 3);
   RemoveTree(Path(30) + "/manifest.json");
-  EXPECT_ERROR(LoadNewestCheckpoint(root_, &skipped), ExitCode::kBadData,
-               "no checkpoint in it verifies; verify checkpoint " + Path(30) + ": no manifest.json");
+  EXPECT_ERROR(
+      LoadNewestCheckpoint(root_, &skipped), ExitCode::kBadData,
+      "no checkpoint in it verifies; verify checkpoint " + Path(30) + ": no manifest.json");
   EXPECT_EQ(skipped.size(), 2u);
 }
 

@@ -52,7 +52,8 @@ ModelFolder ReadModelFolder(const std::string& path) {
 
 bool IsModelFile(const std::string& name) {
   const auto ends_with = [&name](const std::string& end) {
-    return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+    return name.size() >= end.size() &&
+           name.compare(name.size() - end.size(), end.size(), end) == 0;
   };
   return name == "config.json" || name == "adapter_config.json" || ends_with(".safetensors") ||
          ends_with(".index.json") ||

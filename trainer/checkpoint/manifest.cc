@@ -98,7 +98,7 @@ std::vector<ManifestEntry> VerifyCheckpoint(
     }
   }
   for (const std::string& name : ListDirectory(path)) {
-    if (name[0] == '.') continue;  // of a file manager or a network file system; never ours
+    if (name[0] == '.') continue;      // of a file manager or a network file system; never ours
     if (!IsModelFile(name)) continue;  // nobody here reads it
     if (std::find(listed.begin(), listed.end(), name) == listed.end()) {
       RefuseCheckpoint(path, name + " is not in the manifest");

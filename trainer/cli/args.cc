@@ -1,6 +1,7 @@
 #include "trainer/cli/args.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "trainer/base/error.h"
@@ -60,6 +61,15 @@ double Args::Number(const std::string& flag, double otherwise, double low, doubl
                              flag.c_str(), text.c_str(), low, high));
   }
   return value;
+}
+
+int64_t Args::Integer(const std::string& flag, int64_t otherwise, double low, double high) const {
+  const double value = Number(flag, static_cast<double>(otherwise), low, high);
+  if (value != std::floor(value)) {
+    throw ConfigError("read the command line: --" + flag + " " + Get(flag) +
+                      ": must be a whole number");
+  }
+  return static_cast<int64_t>(value);
 }
 
 }  // namespace gpuctl::trainer

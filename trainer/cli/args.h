@@ -3,6 +3,7 @@
 #ifndef TRAINER_CLI_ARGS_H_
 #define TRAINER_CLI_ARGS_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ class Args {
   // Returns the number, or `otherwise`. Throws Error(kBadConfig) when it is not a number within
   // [low, high].
   double Number(const std::string& flag, double otherwise, double low, double high) const;
+  // Does so with a whole number.
+  int64_t Integer(const std::string& flag, int64_t otherwise, double low, double high) const;
   const std::vector<std::string>& positionals() const { return positionals_; }
 
  private:

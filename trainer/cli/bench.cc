@@ -84,8 +84,8 @@ Batch RandomBatch(const Config& config, uint64_t step) {
 int RunBench(const std::vector<std::string>& words) {
   const Args args(words, {"set", "steps", "warmup"}, {"set"}, 0);
   Config config = ConfigOf(args.All("set"));
-  const auto steps = static_cast<int64_t>(args.Number("steps", 10, 1, 1e6));
-  const auto warmup = static_cast<int64_t>(args.Number("warmup", 2, 0, 1e6));
+  const int64_t steps = args.Integer("steps", 10, 1, 1e6);
+  const int64_t warmup = args.Integer("warmup", 2, 0, 1e6);
   ChooseMatMul(config.train.matmul);
   const Ranks ranks = ReadRanks(Environment);
   std::unique_ptr<Group> group;

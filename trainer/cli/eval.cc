@@ -19,16 +19,17 @@ namespace gpuctl::trainer {
 namespace {
 
 constexpr int64_t kWindowsAtOnce = 4;
-constexpr double kContext = 1024;
+constexpr int64_t kAllWindows = 1'000'000'000;
+constexpr int64_t kContext = 1024;
 
 Config ConfigOf(const Args& args, const ModelFolder& folder) {
   Config config;
   config.model = folder.model;
   config.data.paths = args.All("data");
-  config.train.eval_windows = static_cast<int64_t>(args.Number("windows", 1e9, 1, 1e9));
-  const auto longest = static_cast<double>(folder.model.context);
+  config.train.eval_windows = args.Integer("windows", kAllWindows, 1, kAllWindows);
+  const int64_t longest = folder.model.context;
   config.model.context =
-      static_cast<int64_t>(args.Number("context", std::min(kContext, longest), 2, longest));
+      args.Integer("context", std::min(kContext, longest), 2, static_cast<double>(longest));
   return config;
 }
 

@@ -58,11 +58,11 @@ struct Generation {
 Generation GenerationOf(const Args& args, const ModelFolder& folder) {
   Generation made;
   GenerateRequest& request = made.request;
-  request.tokens = static_cast<int64_t>(args.Number("tokens", 200, 0, 1e6));
+  request.tokens = args.Integer("tokens", 200, 0, 1e6);
   request.sampling.temperature = args.Number("temperature", 0.8, 0, 100);
-  request.sampling.top_k = static_cast<int64_t>(args.Number("top-k", 0, 0, 1e9));
+  request.sampling.top_k = args.Integer("top-k", 0, 0, 1e9);
   request.sampling.top_p = args.Number("top-p", 1, 0, 1);
-  request.sampling.seed = static_cast<int64_t>(args.Number("seed", 1, 0, 9e15));
+  request.sampling.seed = args.Integer("seed", 1, 0, 9e15);
   if (args.Has("prompt") && TakesBytes(folder)) {
     const TokenStream prompt = Encode(args.Get("prompt"));
     request.prompt.assign(prompt.begin(), prompt.end());
@@ -103,7 +103,14 @@ int RunGenerate(const std::vector<std::string>& words) {
   const ModelFolder folder = ReadModelFolder(paths.model);
   const Generation generation = GenerationOf(args, folder);
   const GenerateRequest& request = generation.request;
-  const int64_t context = static_cast<int64_t>(request.prompt.size()) + request.tokens;
+  const auto prompt_size = static_cast<int64_t>(request.prompt.size());
+  if (prompt_size > folder.model.context) {
+    throw ConfigError(
+        Format("generate: the prompt has %lld tokens, and the model reads %lld",
+               static_cast<long long>(prompt_size), static_cast<long long>(folder.model.context)),
+        "shorten it");
+  }
+  const int64_t context = prompt_size + request.tokens;
   const LoadedModel loaded = LoadModel(paths, folder, context, args.Get("device", "cpu"));
   const bool bytes = request.sampling.choices == kBos;
   // A terminal would act on some characters.
@@ -117,12 +124,22 @@ int RunGenerate(const std::vector<std::string>& words) {
   if (generation.shows_prompt) {
     for (size_t i = bytes ? 1 : 0; i < request.prompt.size(); ++i) print(request.prompt[i]);
   }
-  GenerateTokens(loaded.shape, loaded.weights, request, print, [] { return StopSignal() != 0; });
+  const std::vector<int64_t> generated = GenerateTokens(loaded.shape, loaded.weights, request,
+                                                        print, [] { return StopSignal() != 0; });
   if (generation.codec != nullptr) {
     const std::string rest = generation.codec->Finish();
     std::fputs((terminal ? Printable(rest) : rest).c_str(), stdout);
   }
   std::fputc('\n', stdout);
+  const int64_t unread =
+      prompt_size + static_cast<int64_t>(generated.size()) - 1 - folder.model.context;
+  if (unread > 0 && !bytes) {
+    std::fflush(stdout);
+    std::fprintf(stderr,
+                 "gpuctl-trainer: note: the model reads %lld tokens; the last %lld were generated "
+                 "without the beginning of the text\n",
+                 static_cast<long long>(folder.model.context), static_cast<long long>(unread));
+  }
   return StopSignal() == 0 ? 0 : 128 + StopSignal();
 }
 

@@ -63,7 +63,7 @@ int RunPreflight(const std::vector<std::string>& words) {
                   {"set", "data"}, 0);
   PreflightRequest request;
   request.config = ConfigOfRun(args);
-  request.processes = static_cast<int64_t>(args.Number("processes", 1, 1, 4096));
+  request.processes = args.Integer("processes", 1, 1, 4096);
   request.gpus = GpusOf(args.Get("gpu"));
   const std::string as = args.Get("as", "text");
   if (as != "text" && as != "json") throw ConfigError("preflight: --as is text or json");

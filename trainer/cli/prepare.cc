@@ -21,7 +21,7 @@ PrepareFlags FlagsOf(const Args& args) {
   // --data takes several files, as shells expand *.
   flags.data.insert(flags.data.end(), args.positionals().begin(), args.positionals().end());
   flags.out = args.Require("out");
-  flags.context = static_cast<int64_t>(args.Number("context", 0, 1, 1 << 24));
+  flags.context = args.Integer("context", 0, 1, 1 << 24);
   flags.mask = args.Get("mask");
   flags.held_out = args.Get("held-out");
   if (args.Has("held-out") && flags.held_out.empty()) {
@@ -29,9 +29,9 @@ PrepareFlags FlagsOf(const Args& args) {
   }
   flags.template_file = args.Get("template");
   flags.bad_rows = args.Get("bad-rows");
-  flags.samples = static_cast<int64_t>(args.Number("show", 1, 0, 1000));
+  flags.samples = args.Integer("show", 1, 0, 1000);
   flags.prompts = args.All("prompt");
-  flags.threads = static_cast<int64_t>(args.Number("threads", 0, 1, 1024));
+  flags.threads = args.Integer("threads", 0, 1, 1024);
   return flags;
 }
 

@@ -1,5 +1,6 @@
 #include "trainer/config/adapter_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -116,6 +117,12 @@ std::vector<std::pair<NamePattern, Value>> ReadPatterns(const std::optional<Json
   return patterns;
 }
 
+bool IsOrEndsWith(const std::string& name, const std::string& end) {
+  if (name == end) return true;
+  return name.size() > end.size() + 1 &&
+         name.compare(name.size() - end.size() - 1, std::string::npos, "." + end) == 0;
+}
+
 // Refuses what only merging and exporting can.
 void RefuseForTraining(const AdapterConfig& adapter, const JsonAt& root) {
   if (const std::string task = root.TextOr("task_type", "CAUSAL_LM"); task != "CAUSAL_LM") {
@@ -159,6 +166,33 @@ AdapterConfig ParseAdapterConfig(const json& config, const std::string& path) {
   adapter.saved = Texts(root.Find("modules_to_save"));
   adapter.base = root.TextOr("base_model_name_or_path", "");
   return adapter;
+}
+
+bool NamesModule(const std::vector<std::string>& names, const std::string& module) {
+  for (const std::string& name : names) {
+    if (IsOrEndsWith(module, name)) return true;
+  }
+  return false;
+}
+
+void CheckSaved(const AdapterConfig& adapter, const std::vector<std::string>& modules,
+                const std::string& path) {
+  // An embedding may be the head, too, and PEFT names the heads of two kinds of classifiers.
+  static const std::vector<std::vector<std::string>> kEither = {{"embed_tokens", "lm_head"},
+                                                                {"classifier", "score"}};
+  for (const std::string& saved : adapter.saved) {
+    std::vector<std::string> names = {saved};
+    for (const std::vector<std::string>& either : kEither) {
+      if (NamesModule(either, saved)) names.insert(names.end(), either.begin(), either.end());
+    }
+    const bool there =
+        std::any_of(modules.begin(), modules.end(),
+                    [&names](const std::string& module) { return NamesModule(names, module); });
+    if (there) continue;
+    throw DataError("read adapter " + path + ": modules_to_save names " + saved +
+                        ", and the file has no tensor of it",
+                    "take it out of adapter_config.json if nothing of it was trained");
+  }
 }
 
 LoraConfig LoraFromPeft(const json& config, const std::string& path) {

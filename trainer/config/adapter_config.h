@@ -35,6 +35,15 @@ struct AdapterConfig {
 // false, null, 0 or empty. `path` names the file in messages.
 AdapterConfig ParseAdapterConfig(const nlohmann::json& config, const std::string& path);
 
+// Whether one of PEFT's `names` names the module: it is that, or the end of it behind a dot.
+bool NamesModule(const std::vector<std::string>& names, const std::string& module);
+
+// Throws Error(kBadData) when modules_to_save names one of which nothing is stored, as far as one
+// can tell: of an embedding that is also the head, one name may be missing. `modules` are those
+// that are stored whole. `path` is the adapter, for messages.
+void CheckSaved(const AdapterConfig& adapter, const std::vector<std::string>& modules,
+                const std::string& path);
+
 // Returns rank, alpha, dropout, rank_scaled and dora of an adapter that is trained on or runs
 // beside the model. Targets and modules to save are left empty: PEFT may give them as a regular
 // expression, and the names of the tensors say the same. Throws Error(kBadData) as

@@ -151,8 +151,8 @@ std::vector<Field> DpoFields(DpoConfig& c) {
 
 void CheckRange(const std::string& name, double value, const Field& field) {
   if (!(value >= field.low && value <= field.high)) {
-    throw ConfigError(Format("read configuration: %s: %g is outside %g .. %g", name.c_str(), value,
-                             field.low, field.high));
+    throw ConfigError(Format("read configuration: %s: %.9g is outside %.9g .. %.9g", name.c_str(),
+                             value, field.low, field.high));
   }
 }
 

@@ -1,45 +1,18 @@
 #include "trainer/data/prepared.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/json_object.h"
 #include "trainer/base/text.h"
+#include "trainer/data/mapped_file.h"
 
 namespace gpuctl::trainer {
 namespace {
 
 using nlohmann::json;
-
-// Keeps a file mapped, read-only.
-struct MappedFile {
-  explicit MappedFile(const std::string& path) {
-    if (!Exists(path)) throw DataError("read data " + path + ": no such file");
-    const int fd = OpenRegularFile(path);
-    struct stat info {};
-    if (fstat(fd, &info) == 0) size = static_cast<size_t>(info.st_size);
-    if (size > 0) bytes = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
-    const int error = errno;
-    close(fd);
-    if (bytes == MAP_FAILED) throw IoError("map", path, error);
-  }
-  ~MappedFile() {
-    if (bytes != nullptr && bytes != MAP_FAILED) munmap(bytes, size);
-  }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  void* bytes = nullptr;
-  size_t size = 0;
-};
 
 std::string TextAt(const json& object, const char* key, const std::string& path) {
   if (!object.contains(key) || !object[key].is_string()) {
@@ -116,25 +89,25 @@ TokenRows::TokenRows(const std::string& folder, const std::string& part)
   const std::string ends_path = folder + "/" + part + kEndsSuffix;
   const auto tokens = std::make_shared<MappedFile>(tokens_path);
   const auto ends = std::make_shared<MappedFile>(ends_path);
-  if (tokens->size % sizeof(uint32_t) != 0) {
+  if (tokens->size() % sizeof(uint32_t) != 0) {
     throw DataError("read data " + tokens_path + ": is cut off");
   }
-  if (ends->size % sizeof(uint64_t) != 0)
+  if (ends->size() % sizeof(uint64_t) != 0)
     throw DataError("read data " + ends_path + ": is cut off");
-  words_ = static_cast<const uint32_t*>(tokens->bytes);
-  ends_ = static_cast<const uint64_t*>(ends->bytes);
-  rows_ = static_cast<int64_t>(ends->size / sizeof(uint64_t));
+  words_ = static_cast<const uint32_t*>(tokens->bytes());
+  ends_ = static_cast<const uint64_t*>(ends->bytes());
+  rows_ = static_cast<int64_t>(ends->size() / sizeof(uint64_t));
   words_owner_ = tokens;
   ends_owner_ = ends;
   uint64_t end = 0;
   for (int64_t row = 0; row < rows_; ++row) {
-    if (ends_[row] < end + 2 || ends_[row] > tokens->size / sizeof(uint32_t)) {
+    if (ends_[row] < end + 2 || ends_[row] > tokens->size() / sizeof(uint32_t)) {
       throw DataError(Format("read data %s: row %lld has no valid end", ends_path.c_str(),
                              static_cast<long long>(row)));
     }
     end = ends_[row];
   }
-  if (end != tokens->size / sizeof(uint32_t)) {
+  if (end != tokens->size() / sizeof(uint32_t)) {
     throw DataError("read data " + tokens_path + ": does not end with its last row");
   }
 }

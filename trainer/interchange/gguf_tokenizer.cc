@@ -242,6 +242,12 @@ std::string FindSplit(const JsonAt& root) {
               "--pre NAME names what llama.cpp has for it; known here are " + names);
 }
 
+bool IsKnownSplit(const std::string& name) {
+  const std::vector<KnownSplit>& all = KnownSplits();
+  return std::any_of(all.begin(), all.end(),
+                     [&name](const KnownSplit& known) { return name == known.name; });
+}
+
 using Pair = std::pair<std::string, std::string>;
 
 // Reads "a b" or ["a", "b"].
@@ -279,6 +285,9 @@ void AddByteLevel(const JsonAt& root, const std::string& pre, GgufMetadata* meta
     notes->push_back("llama.cpp does not bring texts into the normal form NFC; most texts have it");
   });
   const std::string name = pre.empty() ? FindSplit(root) : pre;
+  if (!pre.empty() && !IsKnownSplit(pre)) {
+    notes->push_back("\"" + pre + "\" is not known here; llama.cpp reads the file if it knows it");
+  }
   if (name == "tekken") {
     notes->push_back("llama.cpp splits some texts of mixed scripts in another way");
   }

@@ -139,8 +139,10 @@ TEST(DocumentsTest, HostileDocumentsAreRefused) {
   EXPECT_EQ(WhyRefused(R"({"a": {"b": [1, {"c": 2}]}, "b": {"a": 1}})"), "");
   EXPECT_EQ(WhyRefused(R"({"a": {"b": 1, "b": 2}})"), "read x.json: \"b\" is there twice");
   EXPECT_EQ(WhyRefused("[1]"), "read x.json: not a JSON object");
-  EXPECT_EQ(WhyRefused("{\"a\": \"\xff\"}"), "read x.json: not valid JSON");
-  EXPECT_EQ(WhyRefused(""), "read x.json: not valid JSON");
+  EXPECT_EQ(WhyRefused("{\"a\": \"\xff\"}"), "read x.json: not valid JSON: see line 1, column 8");
+  EXPECT_EQ(WhyRefused(""), "read x.json: not valid JSON: see line 1, column 1");
+  EXPECT_EQ(WhyRefused("{\n  \"a\": 1,\n  \"b\" 2}"),
+            "read x.json: not valid JSON: see line 3, column 7");
   const std::string deep(100000, '[');
   EXPECT_EQ(WhyRefused("{\"a\": " + deep + std::string(100000, ']') + "}"),
             "read x.json: nested too deeply");

@@ -114,9 +114,11 @@ LoraConfig ReadAdapterConfig(const std::string& folder, const ModelConfig& model
   }
   Config config;
   config.model = model;
-  config.lora = LoraFromPeft(ReadJsonObject(ConfigPath(folder)), ConfigPath(folder));
+  const nlohmann::json peft = ReadJsonObject(ConfigPath(folder));
+  config.lora = LoraFromPeft(peft, ConfigPath(folder));
   const std::unique_ptr<const StoredFile> file = OpenTensors(folder);
   NameModules(*file, model, TensorsPath(folder), &config.lora);
+  CheckSaved(ParseAdapterConfig(peft, ConfigPath(folder)), config.lora.modules_to_save, folder);
   try {
     const AdapterLayout layout = MakeAdapterLayout(config);
     CheckTensors(*file, layout, folder);

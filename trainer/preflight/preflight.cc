@@ -182,10 +182,11 @@ class Trial {
     if (Stopped()) return;
     if (!(last < first)) {
       throw Error(ExitCode::kDiverged,
-                  Format("preflight: the loss of one batch rises from %.4f to %.4f in %lld steps "
+                  Format("preflight: the loss of one batch %s from %.4f to %.4f in %lld steps "
                          "with optimizer.lr %g",
-                         first, last, static_cast<long long>(kTriedSteps), config_.optimizer.lr),
-                  "lower optimizer.lr");
+                         last > first ? "rises" : "does not fall:", first, last,
+                         static_cast<long long>(kTriedSteps), config_.optimizer.lr),
+                  last > first ? "lower optimizer.lr" : "raise optimizer.lr");
     }
     request_.say(Format("ok  the loss falls: from %.4f to %.4f on one batch in %lld steps", first,
                         last, static_cast<long long>(kTriedSteps)));

@@ -292,6 +292,7 @@ std::optional<PrepareReport> Prepare(const PrepareOptions& options) {
   const RowEncoder encoder(options.model, options.template_file, options.mask, report.context);
   report.id_end = encoder.tokenizer().IdEnd();
   report.ends_documents = encoder.ends_documents();
+  if (options.held_out_file.empty()) report.held_out = options.held_out;
   std::vector<DataFile> files = FindDataFiles(options.data, /*held_out=*/false);
   if (!options.held_out_file.empty()) {
     for (DataFile& file : FindDataFiles({options.held_out_file}, /*held_out=*/true)) {

@@ -67,6 +67,21 @@ TEST_F(PrepareTest, CountsWhatItWrites) {
   EXPECT_NE(text.find("HINT: 1 held-out rows are trained on, too"), std::string::npos) << text;
 }
 
+TEST_F(PrepareTest, TellsAHeldOutPartThatIsFarFromItsShare) {
+  std::string rows;
+  for (int i = 0; i < 40; ++i) rows += "{\"text\": \"row " + std::to_string(i) + "\"}\n";
+  Write("a.jsonl", rows);
+  options_.context = 10000;
+  options_.held_out = 0.3;
+  const std::string even = ReportText(Prepare(options_).value(), 1);
+  EXPECT_EQ(even.find("HINT"), std::string::npos) << even;
+  Write("long.txt", std::string(5000, 'x'));  // in one part or the other
+  const std::string uneven = ReportText(Prepare(options_).value(), 1);
+  EXPECT_NE(uneven.find("of the tokens are held out, which is far from 30 % of the rows"),
+            std::string::npos)
+      << uneven;
+}
+
 constexpr char kPairs[] =
     "{\"prompt\": \"p\", \"chosen\": \"a\", \"rejected\": \"b\"}\n"
     "{\"chosen\": [{\"role\": \"user\", \"content\": \"q\"}, "

@@ -54,6 +54,15 @@ std::vector<std::string> HintsOf(const PrepareReport& report) {
     hints.push_back(Grouped(report.known_held_out) +
                     " held-out rows are trained on, too, or are there twice");
   }
+  const int64_t held_out = report.parts[kHeldOut].tokens;
+  const int64_t tokens = report.parts[kTrain].tokens + held_out;
+  const double share = ShareOf(held_out, tokens);
+  if (report.held_out > 0 && (share < report.held_out / 4 || share > report.held_out * 4)) {
+    hints.push_back(
+        Format("%s of the tokens are held out, which is far from %.3g %% of the rows; "
+               "divide long ones, or name a file with --held-out",
+               Percent(held_out, tokens).c_str(), 100 * report.held_out));
+  }
   const int64_t texts = report.rows[static_cast<size_t>(RowKind::kText)];
   if (texts > 0 && !report.ends_documents) {
     hints.push_back(

@@ -109,6 +109,7 @@ EncodedRow RowEncoder::EncodeChat(const Row& row) const {
                                      one || mask_ == Mask::kLast ? Turns::kLast : Turns::kAll,
                                      row.first_learned);
   }
+  CheckNoListIsPrinted(row.conversation, masked.text);
   std::vector<size_t> cuts;
   for (const auto& [begin, end] : masked.learned) {
     cuts.push_back(begin);

@@ -73,6 +73,18 @@ TEST_F(RowEncoderTest, OfAPairTheAnswersAreLearned) {
   EXPECT_ERROR(Shown(talks), kBad, "the prompt in another way for each answer");
 }
 
+TEST_F(RowEncoderTest, AListOfPartsIsNoTextForATemplateThatTakesTexts) {
+  const std::string row = R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": [{"type": "text", "text": "it's"}]}]})";
+  EXPECT_ERROR(Shown(row), kBad, "message 2: its content is a list of parts");
+  EXPECT_ERROR(Shown(row, Mask::kAll), kBad, "message 2: its content is a list of parts");
+  template_ =
+      "{% for m in messages %}{{ m.role[0] }}:{% if m.content is string %}{{ m.content }}"
+      "{% else %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}<e>\n"
+      "{% endfor %}{% if add_generation_prompt %}a:{% endif %}";
+  EXPECT_EQ(Shown(row), "u:q<e>\na:[it's<e>]\n");
+}
+
 TEST_F(RowEncoderTest, TextsGetTheTokensAroundThemOnce) {
   EXPECT_EQ(Shown(R"({"text": "ab"})"), "<s>[ab<e>]");
   EXPECT_EQ(Shown(R"({"text": "<s>ab<e>"})"), "<s>[ab<e>]");

@@ -82,7 +82,7 @@ std::vector<DataFile> FindDataFiles(const std::vector<std::string>& paths, bool 
     const size_t before = files.size();
     for (const std::string& name : ListDirectory(path)) {
       const std::string file = path + "/" + name;
-      if (!HasEnding(name, ".jsonl") || IsDirectory(file)) continue;
+      if (name[0] == '.' || !HasEnding(name, ".jsonl") || IsDirectory(file)) continue;
       if (!IsFile(file)) throw DataError("read data " + file + ": no regular file");
       files.push_back({file, held_out});
     }

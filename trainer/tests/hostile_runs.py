@@ -27,7 +27,7 @@ from chat_model import token_id, write_chat_model, write_rows
 from mutations import changed, places_in
 from prepared_runs import LEARNED, newest, write_part
 
-BAD_CONFIG, BAD_DATA = 64, 65
+BAD_CONFIG, BAD_DATA, IO_ERROR = 64, 65, 74
 QUICK = {"train.steps": 2, "train.batch": 2, "train.micro_batch": 1, "checkpoint.every": 1}
 WRONG = (None, True, -1, 1.5, 1e300, 2 ** 63, 2 ** 64 - 1, "x", "", [], {}, [None], {"x": {}})
 
@@ -53,9 +53,9 @@ def seal(checkpoint):
 
 
 class Hostile(Test):
-    def ends(self, what, code, part, *words):
+    def ends(self, what, code, part, *words, **variables):
         """Checks how a command ends, and what it says."""
-        ended = self.run(*words)
+        ended = self.run(*words, **variables)
         self.check(f"{what}: exit code {code}", ended.returncode == code and part in ended.stderr,
                    ended.returncode, ended.stderr)
 
@@ -133,6 +133,12 @@ def check_resuming(test, base, data, learned):
         changed_words = [other if word == base else word for word in words]
         test.ends(f"{what}: a fresh run with another tokenizer", BAD_DATA, "another tokenizer.json",
                   *[word + "-2" if word == checkpoints else word for word in changed_words])
+        moved = f"{test.directory}/moved-{what}"
+        shutil.copytree(base, moved)
+        ended = test.run(*[moved if word == base else word for word in words], "--resume", "auto")
+        test.check(f"{what}: resumed with another folder", ended.returncode == 0 and (
+            what == "LoRA") != ("the weights are the checkpoint's" in ended.stdout), ended.stdout)
+        shutil.rmtree(f"{checkpoints}/{newest(checkpoints)}")
         for name in (".DS_Store", "._step-00000001", "notes.txt", "step-1", "step-00000009x"):
             write_json(f"{checkpoints}/{name}", "x")
         write_json(f"{checkpoints}/{newest_whole(checkpoints)}/.DS_Store", "x")
@@ -141,6 +147,59 @@ def check_resuming(test, base, data, learned):
         test.check(f"{what}: files of other programs are passed over", ended.returncode == 0 and
                    "at step 1\n" in ended.stdout and "passed over" not in ended.stderr,
                    ended.stdout, ended.stderr)
+
+
+def check_damage(test, base, data):
+    """Resumes where no checkpoint verifies, and where one cannot be read."""
+    words, checkpoints, _ = test.words(base, data, {**QUICK, "checkpoint.keep_last": 1})
+    test.ends("a run whose checkpoint is damaged", 0, "", *words)
+    name = newest(checkpoints)
+    step, config = f"{checkpoints}/{name}", f"{checkpoints}/{name}/config.json"
+    before = sorted(os.listdir(step))
+    text = read_json(config)
+    write_json(config, {**text, "vocab_size": 1})
+    test.ends("no checkpoint verifies", BAD_DATA, "no checkpoint in it verifies", *words,
+              "--resume", "auto", "--set", "train.steps=4")
+    test.check("it is as it was", os.listdir(checkpoints).count(name) == 1 and
+               sorted(os.listdir(step)) == before, os.listdir(checkpoints))
+    os.rename(config, step + "/.kept")
+    os.symlink("config.json", config)
+    test.ends("a checkpoint cannot be read", IO_ERROR, "resume from " + step, *words, "--resume",
+              "auto", "--set", "train.steps=4")
+
+
+def check_shortened_data(test, base, data):
+    """Another program cuts the tokens short while a run reads them."""
+    cut = test.directory + "/cut"
+    shutil.copytree(data, cut)
+    rows = read_rows(cut, "train")
+    dataset = read_json(cut + "/dataset.json")
+    dataset["parts"]["train"].update(write_part(cut, "train", rows * (100000 // len(rows))))
+    write_json(cut + "/dataset.json", dataset)
+    words, checkpoints, _ = test.words(base, cut, {**QUICK, "train.steps": 100000})
+    run = test.start(*words)
+    while not (os.path.isdir(checkpoints) and any(
+            name.startswith("step-") for name in os.listdir(checkpoints))):
+        time.sleep(0.02)
+    os.truncate(cut + "/train.tokens", 4096)
+    error = run.communicate()[1]
+    test.check("data that is cut short ends a run with words", run.returncode == BAD_DATA and
+               "train.tokens: it was cut short while it was in use" in error, run.returncode, error)
+
+
+def check_prompts(test, base):
+    """A prompt that the model cannot read to its end, and an answer that it cannot remember."""
+    test.ends("a prompt longer than the context", BAD_CONFIG,
+              "the prompt has 200 tokens, and the model reads 128", "generate", "--model", base,
+              "--prompt-ids", ",".join(["65"] * 200), "--tokens", "1")
+    for tokens, told in (("28", False), ("29", False), ("30", True)):
+        ended = test.run("generate", "--model", base, "--prompt-ids", ",".join(["65"] * 100),
+                         "--tokens", tokens, "--stop-ids", "")
+        test.check(f"{tokens} tokens after 100", ended.returncode == 0 and told == (
+            "the last 1 were generated without the beginning" in ended.stderr), ended.stderr)
+    for flag, value in (("top-k", "2.5"), ("tokens", "1.5"), ("seed", "0.5")):
+        test.ends(f"--{flag} {value}", BAD_CONFIG, "must be a whole number", "generate", "--model",
+                  base, "--prompt-ids", "1", "--" + flag, value)
 
 
 def newest_whole(checkpoints):
@@ -228,6 +287,18 @@ def check_settings(test, base, data):
         write_json(path, text)
         odd = [path if word.endswith(".json") else word for word in words]
         test.ends(what, BAD_CONFIG, "", *odd, "--set", "train.steps=2")
+    write_json(path, '{"train":\n  {"steps": 1,}}')
+    test.ends("JSON that is none", BAD_CONFIG, "see line 2, column 15", "train", "--config", path)
+    for key, value in (("tokens", "bytes"), ("split", "tail"), ("held_out_fraction", "0.2"),
+                       ("max_bytes", "1000"), ("extensions", ".c"), ("exclude", "x")):
+        test.ends(f"data.{key} of prepared data", BAD_CONFIG, f"data.{key} is given, but",
+                  *words, "--set", f"data.{key}={value}")
+    test.ends("two folders to begin with", BAD_CONFIG, "--init and --set model.init=x", *words,
+              "--set", "model.init=x")
+    test.ends("a beta of 1", BAD_CONFIG, "1 is outside 0 .. 0.9999999", *words, "--set",
+              "optimizer.beta2=1")
+    test.ends("metrics that lead nowhere", 0, "no metrics are written to /nowhere/x", *words,
+              GPUCTL_METRICS="/nowhere/x")
 
 
 def main():
@@ -241,6 +312,9 @@ def main():
         data = check_data(test, base, learned)
         check_settings(test, base, data)
         check_resuming(test, base, data, learned)
+        check_damage(test, base, data)
+        check_shortened_data(test, base, data)
+        check_prompts(test, base)
         check_two_at_once(test, base, data)
         check_json(test, base, data, seed, changes)
     print(f"{test.failed} failed")

@@ -61,11 +61,15 @@ def check_kills(test, what, base, data, settings, kills, seed):
 
 WIDE = {"train.steps": 4, "train.batch": 8, "checkpoint.every": 1, "model.context": 768,
         "train.eval_every": 2, "train.threads": 1, "train.patience": 1000, "data.pack": False}
+NO_LIMIT = 1 << 40  # bytes, which no run takes
 
 
 def most_address_space(test, words):
     """Returns the largest size that a run ever had, in bytes."""
+    # Where addresses are limited, the heap of tensors takes no more of them than it needs.
+    test.limits = limit_to(NO_LIMIT)
     process, most = test.start(*words), 0
+    test.limits = None
     while process.poll() is None:
         try:
             with open(f"/proc/{process.pid}/status", encoding="utf-8") as file:

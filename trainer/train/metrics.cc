@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "trainer/base/files.h"
@@ -65,8 +66,13 @@ bool Metrics::Open() {
   if (fd_ >= 0) return true;
   if (path_.empty()) return false;
   fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0644);
+  error_ = fd_ >= 0 ? 0 : errno;
   if (fd_ >= 0) torn_ = EndsInsideALine(path_);
   return fd_ >= 0;
+}
+
+std::string Metrics::WhyNot() const {
+  return error_ == 0 || error_ == ENXIO ? "" : std::strerror(error_);
 }
 
 void Metrics::Write(const nlohmann::ordered_json& line) {

@@ -29,6 +29,9 @@ class Metrics {
   void Write(const nlohmann::ordered_json& line);
 
   int64_t lost() const { return lost_; }
+  // Why nothing can be written to the path, such as "Permission denied"; "" where it can be, and
+  // for a FIFO that nobody reads yet.
+  std::string WhyNot() const;
 
  private:
   bool Open();
@@ -36,6 +39,7 @@ class Metrics {
   const std::string path_;
   int fd_ = -1;
   int64_t lost_ = 0;
+  int error_ = 0;      // errno of the last try to open the path
   bool torn_ = false;  // the file ends inside a line
 };
 

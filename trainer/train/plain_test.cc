@@ -119,6 +119,7 @@ TEST(MetricsTest, NoReaderLosesLinesAndNothingElse) {
   Metrics metrics(path);
   metrics.Write({{"a", 1}});
   EXPECT_EQ(metrics.lost(), 1);
+  EXPECT_EQ(metrics.WhyNot(), "");  // it waits for its reader
   const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
   ASSERT_GE(reader, 0);
   metrics.Write({{"a", 2}});
@@ -140,6 +141,8 @@ TEST(MetricsTest, NoPathOrABadOneIsHarmless) {
   Metrics bad("/nonexistent/directory/fifo");
   bad.Write({{"a", 1}});
   EXPECT_EQ(bad.lost(), 1);
+  EXPECT_EQ(bad.WhyNot(), "No such file or directory");
+  EXPECT_EQ(off.WhyNot(), "");
 }
 
 }  // namespace

@@ -31,6 +31,12 @@ std::string ValidText(const std::string& text) {
 
 }  // namespace
 
+Reporter::Reporter(const std::string& metrics_path, bool quiet)
+    : metrics_(metrics_path), quiet_(quiet) {
+  const std::string why = metrics_.WhyNot();
+  if (!why.empty()) Warn("warning: no metrics are written to " + metrics_path + ": " + why);
+}
+
 void Reporter::Step(const StepEvent& e) {
   ordered_json line = {{"type", "step"},
                        {"step", e.step},

@@ -52,8 +52,8 @@ struct DoneEvent {
 class Reporter {
  public:
   // A quiet one reports nothing: of several processes rank 0 speaks for all.
-  explicit Reporter(const std::string& metrics_path, bool quiet = false)
-      : metrics_(metrics_path), quiet_(quiet) {}
+  // Warns when nothing can be written to the path.
+  explicit Reporter(const std::string& metrics_path, bool quiet = false);
 
   void Step(const StepEvent& event);
   void Eval(const EvalEvent& event);

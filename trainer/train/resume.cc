@@ -20,10 +20,9 @@ constexpr double kLargestCount = 9007199254740992.0;  // 2^53
 
 // Keys that have no effect on the numbers of the run.
 const std::vector<std::string> kHarmless = {
-    "train.log_every", "train.eval_every",  "train.peak_tflops",  "train.threads",
-    "train.matmul",    "train.patience",    "data.paths",         "data.exclude",
-    "data.extensions", "data.max_bytes",    "train.eval_windows", "lora.init",
-    "optimizer.zero",  "train.peer_timeout"};
+    "train.log_every", "train.eval_every", "train.peak_tflops", "train.threads",   "train.matmul",
+    "train.patience",  "data.paths",       "data.exclude",      "data.extensions", "data.max_bytes",
+    "lora.init",       "optimizer.zero",   "train.peer_timeout"};
 
 bool Harmless(const std::string& name) {
   return name.rfind("checkpoint.", 0) == 0 || name.rfind("sample.", 0) == 0 ||
@@ -162,6 +161,13 @@ Progress ProgressFromJson(const json& state, const std::string& path) {
 bool KeepsMicroBatch(const json& state, const Config& config) {
   return Member(Member(Member(state, "config"), "train"), "micro_batch") ==
          config.train.micro_batch;
+}
+
+std::string NoteOfOtherInit(const json& state, const Config& config) {
+  const json before = Member(Member(state, "config"), "model");
+  if (!MovedInit(Member(state, "config"), config) || before["init"] == config.model.init) return "";
+  return "the weights are the checkpoint's, which began with " + before["init"].get<std::string>() +
+         "; those of " + config.model.init + " are not read";
 }
 
 std::vector<std::string> CheckResumable(const json& state, const Config& config,

@@ -24,6 +24,10 @@ Progress ProgressFromJson(const nlohmann::json& state, const std::string& path);
 // then the one that memory allowed counts again.
 bool KeepsMicroBatch(const nlohmann::json& state, const Config& config);
 
+// Returns a line for people where the run began from another folder than model.init, whose weights
+// then count no more; else "".
+std::string NoteOfOtherInit(const nlohmann::json& state, const Config& config);
+
 // Throws Error(kBadConfig) when the checkpoint has another model, other frozen weights or adapters,
 // Error(kBadData) when it was trained on other data. Returns the other differences, one line each:
 // the run then continues, but not bit for bit as the first would have.

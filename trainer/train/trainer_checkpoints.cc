@@ -164,6 +164,8 @@ void Trainer::Restore(const LoadedCheckpoint& checkpoint) {
   }
   reporter_.Say(Format("resume  from %s at step %lld", checkpoint.path.c_str(),
                        static_cast<long long>(progress_.step)));
+  const std::string note = NoteOfOtherInit(checkpoint.state, config_);
+  if (!note.empty() && !stepper_.layout().adapted()) reporter_.Say("resume  " + note);
 }
 
 }  // namespace gpuctl::trainer

@@ -1,0 +1,111 @@
+#include "trainer/data/mapped_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/text.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+// What the handler of SIGBUS knows of a mapping. It may run at any moment, so that `begin` is set
+// last and cleared first.
+struct Slot {
+  std::atomic<const char*> begin{nullptr};
+  size_t size = 0;
+  int fd = -1;
+  const char* path = nullptr;
+};
+
+constexpr int kSlots = 16;
+Slot slots[kSlots];
+std::mutex slots_mutex;
+
+void Say(const char* text) {
+  if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nobody listens
+}
+
+// Calls only what a signal handler may call.
+void EndWithWords(const Slot& slot) {
+  struct stat info {};
+  const bool cut = ::fstat(slot.fd, &info) == 0 && static_cast<size_t>(info.st_size) < slot.size;
+  Say("gpuctl-trainer: read data ");
+  Say(slot.path);
+  Say(cut ? ": it was cut short while it was in use\n" : ": its disk cannot be read\n");
+  ::_exit(static_cast<int>(cut ? ExitCode::kBadData : ExitCode::kIo));
+}
+
+void OnBusError(int signal, siginfo_t* info, void*) {
+  const char* const at = static_cast<const char*>(info->si_addr);
+  for (const Slot& slot : slots) {
+    const char* const begin = slot.begin.load();
+    if (begin != nullptr && at >= begin && at < begin + slot.size) EndWithWords(slot);
+  }
+  ::signal(signal, SIG_DFL);  // the access comes again, and ends the process
+}
+
+void WatchBusErrors() {
+  struct sigaction action {};
+  if (::sigaction(SIGBUS, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  action.sa_sigaction = OnBusError;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
+// Returns the slot of a mapping; -1: all are in use.
+int Watch(const void* begin, size_t size, int fd, const std::string& path) {
+  const std::lock_guard<std::mutex> lock(slots_mutex);
+  WatchBusErrors();
+  for (int i = 0; i < kSlots; ++i) {
+    Slot& slot = slots[i];
+    if (slot.begin.load() != nullptr) continue;
+    slot.size = size;
+    slot.fd = fd;
+    slot.path = ::strdup(Printable(path).c_str());
+    slot.begin.store(static_cast<const char*>(begin));
+    return i;
+  }
+  return -1;
+}
+
+void Unwatch(int number) {
+  const std::lock_guard<std::mutex> lock(slots_mutex);
+  Slot& slot = slots[number];
+  slot.begin.store(nullptr);
+  ::close(slot.fd);
+  ::free(const_cast<char*>(std::exchange(slot.path, nullptr)));
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path) {
+  if (!Exists(path)) throw DataError("read data " + path + ": no such file");
+  const int fd = OpenRegularFile(path);
+  struct stat info {};
+  if (::fstat(fd, &info) == 0) size_ = static_cast<size_t>(info.st_size);
+  void* const mapped = size_ > 0 ? ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0) : nullptr;
+  const int error = errno;
+  if (mapped != MAP_FAILED && mapped != nullptr) slot_ = Watch(mapped, size_, fd, path);
+  if (slot_ < 0) ::close(fd);
+  if (mapped == MAP_FAILED) throw IoError("map", path, error);
+  bytes_ = mapped;
+}
+
+MappedFile::~MappedFile() {
+  if (slot_ >= 0) Unwatch(slot_);
+  if (bytes_ != nullptr) ::munmap(bytes_, size_);
+}
+
+}  // namespace gpuctl::trainer
