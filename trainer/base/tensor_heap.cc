@@ -56,6 +56,11 @@ struct alignas(TensorHeap::kAlignment) TensorHeap::Block {
 void* TensorHeap::Allocate(size_t size) {
   static_assert(sizeof(Block) == kAlignment);
   if (size == 0 || size > std::numeric_limits<size_t>::max() / 2) return nullptr;
+  void* const data = TryToAllocate(size);
+  return data == nullptr && ReleaseFree() > 0 ? TryToAllocate(size) : data;
+}
+
+void* TensorHeap::TryToAllocate(size_t size) {
   const size_t whole = RoundUp(size, kAlignment) + sizeof(Block);
   if (size >= kLeastShared && size < kLeastOfSystem) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -87,6 +92,21 @@ void TensorHeap::Free(void* data) {
   Link(block);
   if (block->behind != nullptr && block->behind->free) Join(block);
   if (block->before != nullptr && block->before->free) Join(block->before);
+}
+
+size_t TensorHeap::ReleaseFree() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  size_t released = 0;
+  for (Block* block = first_free_; block != nullptr;) {
+    Block* const next = block->next;
+    if (block->before == nullptr && block->behind == nullptr) {  // the whole region
+      Unlink(block);
+      released += block->size;
+      ::munmap(block, block->size);
+    }
+    block = next;
+  }
+  return released;
 }
 
 // Returns the smallest free block that holds `size` bytes, and of these the first.

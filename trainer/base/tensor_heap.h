@@ -11,13 +11,13 @@ namespace gpuctl::trainer {
 // One heap for the tensors of all threads, so that what one has freed serves the others, too. Each
 // tensor gets the smallest free place that holds it, and free places beside each other become one.
 // Tensors of 32 MiB and more are the system's again as soon as they are freed; all others stay for
-// the next ones, and small ones are malloc's. Thread-safe.
+// the next ones until memory is short, and small ones are malloc's. Thread-safe.
 class TensorHeap {
  public:
   static constexpr size_t kAlignment = 64;  // in bytes; that of LibTorch's own allocator
 
   TensorHeap() = default;
-  // Never destroyed while there are blocks: it gives nothing back.
+  // Never destroyed while there are blocks.
   TensorHeap(const TensorHeap&) = delete;
   TensorHeap& operator=(const TensorHeap&) = delete;
 
@@ -26,6 +26,10 @@ class TensorHeap {
   // Takes what Allocate returned, nullptr too, on any thread.
   void Free(void* data);
 
+  // Gives the system the memory of regions in which nothing is used. Returns its bytes. Allocate
+  // does so by itself before it returns nullptr.
+  size_t ReleaseFree();
+
   // The bytes of free places, and the bytes in use, of the tensors that share places.
   size_t free_bytes() const;
   size_t used_bytes() const;
@@ -33,6 +37,7 @@ class TensorHeap {
  private:
   struct Block;
 
+  void* TryToAllocate(size_t size);
   Block* TakeFromRegions(size_t size);
   bool AddRegion(size_t size);
   void Split(Block* block, size_t size);

@@ -44,6 +44,17 @@ TEST(TensorHeapTest, NothingAndTooMuchGetNoMemory) {
   heap.Free(nullptr);
 }
 
+TEST(TensorHeapTest, WhatIsFreeGoesBackToTheSystemByTheRegion) {
+  TensorHeap heap;
+  void* const first = heap.Allocate(3 * kMiB);
+  EXPECT_EQ(heap.ReleaseFree(), 0u);  // the rest of a region that is used
+  heap.Free(first);
+  const size_t region = heap.free_bytes();
+  EXPECT_EQ(heap.ReleaseFree(), region);
+  EXPECT_EQ(heap.free_bytes(), 0u);
+  heap.Free(Fill(heap, 3 * kMiB, 1).data);
+}
+
 TEST(TensorHeapTest, TheSizeThatWasFreedHasItsPlaceAgain) {
   TensorHeap heap;
   void* const first = heap.Allocate(3 * kMiB);

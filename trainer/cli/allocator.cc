@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "trainer/base/tensor_heap.h"
@@ -41,6 +42,11 @@ class HeapAllocator : public c10::Allocator {
   static void Free(void* data) { HeapOfProcess().Free(data); }
 };
 
+// Called when operator new finds no memory: lets it try again, or throws.
+void MakeRoom() {
+  if (HeapOfProcess().ReleaseFree() == 0) throw std::bad_alloc();
+}
+
 }  // namespace
 
 void TuneAllocator() {
@@ -50,6 +56,7 @@ void TuneAllocator() {
   mallopt(M_TOP_PAD, 64 << 20);
   static HeapAllocator& allocator = *new HeapAllocator;
   c10::SetCPUAllocator(&allocator, /*priority=*/1);
+  std::set_new_handler(MakeRoom);
 #endif
 }
 

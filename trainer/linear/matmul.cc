@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <new>
 
 #include "trainer/base/error.h"
 #include "trainer/linear/threads.h"
@@ -19,10 +20,13 @@
 namespace gpuctl::trainer {
 namespace {
 
-// oneDNN's C interface: row-major, C = alpha op(A) op(B) + beta C. Returns 0 on success.
+// oneDNN's C interface: row-major, C = alpha op(A) op(B) + beta C. Returns 0 on success, else a
+// dnnl_status_t.
 using Sgemm = int (*)(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
                       float alpha, const float* a, int64_t lda, const float* b, int64_t ldb,
                       float beta, float* c, int64_t ldc);
+
+constexpr int kDnnlOutOfMemory = 1;  // dnnl_out_of_memory
 
 // Finds oneDNN in LibTorch's CPU library, or in a library that it links; null when it is built in
 // and hidden.
@@ -122,6 +126,7 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, const at::Tens
         a_data + z * steps[0] + row * (la.transpose == 'N' ? la.leading : 1), la.leading,
         b_data + z * steps[1] + column * (lb.transpose == 'N' ? 1 : lb.leading), lb.leading,
         add ? 1.0f : 0.0f, out_data + z * steps[2] + row * lo.leading + column, lo.leading);
+    if (status == kDnnlOutOfMemory) throw std::bad_alloc();
     TORCH_CHECK(status == 0, "multiply: oneDNN answered ", status);
   });
 }
