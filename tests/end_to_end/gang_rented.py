@@ -119,9 +119,9 @@ def test_a_cost_is_that_of_all_machines(w):
     launch(w, "true", "--cost", "3", "--time", "10m")
     run = the_run(w)
     assert [l["cost_limit_usd"] for l in (run["lease"], *run["other_leases"])] == [1.5, 1.5], run
+    w.run("down", "-y", "--all", "--force")  # an idle machine needs no cost for its start
     too_little = launch(w, "true", "--cost", "0.1", "--time", "10m", code=2)
     assert b"--cost" in too_little.stderr, too_little
-    w.run("down", "-y", "--all", "--force")
 
 
 def test_where_one_cannot_be_had_there_is_none(w):
