@@ -84,10 +84,12 @@ bool IsOfAnotherOwner(const Lease& lease, const std::string& owner) {
 }
 
 // Returns the wishes that no living gpuctl does, by run id.
-std::map<std::string, std::vector<Wish>> FreeWishes(CommandContext& context) {
+absl::StatusOr<std::map<std::string, std::vector<Wish>>> FreeWishes(CommandContext& context) {
   std::map<std::string, std::vector<Wish>> free;
-  for (Wish& wish : WishesOf(context, "").value_or(std::vector<Wish>())) {
-    if (!IsHeld(context, wish).value_or(true)) free[wish.run_id].push_back(std::move(wish));
+  ASSIGN_OR_RETURN(std::vector<Wish> wishes, WishesOf(context, ""));
+  for (Wish& wish : wishes) {
+    // Where that cannot be seen, whoever takes the wish says why.
+    if (!IsHeld(context, wish).value_or(false)) free[wish.run_id].push_back(std::move(wish));
   }
   return free;
 }
@@ -143,7 +145,7 @@ absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(CommandContext& context, Holdi
   }
   std::vector<KeptRun> kept;
   ASSIGN_OR_RETURN(const auto resumptions, store.Resumptions());
-  std::map<std::string, std::vector<Wish>> wishes = FreeWishes(context);
+  ASSIGN_OR_RETURN(auto wishes, FreeWishes(context));
   for (const RunRow& listed : rows) {
     if (!MayNeedKeep(listed, wishes.count(listed.run_id) > 0, context.NowMs())) continue;
     const absl::StatusOr<RunRow> row = store.Get(listed.run_id);

@@ -345,15 +345,16 @@ def test_idle_machines_are_used_again_together(w):
 
 def test_keep_brings_all_home_and_ends_both(w):
     install(w)
-    gate = os.path.join(w.dir, "gate")
-    os.mkfifo(gate)
-    done = launch(w, "cat %s; mkdir out; echo $GPUCTL_NODE_RANK > out/rank" % gate, "-d", "--down",
-                  artifacts=["out/*"])
+    gates = [os.path.join(w.dir, "gate%d" % node) for node in range(2)]
+    for gate in gates:
+        os.mkfifo(gate)
+    done = launch(w, "cat %s/gate$GPUCTL_NODE_RANK; mkdir out; echo $GPUCTL_NODE_RANK > out/rank" %
+                  w.dir, "-d", "--down", artifacts=["out/*"])
     assert done.stdout == b"pair-1\n", done
     w.run("keep")
     assert len(w.alive()) == 2
-    open_gate(gate)
-    open_gate(gate)
+    for gate in gates:
+        open_gate(gate)
     eventually(lambda: w.json("ps", "-a", "-u")["runs"][0]["status"] == "succeeded", "it is over")
     eventually(lambda: not w.run("keep", code=None).returncode and w.alive() == [], "both are gone")
     for node, home in enumerate(("pair-1", "pair-1.node1")):
