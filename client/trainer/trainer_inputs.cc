@@ -105,6 +105,8 @@ class Inputs {
   absl::Status PlanModel();
   absl::Status PlanAdapter();
   absl::Status PlanData();
+  // Refuses what would do nothing with this data.
+  absl::Status CheckDataSettings(bool rows, bool prepared, const Found& data);
   absl::Status CheckModel(const std::string& folder);
   absl::Status CheckPrepared(const std::string& folder) const;
   bool IsMade(const std::string& folder) const {
@@ -229,8 +231,14 @@ absl::Status Inputs::PlanAdapter() {
   }
   RETURN_IF_ERROR(TryTrainer([&] {
     const std::string path = found.local + "/adapter_config.json";
-    trainer::LoraFromPeft(trainer::ReadJsonObject(path), path);
-    trainer::StoredFile(JoinPath(found.local, kAdapterWeights));
+    const json config = trainer::ReadJsonObject(path);
+    trainer::LoraFromPeft(config, path);
+    const trainer::StoredFile file(JoinPath(found.local, kAdapterWeights));
+    std::vector<std::string> modules;
+    for (const trainer::StoredTensor& tensor : file.tensors()) {
+      modules.push_back(tensor.name.substr(0, tensor.name.rfind('.')));
+    }
+    trainer::CheckSaved(trainer::ParseAdapterConfig(config, path), modules, found.local);
   }));
   SendFolder(found, "adapter", /*adapter=*/true, settings_["lora"]["init"]);
   return absl::OkStatus();
@@ -245,6 +253,20 @@ absl::Status Inputs::CheckPrepared(const std::string& folder) const {
     trainer::CheckFitsModel(data, folder, vocabulary_,
                             known ? trainer::Sha256HexOfFile(tokenizer) : "");
   });
+}
+
+absl::Status Inputs::CheckDataSettings(bool rows, bool prepared, const Found& data) {
+  trainer::DataConfig settings = config_.data;
+  // It is done with when rows are prepared. Settings of older runs still have it.
+  const absl::StatusOr<ClientPaths> paths = context_.Paths();
+  const bool ours =
+      prepared && paths.ok() && DirName(data.local) == Resolve(DirName(paths->PreparedRows("key")));
+  if (rows || ours) {
+    settings.held_out_fraction = trainer::DataConfig().held_out_fraction;
+  }
+  RETURN_IF_ERROR(TryTrainer([&] { trainer::CheckDataSettings(settings, rows || prepared); }));
+  if (ours && settings_.contains("data")) settings_["data"].erase("held_out_fraction");
+  return absl::OkStatus();
 }
 
 absl::Status Inputs::PlanData() {
@@ -268,11 +290,13 @@ absl::Status Inputs::PlanData() {
                                             : "there is no model.init with a tokenizer for them"),
                       "leave it out");
   }
+  if (!elsewhere) RETURN_IF_ERROR(CheckDataSettings(rows, prepared, data[0]));
   if (rows) {
     ASSIGN_OR_RETURN(const std::string folder, PrepareRows(data));
     Found made;
     made.shown = made.local = folder;
     data = {made};
+    if (settings_.contains("data")) settings_["data"].erase("held_out_fraction");
   }
   constexpr int64_t kByteTokens = 257;
   if (!rows && !prepared && !model_.empty() && vocabulary_ < kByteTokens) {
@@ -375,7 +399,10 @@ absl::StatusOr<std::string> Inputs::PrepareRows(const std::vector<Found>& data) 
 
 absl::StatusOr<TrainerInputs> PlanTrainerInputs(CommandContext& context, const std::string& root,
                                                 bool may_be_there, RunSpec& spec) {
-  return Inputs(context, root, may_be_there, spec).Plan();
+  absl::StatusOr<TrainerInputs> inputs = absl::UnknownError("not planned");
+  // What cannot be looked at throws.
+  RETURN_IF_ERROR(TryTrainer([&] { inputs = Inputs(context, root, may_be_there, spec).Plan(); }));
+  return inputs;
 }
 
 absl::StatusOr<DataTree> ScanModelInput(CommandContext& context, const ModelInput& input) {
@@ -396,10 +423,12 @@ absl::StatusOr<DataTree> ScanModelInput(CommandContext& context, const ModelInpu
     }
   }));
   std::vector<GatheredFile> files;
-  for (const std::string& name : names) {
-    const std::string source = Resolve(JoinPath(folder, name));
-    if (trainer::IsFile(source)) files.push_back({name, source});
-  }
+  RETURN_IF_ERROR(TryTrainer([&] {
+    for (const std::string& name : names) {
+      const std::string source = Resolve(JoinPath(folder, name));
+      if (trainer::IsFile(source)) files.push_back({name, source});
+    }
+  }));
   std::sort(files.begin(), files.end(), [](const GatheredFile& one, const GatheredFile& other) {
     return PathLess(one.path, other.path);
   });

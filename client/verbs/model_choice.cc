@@ -17,6 +17,7 @@
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/shown_name.h"
 #include "client/trainer/trainer_inputs.h"
+#include "client/trainer/try_trainer.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "trainer/checkpoint/manifest.h"
@@ -273,6 +274,14 @@ class Choice {
   std::optional<RunRow> row_;
 };
 
+absl::StatusOr<ChosenModel> FindModel(CommandContext& context, const ModelFlags& flags,
+                                      const std::string& verb, bool alone) {
+  absl::StatusOr<ChosenModel> chosen = absl::UnknownError("not looked for");
+  // What cannot be looked at throws.
+  RETURN_IF_ERROR(TryTrainer([&] { chosen = Choice(context, flags, verb, alone).Find(); }));
+  return chosen;
+}
+
 }  // namespace
 
 void AddModelFlags(FlagSet& set, ModelFlags& flags) {
@@ -296,12 +305,12 @@ void ChosenModel::AddTo(std::vector<std::string>& words) const {
 
 absl::StatusOr<ChosenModel> ChooseModel(CommandContext& context, const ModelFlags& flags,
                                         const std::string& verb) {
-  return Choice(context, flags, verb, /*alone=*/false).Find();
+  return FindModel(context, flags, verb, /*alone=*/false);
 }
 
 absl::StatusOr<std::string> ChooseFolder(CommandContext& context, const ModelFlags& flags,
                                          const std::string& verb) {
-  ASSIGN_OR_RETURN(const ChosenModel chosen, Choice(context, flags, verb, /*alone=*/true).Find());
+  ASSIGN_OR_RETURN(const ChosenModel chosen, FindModel(context, flags, verb, /*alone=*/true));
   return chosen.itself();
 }
 

@@ -115,6 +115,8 @@ def project(w, model="base", data="rows.jsonl", **sections):
                 "lora": {"rank": 4}, "optimizer": {"lr": 0.02, "warmup_steps": 1},
                 "train": {"steps": 12, "batch": 4, "threads": 1, "device": "cpu", "eval_every": 6},
                 "checkpoint": {"every": 6}}
+    if str(data).endswith(".jsonl"):
+        settings["data"]["held_out_fraction"] = 0.1
     for section, keys in sections.items():
         settings[section] = {**settings.get(section, {}), **keys}
     write(home + "/run.yaml", json.dumps({"trainer": settings}))
@@ -318,6 +320,9 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_rented(w):
     done = w.run("launch", project(w), "-y", "--provider", "local", "--trainer",
                  "model.context=1000", code=2)
     assert b"longer than the model's 256" in done.stderr, done
+    done = w.run("launch", project(w), "-y", "--provider", "local", "--trainer", "data.split=tail",
+                 code=2)
+    assert b"data.split is given, but the data is prepared" in done.stderr, done
     done = w.run("launch", project(w), "-y", "--provider", "local", "--trainer", "data.mask=some",
                  code=2)
     assert b'data.mask: "some" is none of assistant, last, all' in done.stderr, done

@@ -32,8 +32,8 @@ void AskHook(const char* operation, const std::string& path) {
   }
 }
 
-// Returns the mode of what lies there; 0: nothing. A place that cannot be looked at may hold
-// something.
+// Returns the mode of what lies there; 0: nothing, as behind links that go in a circle. A place
+// that cannot be looked at may hold something, and throws.
 mode_t ModeOf(const std::string& path, int (*look)(const char*, struct stat*)) {
   struct stat info {};
   if (look(path.c_str(), &info) == 0) return info.st_mode;

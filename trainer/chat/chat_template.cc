@@ -55,7 +55,10 @@ void CheckNoListIsPrinted(const Conversation& conversation, const std::string& t
     const auto content = conversation.messages[i].find("content");
     if (content == conversation.messages[i].end() || !content->is_array() || content->empty())
       continue;
-    if (text.find(jinja::Value::OfJson(*content).Repr()) == std::string::npos) continue;
+    const bool printed = std::any_of(content->begin(), content->end(), [&text](const Json& part) {
+      return text.find(jinja::Value::OfJson(part).Repr()) != std::string::npos;
+    });
+    if (!printed) continue;
     throw DataError("message " + std::to_string(i + 1) +
                         ": its content is a list of parts, and the template writes it as a list, "
                         "brackets included",

@@ -40,8 +40,8 @@ struct MaskedText {
   std::vector<std::pair<size_t, size_t>> learned;
 };
 
-// Throws Error(kBadData) where `text`, of a template, has a message's list of parts as Python
-// prints lists: the template takes texts only.
+// Throws Error(kBadData) where `text`, of a template, has a part of a message's content as Python
+// prints objects: the template takes texts only.
 void CheckNoListIsPrinted(const Conversation& conversation, const std::string& text);
 
 // Immutable: threads may render at the same time. A thread needs 2 MiB of stack.

@@ -195,7 +195,9 @@ std::unique_ptr<LoadedCheckpoint> LoadNewestCheckpoint(const std::string& root,
     } catch (const Error& error) {
       if (error.code() != ExitCode::kBadData) {
         throw Error(error.code(), "resume from " + path + ": " + error.what(),
-                    "make it readable, or name an older one with --resume");
+                    error.code() == ExitCode::kIo
+                        ? "make it readable, or name an older one with --resume"
+                        : error.hint());
       }
       skipped->push_back(error.what());
       continue;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -283,6 +284,14 @@ TEST_F(CheckpointTest, DamageOfAnyKindIsFoundAndPassedOver) {
       [&] { FlipByte(Path(30) + "/state.json", 3); },
       [&] { RemoveTree(Path(30) + "/state.json"); },
       [&] { RemoveTree(Path(30) + "/manifest.json"); },
+      [&] {
+        RemoveTree(Path(30) + "/state.json");
+        ASSERT_EQ(symlink("/nowhere/x", (Path(30) + "/state.json").c_str()), 0);
+      },
+      [&] {
+        RemoveTree(Path(30) + "/manifest.json");
+        ASSERT_EQ(symlink("manifest.json", (Path(30) + "/manifest.json").c_str()), 0);
+      },
       [&] { ASSERT_EQ(truncate((Path(30) + "/manifest.json").c_str(), 40), 0); },
       [&] { WriteFileDurably(Path(30) + "/model.safetensors.index.json", "{}"); },
       [&] { WriteFileDurably(Path(30) + "/tokenizer.json", "{}"); },
@@ -322,12 +331,19 @@ TEST_F(CheckpointTest, WhereNoneVerifiesThereIsNotNone) {
 TEST_F(CheckpointTest, WhatCannotBeReadIsNotPassedOver) {
   WriteCheckpoint(root_, SomeSnapshot(20));
   WriteCheckpoint(root_, SomeSnapshot(30));
-  // A link to itself cannot be looked at, by root neither.
-  Rename(Path(30) + "/manifest.json", Path(30) + "/kept");
-  ASSERT_EQ(symlink("manifest.json", (Path(30) + "/manifest.json").c_str()), 0);
+  const std::string file = Path(30) + "/state.json";
+  ASSERT_EQ(chmod(directory_.path().c_str(), 0755), 0);
+  ASSERT_EQ(chmod(file.c_str(), 0), 0);
+  const bool root = geteuid() == 0;  // root may read it all the same
+  if (root) {
+    ASSERT_EQ(seteuid(65534), 0);
+  }
   std::vector<std::string> skipped;
   EXPECT_ERROR(LoadNewestCheckpoint(root_, &skipped), ExitCode::kIo, "resume from " + Path(30));
-  Rename(Path(30) + "/kept", Path(30) + "/manifest.json");
+  if (root) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  ASSERT_EQ(chmod(file.c_str(), 0644), 0);
   EXPECT_EQ(LoadNewestCheckpoint(root_, &skipped)->step, 30);
   EXPECT_TRUE(skipped.empty());
 }

@@ -34,7 +34,7 @@ ManifestEntry ParseManifestEntry(const std::string& path, const json& file) {
 
 std::vector<ManifestEntry> ParseManifest(const std::string& path) {
   const std::string manifest_path = path + "/" + kManifestName;
-  if (!Exists(manifest_path)) RefuseCheckpoint(path, "no manifest.json");
+  if (!IsFile(manifest_path)) RefuseCheckpoint(path, "no manifest.json");
   const json manifest =
       ParseJsonObject(ReadWholeFile(manifest_path, kLargestSettings), "read " + manifest_path);
   if (!manifest.contains("format") || manifest["format"] != 1) {
@@ -81,7 +81,9 @@ std::vector<ManifestEntry> VerifyCheckpoint(
   std::vector<std::string> listed = {kManifestName};
   for (const ManifestEntry& entry : entries) {
     const std::string file = path + "/" + entry.path;
-    if (!Exists(file)) RefuseCheckpoint(path, entry.path + " is missing");
+    if (!IsFile(file)) {
+      RefuseCheckpoint(path, entry.path + (Exists(file) ? " is no file" : " is missing"));
+    }
     if (FileSize(file) != entry.size) {
       RefuseCheckpoint(path, Format("%s has %llu bytes, not %llu", entry.path.c_str(),
                                     static_cast<unsigned long long>(FileSize(file)),

@@ -9,6 +9,7 @@
 #include "trainer/base/error.h"
 #include "trainer/cli/allocator.h"
 #include "trainer/cli/commands.h"
+#include "trainer/data/mapped_file.h"
 #include "trainer/ranks/group.h"
 #include "trainer/step/out_of_memory.h"
 
@@ -51,6 +52,7 @@ int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
   try {
     gpuctl::trainer::TuneAllocator();
+    gpuctl::trainer::TellOfUnreadableFiles();
     const std::vector<std::string> words(argv + 1, argv + argc);
     return Finished(gpuctl::trainer::RunCommand(words), command);
   } catch (const Error& error) {

@@ -175,16 +175,23 @@ bool NamesModule(const std::vector<std::string>& names, const std::string& modul
   return false;
 }
 
+// PEFT passes over a name that the model has no module for, and such names are about, misspelt.
+bool NamesModuleOfDecoders(const std::string& name) {
+  static const std::vector<std::string> kModules = {
+      "embed_tokens", "lm_head",  "norm",   "input_layernorm", "post_attention_layernorm",
+      "q_proj",       "k_proj",   "v_proj", "o_proj",          "gate_proj",
+      "up_proj",      "down_proj"};
+  return NamesModule(kModules, name);
+}
+
 void CheckSaved(const AdapterConfig& adapter, const std::vector<std::string>& modules,
                 const std::string& path) {
-  // An embedding may be the head, too, and PEFT names the heads of two kinds of classifiers.
-  static const std::vector<std::vector<std::string>> kEither = {{"embed_tokens", "lm_head"},
-                                                                {"classifier", "score"}};
   for (const std::string& saved : adapter.saved) {
+    if (!NamesModuleOfDecoders(saved)) continue;
     std::vector<std::string> names = {saved};
-    for (const std::vector<std::string>& either : kEither) {
-      if (NamesModule(either, saved)) names.insert(names.end(), either.begin(), either.end());
-    }
+    // An embedding may be the head, too.
+    const std::vector<std::string> tied = {"embed_tokens", "lm_head"};
+    if (NamesModule(tied, saved)) names.insert(names.end(), tied.begin(), tied.end());
     const bool there =
         std::any_of(modules.begin(), modules.end(),
                     [&names](const std::string& module) { return NamesModule(names, module); });

@@ -38,8 +38,8 @@ AdapterConfig ParseAdapterConfig(const nlohmann::json& config, const std::string
 // Whether one of PEFT's `names` names the module: it is that, or the end of it behind a dot.
 bool NamesModule(const std::vector<std::string>& names, const std::string& module);
 
-// Throws Error(kBadData) when modules_to_save names one of which nothing is stored, as far as one
-// can tell: of an embedding that is also the head, one name may be missing. `modules` are those
+// Throws Error(kBadData) when modules_to_save names one that decoders have and of which nothing is
+// stored. Of an embedding that is also the head, one name may be missing. `modules` are those
 // that are stored whole. `path` is the adapter, for messages.
 void CheckSaved(const AdapterConfig& adapter, const std::vector<std::string>& modules,
                 const std::string& path);

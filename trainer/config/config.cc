@@ -44,7 +44,12 @@ std::vector<Field> DataFields(DataConfig& c) {
   return {
       {"paths", &c.paths, 0, 0, {}, "files and directories (recursive) to train on"},
       {"extensions", &c.extensions, 0, 0, {}, "names to take in directories; [] takes all text"},
-      {"exclude", &c.exclude, 0, 0, {}, "directory names to leave out; hidden ones always are"},
+      {"exclude",
+       &c.exclude,
+       0,
+       0,
+       {},
+       "names to leave out in directories; hidden ones always are"},
       {"split", &c.split, 0, 0, {"auto", "document", "tail"}, "how the held-out part is cut off"},
       {"tokens", &c.tokens, 0, 0, {"auto", "bytes"}, "bytes: also for a model with a tokenizer"},
       {"pack", &c.pack, 0, 0, {}, "rows of prepared data share windows; false: a window each"},
@@ -365,6 +370,23 @@ void CheckConfig(const Config& config) {
   if (config.sample.tokens > 0 && config.sample.AllPrompts().empty()) {
     throw ConfigError("check sample: sample.prompt is empty but sample.tokens is not 0");
   }
+}
+
+void CheckDataSettings(const DataConfig& data, bool prepared) {
+  const DataConfig defaults;
+  const auto refuse = [prepared](const char* key, bool differs) {
+    if (!differs) return;
+    throw ConfigError(std::string("check data: data.") + key + " is given, but the data is " +
+                          (prepared ? "" : "not ") + "prepared",
+                      "leave it out, as it would do nothing");
+  };
+  if (!prepared) return refuse("pack", data.pack != defaults.pack);
+  refuse("tokens", data.tokens != defaults.tokens);
+  refuse("split", data.split != defaults.split);
+  refuse("held_out_fraction", data.held_out_fraction != defaults.held_out_fraction);
+  refuse("max_bytes", data.max_bytes != defaults.max_bytes);
+  refuse("extensions", data.extensions != defaults.extensions);
+  refuse("exclude", data.exclude != defaults.exclude);
 }
 
 void CheckProcesses(const Config& config) {

@@ -205,6 +205,10 @@ std::vector<Section> Sections(Config& config);
 constexpr int64_t kFolderContext = 1024;
 int64_t ContextOf(const ModelConfig& settings, const ModelConfig& folder);
 
+// Throws Error(kBadConfig) for a setting that changes nothing, as it belongs to data that `prepare`
+// made, or to data that it did not make.
+void CheckDataSettings(const DataConfig& data, bool prepared);
+
 // Reads keys, each alone; missing ones keep their defaults.
 // Throws Error(kBadConfig) that names the key: unknown, wrong type, out of range.
 Config ReadConfig(const nlohmann::json& json);

@@ -34,10 +34,10 @@ bool Wanted(const std::string& name, const std::vector<std::string>& extensions)
 void CollectFiles(const std::string& path, const DataConfig& config,
                   std::vector<std::string>* files) {
   for (const std::string& name : ListDirectory(path)) {
-    if (name[0] == '.') continue;
+    if (name[0] == '.' || Contains(config.exclude, name)) continue;
     const std::string child = path + "/" + name;
     if (IsDirectory(child)) {
-      if (!IsSymlink(child) && !Contains(config.exclude, name)) CollectFiles(child, config, files);
+      if (!IsSymlink(child)) CollectFiles(child, config, files);
     } else if (IsFile(child) && Wanted(name, config.extensions)) {
       files->push_back(child);
     }

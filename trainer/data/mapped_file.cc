@@ -48,6 +48,11 @@ void EndWithWords(const Slot& slot) {
 }
 
 void OnBusError(int signal, siginfo_t* info, void*) {
+  if (info->si_code <= 0) {  // a process sent it
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+    return;
+  }
   const char* const at = static_cast<const char*>(info->si_addr);
   for (const Slot& slot : slots) {
     const char* const begin = slot.begin.load();
@@ -56,18 +61,9 @@ void OnBusError(int signal, siginfo_t* info, void*) {
   ::signal(signal, SIG_DFL);  // the access comes again, and ends the process
 }
 
-void WatchBusErrors() {
-  struct sigaction action {};
-  if (::sigaction(SIGBUS, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
-  action.sa_sigaction = OnBusError;
-  action.sa_flags = SA_SIGINFO;
-  ::sigaction(SIGBUS, &action, nullptr);
-}
-
 // Returns the slot of a mapping; -1: all are in use.
 int Watch(const void* begin, size_t size, int fd, const std::string& path) {
   const std::lock_guard<std::mutex> lock(slots_mutex);
-  WatchBusErrors();
   for (int i = 0; i < kSlots; ++i) {
     Slot& slot = slots[i];
     if (slot.begin.load() != nullptr) continue;
@@ -84,28 +80,45 @@ void Unwatch(int number) {
   const std::lock_guard<std::mutex> lock(slots_mutex);
   Slot& slot = slots[number];
   slot.begin.store(nullptr);
-  ::close(slot.fd);
   ::free(const_cast<char*>(std::exchange(slot.path, nullptr)));
 }
 
 }  // namespace
 
-MappedFile::MappedFile(const std::string& path) {
+void TellOfUnreadableFiles() {
+  struct sigaction action {};
+  action.sa_sigaction = OnBusError;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
   if (!Exists(path)) throw DataError("read data " + path + ": no such file");
   const int fd = OpenRegularFile(path);
   struct stat info {};
   if (::fstat(fd, &info) == 0) size_ = static_cast<size_t>(info.st_size);
   void* const mapped = size_ > 0 ? ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0) : nullptr;
-  const int error = errno;
-  if (mapped != MAP_FAILED && mapped != nullptr) slot_ = Watch(mapped, size_, fd, path);
-  if (slot_ < 0) ::close(fd);
-  if (mapped == MAP_FAILED) throw IoError("map", path, error);
+  if (mapped == MAP_FAILED) {
+    const int error = errno;
+    ::close(fd);
+    throw IoError("map", path, error);
+  }
+  fd_ = fd;
   bytes_ = mapped;
+  if (mapped != nullptr) slot_ = Watch(mapped, size_, fd, path);
 }
 
 MappedFile::~MappedFile() {
   if (slot_ >= 0) Unwatch(slot_);
   if (bytes_ != nullptr) ::munmap(bytes_, size_);
+  ::close(fd_);
+}
+
+void MappedFile::CheckWhole() const {
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) throw IoError("stat", path_, errno);
+  if (static_cast<size_t>(info.st_size) >= size_) return;
+  throw DataError("read data " + path_ + ": it was cut short while it was in use");
 }
 
 }  // namespace gpuctl::trainer

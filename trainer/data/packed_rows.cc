@@ -105,11 +105,15 @@ int64_t PackedRows::Fill(int64_t window, int64_t vocabulary, const WindowSlot& s
   const int64_t first = window == 0 ? 0 : ends_[static_cast<size_t>(window) - 1];
   int64_t scored = 0;
   int64_t at = 0;
+  rows_.CheckWhole();
   for (int64_t i = first; i < ends_[static_cast<size_t>(window)]; ++i) {
     const int64_t row = order_[static_cast<size_t>(i)];
     const uint32_t* words = rows_.Words(row);
-    const int64_t begin = at;
-    for (int64_t t = 0; t < Places(row); ++t, ++at) {
+    const int64_t begin = at, places = Places(row);
+    if (places < 1 || at + places > context_) {
+      throw DataError("read data " + rows_.path() + ": its rows changed while they were in use");
+    }
+    for (int64_t t = 0; t < places; ++t, ++at) {
       const int64_t next = words[t + 1] & ~kLearnedBit;
       const bool learned = (words[t + 1] & kLearnedBit) != 0;
       slot.inputs[at] = words[t] & ~kLearnedBit;
@@ -125,6 +129,7 @@ int64_t PackedRows::Fill(int64_t window, int64_t vocabulary, const WindowSlot& s
       }
     }
   }
+  rows_.CheckWhole();  // what was read behind the end of a file was nothing
   std::fill(slot.inputs + at, slot.inputs + context_, 0);
   std::fill(slot.targets + at, slot.targets + context_, kIgnore);
   std::fill(slot.starts + at, slot.starts + context_, at);

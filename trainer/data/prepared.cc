@@ -99,6 +99,7 @@ TokenRows::TokenRows(const std::string& folder, const std::string& part)
   rows_ = static_cast<int64_t>(ends->size() / sizeof(uint64_t));
   words_owner_ = tokens;
   ends_owner_ = ends;
+  files_ = {tokens.get(), ends.get()};
   uint64_t end = 0;
   for (int64_t row = 0; row < rows_; ++row) {
     if (ends_[row] < end + 2 || ends_[row] > tokens->size() / sizeof(uint32_t)) {
@@ -124,6 +125,10 @@ TokenRows::TokenRows(const std::vector<std::vector<uint32_t>>& rows) {
   rows_ = static_cast<int64_t>(rows.size());
   words_owner_ = words;
   ends_owner_ = ends;
+}
+
+void TokenRows::CheckWhole() const {
+  for (const MappedFile* file : files_) file->CheckWhole();
 }
 
 bool IsPrepared(const std::string& folder) { return Exists(folder + "/" + kDatasetFile); }

@@ -35,6 +35,8 @@ constexpr char kTrainPart[] = "train";
 constexpr char kHeldOutPart[] = "held_out";
 constexpr uint32_t kLearnedBit = uint32_t{1} << 31;
 
+class MappedFile;
+
 // The rows of one part. They stay on the disk (mmap). Immutable and thread-safe.
 class TokenRows {
  public:
@@ -50,6 +52,8 @@ class TokenRows {
   int64_t tokens() const { return rows_ == 0 ? 0 : End(rows_ - 1); }
   // Returns how many tokens a row has.
   int64_t Size(int64_t row) const { return End(row) - Begin(row); }
+  // Throws Error(kBadData) when a file of theirs was cut short since it was opened.
+  void CheckWhole() const;
   // Returns its words; there are Size(row) of them.
   const uint32_t* Words(int64_t row) const { return words_ + Begin(row); }
 
@@ -60,6 +64,7 @@ class TokenRows {
   std::string path_ = "in memory";
   std::shared_ptr<const void> words_owner_;
   std::shared_ptr<const void> ends_owner_;
+  std::vector<const MappedFile*> files_;  // none: they are in memory
   const uint32_t* words_ = nullptr;
   const uint64_t* ends_ = nullptr;
   int64_t rows_ = 0;

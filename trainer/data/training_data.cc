@@ -169,25 +169,6 @@ void RefuseDpo(const Config& config) {
                     "leave it out, or prepare rows with \"chosen\" and \"rejected\"");
 }
 
-// A setting that changes nothing would be believed to do something.
-void RefuseSettingsOf(const DataConfig& data, bool prepared) {
-  const DataConfig defaults;
-  const auto refuse = [prepared](const char* key, bool differs) {
-    if (!differs) return;
-    throw ConfigError(std::string("check data: data.") + key + " is given, but the data " +
-                          (prepared ? "is prepared" : "is not prepared"),
-                      std::string("leave it out") +
-                          (prepared ? "; prepare has flags of its own for such things" : ""));
-  };
-  if (!prepared) return refuse("pack", data.pack != defaults.pack);
-  refuse("tokens", data.tokens != defaults.tokens);
-  refuse("split", data.split != defaults.split);
-  refuse("held_out_fraction", data.held_out_fraction != defaults.held_out_fraction);
-  refuse("max_bytes", data.max_bytes != defaults.max_bytes);
-  refuse("extensions", data.extensions != defaults.extensions);
-  refuse("exclude", data.exclude != defaults.exclude);
-}
-
 }  // namespace
 
 bool UsesPreparedData(const DataConfig& config) {
@@ -196,7 +177,7 @@ bool UsesPreparedData(const DataConfig& config) {
 
 std::unique_ptr<TrainingData> OpenTrainingData(const Config& config,
                                                const std::string& tokenizer_sha256) {
-  RefuseSettingsOf(config.data, UsesPreparedData(config.data));
+  CheckDataSettings(config.data, UsesPreparedData(config.data));
   if (!UsesPreparedData(config.data)) {
     RefuseDpo(config);
     for (const std::string& path : config.data.paths) {

@@ -119,6 +119,8 @@ class RowSink {
             "two different rows or more are needed; or name another file with --held-out");
       }
     }
+    const auto moves = static_cast<int64_t>(moved.size());
+    if (by_share) report_->held_out_rows += from == kTrain ? moves : -moves;
     writer_->Finish(from, moved);
     report_->parts[kTrain] = writer_->part(kTrain).counts();
     report_->parts[kHeldOut] = writer_->part(kHeldOut).counts();
@@ -155,6 +157,7 @@ class RowSink {
     part_ = batch.held_out || (options_.held_out_file.empty() && place < options_.held_out)
                 ? kHeldOut
                 : kTrain;
+    if (part_ == kHeldOut && !batch.held_out) ++report_->held_out_rows;
     const int64_t first = writer_->part(part_).counts().rows;
     if (row.encoded.dropped > 0) ++report_->truncated;
     report_->dropped += row.encoded.dropped;
@@ -292,7 +295,6 @@ std::optional<PrepareReport> Prepare(const PrepareOptions& options) {
   const RowEncoder encoder(options.model, options.template_file, options.mask, report.context);
   report.id_end = encoder.tokenizer().IdEnd();
   report.ends_documents = encoder.ends_documents();
-  if (options.held_out_file.empty()) report.held_out = options.held_out;
   std::vector<DataFile> files = FindDataFiles(options.data, /*held_out=*/false);
   if (!options.held_out_file.empty()) {
     for (DataFile& file : FindDataFiles({options.held_out_file}, /*held_out=*/true)) {

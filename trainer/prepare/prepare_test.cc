@@ -77,9 +77,7 @@ TEST_F(PrepareTest, TellsAHeldOutPartThatIsFarFromItsShare) {
   EXPECT_EQ(even.find("HINT"), std::string::npos) << even;
   Write("long.txt", std::string(5000, 'x'));  // in one part or the other
   const std::string uneven = ReportText(Prepare(options_).value(), 1);
-  EXPECT_NE(uneven.find("of the tokens are held out, which is far from 30 % of the rows"),
-            std::string::npos)
-      << uneven;
+  EXPECT_NE(uneven.find(" of the tokens are held out, and "), std::string::npos) << uneven;
 }
 
 constexpr char kPairs[] =

@@ -56,12 +56,11 @@ std::vector<std::string> HintsOf(const PrepareReport& report) {
   }
   const int64_t held_out = report.parts[kHeldOut].tokens;
   const int64_t tokens = report.parts[kTrain].tokens + held_out;
-  const double share = ShareOf(held_out, tokens);
-  if (report.held_out > 0 && (share < report.held_out / 4 || share > report.held_out * 4)) {
-    hints.push_back(
-        Format("%s of the tokens are held out, which is far from %.3g %% of the rows; "
-               "divide long ones, or name a file with --held-out",
-               Percent(held_out, tokens).c_str(), 100 * report.held_out));
+  const double share = ShareOf(held_out, tokens), of_rows = ShareOf(report.held_out_rows, rows);
+  if (of_rows > 0 && (share < of_rows / 4 || share > of_rows * 4)) {
+    hints.push_back(Percent(held_out, tokens) + " of the tokens are held out, and " +
+                    Percent(report.held_out_rows, rows) +
+                    " of the rows; divide long ones, or name a file with --held-out");
   }
   const int64_t texts = report.rows[static_cast<size_t>(RowKind::kText)];
   if (texts > 0 && !report.ends_documents) {

@@ -33,8 +33,8 @@ struct PrepareReport {
   int64_t model_rows = 0;  // of the model's embedding; 0: not known
   int64_t id_end = 0;
   bool ends_documents = true;
-  double held_out = 0;  // the share of rows that was to be held out; 0: another file is
-  PartCounts parts[2];  // by Part; a pair has two rows
+  int64_t held_out_rows = 0;                   // of the input; 0: they come from another file
+  PartCounts parts[2];                         // by Part; a pair has two rows
   std::vector<std::vector<uint32_t>> samples;  // the words of the first rows
 };
 

@@ -9,6 +9,7 @@
 #include "trainer/model/parameters.h"
 #include "trainer/tests/expect_error.h"
 #include "trainer/tests/tensors.h"
+#include "trainer/train/samples.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -132,6 +133,19 @@ TEST(GenerateTest, EndsBeforeAStopTokenAndChecksThePrompt) {
     request.prompt = {1, bad};
     EXPECT_ERROR(generate(request), ExitCode::kBadConfig, "is not one of the model's 60");
   }
+}
+
+TEST(SamplerTest, APromptLongerThanTheContextIsRefused) {
+  Config config;
+  config.model.context = 10;
+  config.sample.tokens = 1;
+  config.sample.prompt = "123456789";  // and the token before it
+  Sampler fits(config);
+  config.sample.prompt = "1234567890";
+  EXPECT_ERROR(Sampler{config}, ExitCode::kBadConfig,
+               "the prompt \"1234567890\" has 11 tokens, and model.context is 10");
+  config.sample.tokens = 0;
+  Sampler unused(config);
 }
 
 }  // namespace

@@ -1,14 +1,35 @@
 #include "trainer/train/samples.h"
 
+#include "trainer/base/error.h"
+#include "trainer/base/text.h"
+#include "trainer/data/corpus.h"
 #include "trainer/data/training_data.h"
 #include "trainer/train/generate.h"
 
 namespace gpuctl::trainer {
+namespace {
+
+constexpr size_t kShownBytes = 40;
+
+}  // namespace
 
 Sampler::Sampler(const Config& config) : sample_(config.sample) {
-  if (sample_.tokens > 0 && UsesPreparedData(config.data)) {
-    encoded_ = FindPrompts(sample_, config.data.paths.front());
+  if (sample_.tokens == 0) return;
+  const auto check = [&config](const std::string& text, size_t tokens) {
+    const int64_t context = config.model.context;
+    if (context == 0 || static_cast<int64_t>(tokens) <= context) return;
+    throw ConfigError(Format("check sample: the prompt \"%s\" has %zu tokens, and model.context "
+                             "is %lld",
+                             Printable(text.substr(0, kShownBytes)).c_str(), tokens,
+                             static_cast<long long>(context)),
+                      "shorten it, or raise model.context");
+  };
+  if (!UsesPreparedData(config.data)) {
+    for (const std::string& text : sample_.AllPrompts()) check(text, Encode(text).size());
+    return;
   }
+  encoded_ = FindPrompts(sample_, config.data.paths.front());
+  for (const EncodedPrompt& prompt : encoded_->prompts) check(prompt.text, prompt.ids.size());
 }
 
 void Sampler::Run(const GptShape& shape, const GptWeights& weights,
