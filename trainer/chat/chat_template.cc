@@ -5,7 +5,6 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/json_object.h"
-#include "trainer/jinja_values/value.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -56,7 +55,7 @@ void CheckNoListIsPrinted(const Conversation& conversation, const std::string& t
     if (content == conversation.messages[i].end() || !content->is_array() || content->empty())
       continue;
     const bool printed = std::any_of(content->begin(), content->end(), [&text](const Json& part) {
-      return text.find(jinja::Value::OfJson(part).Repr()) != std::string::npos;
+      return text.find(jinja::PrintedObject(part)) != std::string::npos;
     });
     if (!printed) continue;
     throw DataError("message " + std::to_string(i + 1) +

@@ -42,4 +42,8 @@ Rendered Template::Render(const nlohmann::ordered_json& variables, std::time_t n
   return rendered;
 }
 
+std::string PrintedObject(const nlohmann::ordered_json& value) {
+  return Value::OfJson(value).Repr();
+}
+
 }  // namespace gpuctl::trainer::jinja

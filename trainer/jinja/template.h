@@ -45,6 +45,10 @@ class Template {
   std::unique_ptr<const Tree> tree_;
 };
 
+// Returns what a template writes of a list or an object that it prints: Python's repr. Throws
+// Error(kBadData).
+std::string PrintedObject(const nlohmann::ordered_json& value);
+
 }  // namespace gpuctl::trainer::jinja
 
 #endif  // TRAINER_JINJA_TEMPLATE_H_
