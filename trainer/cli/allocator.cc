@@ -56,6 +56,7 @@ void TuneAllocator() {
   mallopt(M_TOP_PAD, 64 << 20);
   static HeapAllocator& allocator = *new HeapAllocator;
   c10::SetCPUAllocator(&allocator, /*priority=*/1);
+  HeapOfProcess();  // which the handler needs, and could not make
   std::set_new_handler(MakeRoom);
 #endif
 }

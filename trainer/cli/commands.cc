@@ -76,6 +76,7 @@ int RunTrain(const std::vector<std::string>& words) {
     options.config.checkpoint.dir = Environment("GPUCTL_CHECKPOINT_DIR");
   }
   options.config.checkpoint.dir = args.Get("checkpoint-dir", options.config.checkpoint.dir);
+  CheckUtf8("--checkpoint-dir", options.config.checkpoint.dir);
   options.resume = args.Get("resume", Environment("GPUCTL_RESUME_FROM"));
   options.metrics_path = Environment("GPUCTL_METRICS");
   options.stop_signal = StopSignal;

@@ -3,6 +3,9 @@
 #include <c10/util/Exception.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -46,10 +49,23 @@ int OutOfMemory(const std::string& command) {
               command == "train" ? "lower train.micro_batch; the result stays the same" : "");
 }
 
+// A library that finds no memory in a destructor ends the process here.
+[[noreturn]] void Terminate() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    std::fputs("gpuctl-trainer: allocate: out of memory\n", stderr);
+    std::_Exit(static_cast<int>(ExitCode::kTryAgain));
+  } catch (...) {
+  }
+  std::abort();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
+  std::set_terminate(Terminate);
   try {
     gpuctl::trainer::TuneAllocator();
     gpuctl::trainer::TellOfUnreadableFiles();

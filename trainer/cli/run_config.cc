@@ -6,6 +6,9 @@ namespace gpuctl::trainer {
 
 Config ConfigOfRun(const Args& args) {
   std::vector<std::string> overrides = args.All("set");
+  for (const char* flag : {"init", "data"}) {
+    for (const std::string& value : args.All(flag)) CheckUtf8(std::string("--") + flag, value);
+  }
   if (args.Has("init")) {
     for (const std::string& each : overrides) {
       if (each.rfind("model.init=", 0) != 0) continue;

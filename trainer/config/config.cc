@@ -68,7 +68,7 @@ std::vector<Field> OptimizerFields(OptimizerConfig& c) {
       {"beta1", &c.beta1, 0, 0.999999, {}, "AdamW: decay of the mean"},
       {"beta2", &c.beta2, 0, 0.9999999, {}, "AdamW: decay of the square"},
       {"eps", &c.eps, 1e-16, 1, {}, "AdamW: added to the root"},
-      {"weight_decay", &c.weight_decay, 0, 10, {}, "decoupled; norms are left out"},
+      {"weight_decay", &c.weight_decay, 0, 10, {}, "decoupled; norms and biases are left out"},
       {"grad_clip", &c.grad_clip, 0, 1e9, {}, "largest global norm; 0 = no clipping"},
       {"state", &c.state, 0, 0, {"fp32", "int8"}, "of AdamW; int8: 2 bytes a weight, not 8"},
       {"zero", &c.zero, 0, 1, {}, "1: each of several processes holds a part of AdamW's state"},
@@ -240,6 +240,7 @@ void ApplyOverride(const std::string& assignment, json& config) {
   const std::string text = assignment.substr(equals + 1);
   json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) value = text;
+  CheckUtf8("--set " + assignment.substr(0, equals), text);
   json& section = config[assignment.substr(0, dot)];
   if (!section.is_object() && !section.is_null()) {
     throw ConfigError("read --set " + assignment + ": " + assignment.substr(0, dot) +
@@ -369,6 +370,14 @@ void CheckConfig(const Config& config) {
   }
   if (config.sample.tokens > 0 && config.sample.AllPrompts().empty()) {
     throw ConfigError("check sample: sample.prompt is empty but sample.tokens is not 0");
+  }
+}
+
+void CheckUtf8(const std::string& name, const std::string& text) {
+  try {
+    static_cast<void>(json(text).dump());
+  } catch (const json::exception&) {
+    throw ConfigError(name + " " + text + ": is no valid UTF-8", "rename it");
   }
 }
 

@@ -205,6 +205,10 @@ std::vector<Section> Sections(Config& config);
 constexpr int64_t kFolderContext = 1024;
 int64_t ContextOf(const ModelConfig& settings, const ModelConfig& folder);
 
+// Throws Error(kBadConfig) for a text that is no valid UTF-8, which no JSON can hold: checkpoints
+// and metrics have the settings. `name` says where it was given.
+void CheckUtf8(const std::string& name, const std::string& text);
+
 // Throws Error(kBadConfig) for a setting that changes nothing, as it belongs to data that `prepare`
 // made, or to data that it did not make.
 void CheckDataSettings(const DataConfig& data, bool prepared);

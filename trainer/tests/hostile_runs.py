@@ -293,6 +293,10 @@ def check_settings(test, base, data):
                   *words, "--set", f"data.{key}={value}")
     test.ends("two folders to begin with", BAD_CONFIG, "--init and --set model.init=x", *words,
               "--set", "model.init=x")
+    for flag in ("--init", "--data", "--checkpoint-dir"):
+        place = words.index(flag) + 1
+        test.ends(f"{flag} that is no UTF-8", BAD_CONFIG, "is no valid UTF-8", *words[:place],
+                  os.fsdecode(b"/tmp/x\xff"), *words[place + 1:])
     test.ends("a beta of 1", BAD_CONFIG, "1 is outside 0 .. 0.9999999", *words, "--set",
               "optimizer.beta2=1")
     test.ends("metrics that lead nowhere", 0, "no metrics are written to /nowhere/x", *words,

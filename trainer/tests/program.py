@@ -25,7 +25,7 @@ class Program:
                        if not name.startswith("GPUCTL_")}
         environment.update(variables)
         return subprocess.Popen([self.program, *words], stdout=subprocess.PIPE, env=environment,
-                                stderr=subprocess.PIPE, universal_newlines=True,
+                                stderr=subprocess.PIPE, universal_newlines=True, errors="replace",
                                 preexec_fn=self.limits)
 
     def bytes_read(self, *words):
