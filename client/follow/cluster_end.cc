@@ -37,6 +37,11 @@ bool IsOfAllocation(const RunEnd& end) {
 // True where another part of the run ended first. Its node may be gone, and the allocation with it.
 bool IsOfGang(const RunEnd& end) { return absl::StartsWith(end.reason, kGangPrefix); }
 
+// True where the batch script came to its own end: nobody ended the allocation.
+bool EndedByItself(absl::string_view words) {
+  return IsWord(words, "COMPLETED") || IsWord(words, "FAILED");
+}
+
 // Returns the scheduler's words about the end of an allocation; "" while it goes on, and when
 // nobody knows.
 absl::StatusOr<std::string> AskWords(Provider& provider, const std::string& job) {
@@ -50,6 +55,10 @@ absl::StatusOr<std::string> AskWords(Provider& provider, const std::string& job)
 
 RunEnd EndByWords(absl::string_view words, RunEnd before) {
   if (words.empty()) return before;
+  const bool taken_back = IsWord(words, kNotStartedAgainWords);
+  const bool lost = before.state == gpuctl::v1::JOB_STATE_LOST;
+  // Slurm knows nothing of why the run ended: the allocation went on without it for a moment.
+  if (EndedByItself(words) && !IsOfAllocation(before) && !(lost && taken_back)) return before;
   RunEnd end = std::move(before);
   end.reason = absl::StrCat(kSlurmReason, words);
   for (const absl::string_view taken :
@@ -66,7 +75,8 @@ RunEnd EndByWords(absl::string_view words, RunEnd before) {
     end.exit_code = kExitLimit;
     end.source = EndSource::kGpuctl;
   } else if (IsWord(words, "CANCELLED") || IsWord(words, "COMPLETED")) {
-    // Somebody ended the allocation, by scancel or by a signal to its batch script.
+    // Somebody ended the allocation, by scancel or by a signal to its batch script, which then
+    // ended the job.
     end.cause = EndCause::kUser;
   } else {
     end.cause = EndCause::kNone;
@@ -98,12 +108,7 @@ RunEnd WithWordOfCluster(CommandContext& context, const RunRow& row, RunEnd end)
       context.clock.SinceBoot() + (IsOfAllocation(end) ? kOverWithin : absl::ZeroDuration());
   for (;;) {
     const absl::StatusOr<std::string> words = AskWords(provider, job);
-    if (words.ok() && !words->empty()) {
-      // Killed, and the allocation ended later, by itself or because it was given back.
-      const bool own = (end.job_code == kKilled && end.reason.empty()) || IsOfGang(end);
-      const bool other = own && (IsWord(*words, "COMPLETED") || IsWord(*words, "FAILED"));
-      return other ? end : EndByWords(*words, std::move(end));
-    }
+    if (words.ok() && !words->empty()) return EndByWords(*words, std::move(end));
     if (context.clock.SinceBoot() >= patience) return end;
     context.clock.SleepFor(kAskEvery);
   }

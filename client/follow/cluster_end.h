@@ -14,7 +14,8 @@
 namespace gpuctl {
 
 // Returns the end that `words` of Slurm ("TIMEOUT", "CANCELLED by ada", …) make of a run that ended
-// as `before`, because its allocation did. Pure.
+// as `before`, maybe because its allocation did. Where the allocation came to its own end
+// ("COMPLETED"), a run that was killed or lost before keeps its end. Pure.
 RunEnd EndByWords(absl::string_view words, RunEnd before);
 
 // True when an allocation's end may have caused this end of a run.

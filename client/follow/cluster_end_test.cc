@@ -41,6 +41,29 @@ TEST(ClusterEnd, SlurmsWordIsTheReasonAndItsMeaningTheCause) {
   EXPECT_EQ(DescribeEnd(memory), "ended by Slurm: OUT_OF_MEMORY; exited with code 137");
 }
 
+TEST(ClusterEnd, AnAllocationThatEndedByItselfDoesNotExplainWhyItsRunWasKilledOrLost) {
+  RunEnd lost;
+  lost.state = gpuctl::v1::JOB_STATE_LOST;
+  lost.exit_code = kExitLost;
+  lost.reason = "the shim died";
+  RunEnd killed;
+  killed.state = gpuctl::v1::JOB_STATE_FINISHED;
+  killed.job_code = killed.exit_code = 137;
+  for (const RunEnd& before : {lost, killed}) {
+    for (const char* words : {"COMPLETED", "FAILED"}) {
+      const RunEnd end = EndByWords(words, before);
+      EXPECT_EQ(end.reason, before.reason) << words;
+      EXPECT_EQ(end.cause, before.cause) << words;
+      EXPECT_EQ(end.exit_code, before.exit_code) << words;
+    }
+    EXPECT_EQ(EndByWords("CANCELLED by ada", before).cause, EndCause::kUser);
+    EXPECT_EQ(EndByWords("TIMEOUT", before).cause, EndCause::kLimit);
+  }
+  EXPECT_EQ(EndByWords("COMPLETED", Saved()).cause, EndCause::kUser);
+  EXPECT_TRUE(IsPreempted(EndByWords("FAILED (it could not be started again)", lost)));
+  EXPECT_FALSE(IsPreempted(EndByWords("FAILED (it could not be started again)", killed)));
+}
+
 TEST(ClusterEnd, WithoutAWordTheEndStays) {
   EXPECT_EQ(EndByWords("", Saved()).reason, "the allocation ends");
 }

@@ -95,7 +95,7 @@ def test_a_gpuctl_that_is_killed_while_it_submits(l, c):
     l.run("queue", "sweep")
     wait_until(lambda: states(l) == ["queued"] * 6, lambda: "all wait again: %s" % entries(l))
     c.scancel(*holding)
-    wait_until(lambda: states(l) == ["done"] * 6, lambda: "all are done: %s" % states(l))
+    wait_until(lambda: states(l) == ["done"] * 6, lambda: "all are done: %s" % entries(l))
     assert sorted(len(begun(c, "sweep-%d" % i)) for i in range(1, 7)) == [1] * 6
     check_clean(c)
 

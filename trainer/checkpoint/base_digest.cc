@@ -1,9 +1,13 @@
 #include "trainer/checkpoint/base_digest.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <chrono>
 #include <set>
+#include <system_error>
+#include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/base/sha256.h"
@@ -22,13 +26,27 @@ std::set<std::string> BasePaths(const std::string& folder) {
   return paths;
 }
 
-std::string DigestOfAll(const std::string& folder,
-                        const std::map<std::string, std::string>& digests) {
+// `digests` are those of the files of weights, by their paths; `config` is that of config.json.
+std::string DigestOfAll(const std::string& folder, const std::string& config,
+                        std::map<std::string, std::string> digests) {
+  digests[ConfigPath(folder)] = config;
   std::string lines;
   for (const auto& [path, digest] : digests) {
     lines += digest + " " + path.substr(folder.size() + 1) + "\n";
   }
   return Sha256Hex(lines);
+}
+
+Error ChangedError(const std::string& folder) {
+  return DataError("read model " + folder + ": its files changed while they were read",
+                   "start again when nothing writes there");
+}
+
+// Lets the threads that train have the cores first.
+void LowerPriorityOfThread() {
+#if defined(__linux__)  // elsewhere the call is for the whole process
+  (void)::setpriority(PRIO_PROCESS, 0, 10);
+#endif
 }
 
 }  // namespace
@@ -56,23 +74,70 @@ std::string BaseStamp(const std::string& folder) {
 }
 
 void CheckUnchanged(const std::string& folder, const std::string& stamp) {
-  if (BaseStamp(folder) == stamp) return;
-  throw DataError("read model " + folder + ": its files changed while they were read",
-                  "start again when nothing writes there");
+  if (BaseStamp(folder) != stamp) throw ChangedError(folder);
 }
 
 std::string BaseDigest(const std::string& folder, const std::function<void()>& check) {
-  std::map<std::string, std::string> digests;
-  for (const std::string& path : BasePaths(folder)) digests[path] = Sha256HexOfFile(path, check);
-  return DigestOfAll(folder, digests);
+  std::map<std::string, std::string> weights;
+  for (const auto& [name, place] : OpenWeights(folder)) weights[place.file->path()];
+  for (auto& [path, digest] : weights) digest = Sha256HexOfFile(path, check);
+  return BaseDigest(folder, weights);
 }
 
 std::string BaseDigest(const std::string& folder,
                        const std::map<std::string, std::string>& weights) {
-  std::map<std::string, std::string> digests = weights;
-  const std::string config = ConfigPath(folder);
-  digests[config] = Sha256HexOfFile(config);
-  return DigestOfAll(folder, digests);
+  return DigestOfAll(folder, Sha256HexOfFile(ConfigPath(folder)), weights);
+}
+
+BackgroundBaseDigest::BackgroundBaseDigest(const std::string& folder)
+    : folder_(folder), config_(Sha256HexOfFile(ConfigPath(folder))) {
+  for (const auto& [name, place] : OpenWeights(folder)) {
+    const std::string& path = place.file->path();
+    if (files_.count(path) == 0) files_[path] = {place.file, place.file->Stamp()};
+  }
+  task_ = std::packaged_task<std::string()>([this] { return Compute(); });
+  digest_ = task_.get_future();
+  try {
+    thread_ = std::thread([this] {
+      LowerPriorityOfThread();
+      task_();
+    });
+  } catch (const std::system_error&) {
+  }
+}
+
+std::unique_ptr<BackgroundBaseDigest> BackgroundBaseDigest::Known(const std::string& digest) {
+  std::unique_ptr<BackgroundBaseDigest> known(new BackgroundBaseDigest());
+  std::promise<std::string> promise;
+  promise.set_value(digest);
+  known->digest_ = promise.get_future();
+  return known;
+}
+
+BackgroundBaseDigest::~BackgroundBaseDigest() {
+  given_up_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void BackgroundBaseDigest::Check() const {
+  if (digest_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) digest_.get();
+}
+
+std::string BackgroundBaseDigest::Get() {
+  if (task_.valid() && !thread_.joinable()) std::exchange(task_, {})();
+  return digest_.get();
+}
+
+std::string BackgroundBaseDigest::Compute() const {
+  struct GivenUp {};
+  std::map<std::string, std::string> digests;
+  for (const auto& [path, opened] : files_) {
+    digests[path] = opened.file->Digest([this] {
+      if (given_up_) throw GivenUp();
+    });
+    if (opened.file->Stamp() != opened.stamp) throw ChangedError(folder_);
+  }
+  return DigestOfAll(folder_, config_, digests);
 }
 
 void CheckBase(const std::string& checkpoint, const std::string& folder,

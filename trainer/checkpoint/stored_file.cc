@@ -137,6 +137,33 @@ std::string StoredFile::TakeIn() {
   return digest.Hex();
 }
 
+std::string StoredFile::Digest(const std::function<void()>& check) const {
+  Sha256 digest;
+  const std::string header = HeaderBytes();
+  digest.Update(header.data(), header.size());
+  const StoredTensor all{"", "U8", {}, 0, data_bytes()};
+  std::string piece;
+  for (uint64_t at = 0; at < data_bytes(); at += piece.size()) {
+    piece.resize(std::min(kPieceBytes, data_bytes() - at));
+    Read(all, at, piece.size(), piece.data());
+    digest.Update(piece.data(), piece.size());
+    check();
+  }
+  return digest.Hex();
+}
+
+std::string StoredFile::Stamp() const {
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) throw IoError("stat", path_, errno);
+#if defined(__APPLE__)
+  const timespec& written = info.st_mtimespec;
+#else
+  const timespec& written = info.st_mtim;
+#endif
+  return std::to_string(info.st_size) + " " + std::to_string(written.tv_sec) + " " +
+         std::to_string(written.tv_nsec);
+}
+
 void StoredFile::Read(const StoredTensor& tensor, uint64_t first, uint64_t size, void* into) const {
   if (!content_.empty()) {
     memcpy(into, content_.data() + tensor.begin + first, size);

@@ -5,6 +5,7 @@
 #define TRAINER_CHECKPOINT_STORED_FILE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,6 +35,12 @@ class StoredFile {
   // Reads all of the file. Read then takes the tensors from memory. Returns the SHA-256 of the
   // file, from the same bytes. Not while other threads read.
   std::string TakeIn();
+  // Returns the SHA-256 of the file, which it reads for it. Calls `check` often; it may throw to
+  // give up. Throws as Read does.
+  std::string Digest(const std::function<void()>& check) const;
+  // Returns size and time of the last writing, in some form, to tell later whether a program wrote
+  // into the file. Throws Error(kIo).
+  std::string Stamp() const;
   // Copies `size` bytes of a tensor, from its byte `first` on. Throws Error(kIo), or
   // Error(kBadData) when the file has become shorter.
   void Read(const StoredTensor& tensor, uint64_t first, uint64_t size, void* into) const;

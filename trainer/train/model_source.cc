@@ -115,17 +115,19 @@ at::Tensor Frozen(const AdapterLayout& layout, size_t spec, const at::Tensor& we
 // Reads the model that the adapters lie beside, and what StartWeights says of its digest.
 std::vector<at::Tensor> ReadBase(const Config& config, const ModelSource& source,
                                  const AdapterLayout& layout, const Placement& placement,
-                                 std::string* base_digest) {
+                                 std::unique_ptr<BackgroundBaseDigest>* base_digest) {
   const std::string& init = config.model.init;
   const bool checks = source.checks_base;
   const auto keep = [&](size_t spec, const at::Tensor& weight) {
     return layout.frozen[spec] ? Frozen(layout, spec, weight, placement) : weight;
   };
+  if (!checks && base_digest != nullptr) {
+    *base_digest = std::make_unique<BackgroundBaseDigest>(init);
+  }
   FileDigests digests;
-  const bool hashes = checks || base_digest != nullptr;
   std::vector<at::Tensor> flat;
   try {
-    flat = ReadPretrained(init, config.model, keep, hashes ? &digests : nullptr);
+    flat = ReadPretrained(init, config.model, keep, checks ? &digests : nullptr);
   } catch (const Error& error) {
     // That it is another model says more than what is wrong in it.
     if (checks && error.code() == ExitCode::kBadData) {
@@ -133,10 +135,12 @@ std::vector<at::Tensor> ReadBase(const Config& config, const ModelSource& source
     }
     throw;
   }
-  const std::string digest = hashes ? BaseDigest(init, digests) : "";
+  const std::string digest = checks ? BaseDigest(init, digests) : "";
   if (!source.base_stamp.empty()) CheckUnchanged(init, source.base_stamp);
-  if (checks) CheckBase(source.checkpoint, init, digest);
-  if (base_digest != nullptr) *base_digest = digest;
+  if (checks) {
+    CheckBase(source.checkpoint, init, digest);
+    if (base_digest != nullptr) *base_digest = BackgroundBaseDigest::Known(digest);
+  }
   return flat;
 }
 
@@ -182,7 +186,8 @@ ModelSource FindModelOf(const Config& config, const std::string& checkpoint) {
 }
 
 std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source,
-                                     const Placement& placement, std::string* base_digest) {
+                                     const Placement& placement,
+                                     std::unique_ptr<BackgroundBaseDigest>* base_digest) {
   const at::TensorOptions wide(at::kFloat);
   const auto seed = static_cast<uint64_t>(config.train.seed);
   if (config.model.init.empty()) {

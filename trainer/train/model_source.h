@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/base_digest.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/model_folder.h"
 #include "trainer/config/config.h"
@@ -46,13 +47,14 @@ ModelSource FindModelOf(const Config& config, const std::string& checkpoint);
 // beside adapters, for measurements). Where a
 // checkpoint of a model folder will overwrite them, they are zeros. Beside adapters, frozen weights
 // have the dtype and device of `placement`, or are packed, and the adapters follow, initial or
-// those of lora.init. The frozen weights of a checkpoint's adapters must be the same by BaseDigest;
-// `base_digest` gets it, for new checkpoints of adapters. It comes from the bytes that are read
-// anyway; where nobody needs it, nothing is hashed. Throws Error(kBadData) when the files of the
-// frozen weights changed since FindModel, Error(kBadConfig) when they are not the checkpoint's.
+// those of lora.init. The frozen weights of a checkpoint's adapters must be the same by BaseDigest,
+// which then comes from the bytes that are read anyway. Else nothing waits for a digest;
+// `base_digest` gets one that is computed later, for new checkpoints of adapters. Throws
+// Error(kBadData) when the files of the frozen weights changed since FindModel, Error(kBadConfig)
+// when they are not the checkpoint's.
 std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& source,
                                      const Placement& placement,
-                                     std::string* base_digest = nullptr);
+                                     std::unique_ptr<BackgroundBaseDigest>* base_digest = nullptr);
 
 }  // namespace gpuctl::trainer
 

@@ -1,6 +1,11 @@
 #include "trainer/train/model_source.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <memory>
+#include <utility>
 
 #include "trainer/base/files.h"
 #include "trainer/checkpoint/base_digest.h"
@@ -35,9 +40,9 @@ TEST(ModelSourceTest, TheDigestIsThatOfTheFilesThatWereRead) {
   const ModelSource source = FindModel(config, "");
   config.model = source.model;
   config.lora = source.lora;
-  std::string digest;
+  std::unique_ptr<BackgroundBaseDigest> digest;
   EXPECT_FALSE(StartWeights(config, source, Placement{}, &digest).empty());
-  EXPECT_EQ(digest, BaseDigest(folder));
+  EXPECT_EQ(digest->Get(), BaseDigest(folder));
   // Another program writes the same bytes, or others: nobody knows which were read.
   for (const char* name : {"/config.json", "/model.safetensors"}) {
     const ModelSource before = FindModel(config, "");
@@ -47,6 +52,42 @@ TEST(ModelSourceTest, TheDigestIsThatOfTheFilesThatWereRead) {
                  "its files changed while they were read");
     EXPECT_ERROR(CheckUnchanged(folder, before.base_stamp), ExitCode::kBadData, folder);
   }
+}
+
+TEST(ModelSourceTest, ADigestInTheBackgroundIsThatOfTheFilesThatWereOpened) {
+  const TempDir directory;
+  const std::string folder = directory.path() + "/base";
+  AdaptersFor(folder);
+  const std::string weights = folder + "/model.safetensors";
+  const std::string digest = BaseDigest(folder);
+  {
+    BackgroundBaseDigest background(folder);
+    RemoveTree(folder);
+    EXPECT_EQ(background.Get(), digest);
+    EXPECT_EQ(background.Get(), digest);
+    EXPECT_NO_THROW(background.Check());
+  }
+  AdaptersFor(folder);
+  // So large that the digest is not there before the file changes. A hole needs no disk.
+  const auto [header, data] = [] {
+    std::string text = R"({"w":{"dtype":"F32","shape":[134217728],"data_offsets":[0,536870912]}})";
+    const uint64_t size = text.size();
+    std::string bytes(8, '\0');
+    for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(size >> (8 * i));
+    return std::pair(bytes + text, uint64_t{1} << 29);
+  }();
+  WriteFileDurably(weights, header);
+  ASSERT_EQ(::truncate(weights.c_str(), static_cast<off_t>(header.size() + data)), 0);
+  {
+    const BackgroundBaseDigest given_up(folder);
+    EXPECT_NO_THROW(given_up.Check());
+  }
+  BackgroundBaseDigest background(folder);
+  const int fd = ::open(weights.c_str(), O_WRONLY);
+  ASSERT_EQ(::pwrite(fd, "x", 1, static_cast<off_t>(header.size())), 1);
+  ::close(fd);
+  EXPECT_ERROR(background.Get(), ExitCode::kBadData, "its files changed while they were read");
+  EXPECT_ERROR(background.Check(), ExitCode::kBadData, folder);
 }
 
 }  // namespace

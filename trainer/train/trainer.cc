@@ -56,7 +56,7 @@ Trainer::Trainer(RunOptions options)
       agreement_(Agree(config_, placement_, *data_, memory_.micro_batch, options_.group)),
       stepper_(config_, placement_,
                StartWeights(config_, source_, placement_,
-                            config_.checkpoint.dir.empty() ? nullptr : &base_digest_),
+                            writes() && !config_.checkpoint.dir.empty() ? &base_digest_ : nullptr),
                options_.group),
       // On the CPU all cores train.
       batches_([this](int64_t first) { return MakeTrainingBatch(first); },
@@ -95,6 +95,7 @@ int Trainer::Train() {
     MakeRoomForCopies();
     if (CheckpointDue()) SaveCheckpoint();
     ReportCheckpoints();
+    if (base_digest_) base_digest_->Check();
     if (EvalDue() && progress_.step < config_.train.steps) ShowSamples();
   }
   if (!progress_.held_out_loss) Evaluate();

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "trainer/base/error.h"
+#include "trainer/checkpoint/base_digest.h"
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/checkpoint/directory_lock.h"
 #include "trainer/config/config.h"
@@ -99,7 +100,8 @@ class Trainer {
   const MemoryPlan memory_;
   const Placement placement_;
   const Agreement agreement_;
-  std::string base_digest_;  // of model.init, for checkpoints of adapters
+  // Of model.init, for checkpoints of adapters; null where nobody needs it.
+  std::unique_ptr<BackgroundBaseDigest> base_digest_;
   Stepper stepper_;
   References references_;  // of pairs
   BatchAhead batches_;

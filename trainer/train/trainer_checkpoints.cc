@@ -24,7 +24,7 @@ Snapshot Trainer::LiveSnapshot() const {
   }
   snapshot.files = source_.files;
   snapshot.state = StateToJson(config_, placement_, data_->digest(), progress_);
-  if (snapshot.adapter) snapshot.state["base_digest"] = base_digest_;
+  if (base_digest_) snapshot.state["base_digest"] = base_digest_->Get();
   snapshot.weights = stepper_.Weights();
   snapshot.optimizer = OptimizerTensors();
   return snapshot;
