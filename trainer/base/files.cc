@@ -132,9 +132,11 @@ std::string ReadGivenFile(const std::string& path, uint64_t most) {
 
 void MakeDirectory(const std::string& path) {
   AskHook("mkdir", path);
-  if (::mkdir(path.c_str(), 0755) != 0 && !(errno == EEXIST && IsDirectory(path))) {
-    throw IoError("mkdir", path, errno);
-  }
+  if (::mkdir(path.c_str(), 0755) == 0) return;
+  const int error = errno;
+  if (error == EEXIST && IsDirectory(path)) return;
+  if (error != EEXIST) throw IoError("mkdir", path, error);
+  throw Error(ExitCode::kIo, "mkdir " + path + ": it is there, and is no directory");
 }
 
 void MakeDirectories(const std::string& path) {

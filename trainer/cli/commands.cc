@@ -108,8 +108,9 @@ int RunCommand(const std::vector<std::string>& words) {
   const std::vector<std::string> rest(words.begin() + (words.empty() ? 0 : 1), words.end());
   for (const std::string& word : words) {
     if (word == "--help" || word == "-h" || word == "help") {
-      std::fputs(HelpText().c_str(), stdout);
-      return 0;
+      const bool put = std::fputs(HelpText().c_str(), stdout) >= 0;
+      if (std::fflush(stdout) == 0 && put) return 0;
+      throw Error(ExitCode::kIo, "help: standard output did not take all of it");
     }
   }
   if (command == "train") return RunTrain(rest);

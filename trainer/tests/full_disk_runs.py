@@ -177,7 +177,7 @@ def check_standard_output(test, base, data, checkpoint):
     """What is printed is the result of some commands."""
     for words in (["eval", "--model", base, "--data", data, "--context", "64", "--as", "json"],
                   ["generate", "--model", base, "--prompt-ids", "1", "--tokens", "2"],
-                  ["inspect", checkpoint]):
+                  ["inspect", checkpoint], ["--help"]):
         with open("/dev/full", "w", encoding="utf-8") as full:
             ended = subprocess.run([test.program, *words], stdout=full, stderr=subprocess.PIPE,
                                    check=False)
@@ -194,13 +194,15 @@ def check_standard_output(test, base, data, checkpoint):
 
 def check_directories(test, base, data):
     """Places that take no checkpoints are found out before a step is made."""
+    os.symlink(base + "/nothing", base + "-link")
     for what, place in (("a file", base + "/config.json"), ("/proc", "/proc/run"),
-                        ("below a file", base + "/config.json/run")):
+                        ("below a file", base + "/config.json/run"), ("a link to nothing", base + "-link")):
         words, _, metrics = test.words(base, data, SETTINGS)
         words[words.index("--checkpoint-dir") + 1] = place
         ended = test.run(*words, GPUCTL_METRICS=metrics)
         test.check(f"checkpoints to {what}: refused before the first step",
-                   ended.returncode == IO and place in ended.stderr and not read_metrics(metrics), ended.returncode, ended.stderr)
+                   ended.returncode == IO and place in ended.stderr and not read_metrics(metrics) and
+                   ("is no directory" in ended.stderr) == (what != "/proc"), ended.returncode, ended.stderr)
     disk = Disk(test.directory + "/read-only", "1m")
     os.mkdir(disk.path + "/run")
     subprocess.run(["mount", "-o", "remount,ro", disk.path], check=True)
