@@ -63,7 +63,8 @@ absl::Status AskAgain(CommandContext& context, RunStore& store, RunRow& row) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   const absl::StatusOr<std::unique_ptr<Link>> connected = links->ConnectForCalls();
   // A machine that was given back has no job of ours any more.
-  if (FaultOf(connected.status()) == LinkFault::kReleased) return absl::OkStatus();
+  const LinkFault fault = FaultOf(connected.status());
+  if (fault == LinkFault::kReleased || fault == LinkFault::kNothingKept) return absl::OkStatus();
   RETURN_IF_ERROR(connected.status());
   Link* const link = connected->get();
   const absl::StatusOr<JobAnswer> answer = AskJob(*link, row.job_id, {}, kAskPatience);

@@ -6,6 +6,7 @@
 
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 constexpr absl::Duration kStoreHeardEvery = absl::Seconds(10);
 // Number of links in a row that may break before any message.
 constexpr int kTrials = 4;
+// The same for one to what was kept of an allocation, in about two minutes.
+constexpr int kTrialsOfKept = 12;
 // Time for the release of the mirror when the process is stopped.
 constexpr absl::Duration kSuspendPatience = absl::Seconds(2);
 
@@ -32,6 +35,7 @@ FollowSession::FollowSession(CommandContext& context, RunStore& store, const Run
       run_id_(row.run_id),
       mirror_dir_(options.mirror_dir),
       fail_fast_(fail_fast),
+      of_cluster_(row.target.provider == kClusterProvider),
       market_check_(context, store, row, options.brings_home),
       heard_ms_(row.heard_ms),
       heard_stored_ms_(row.heard_ms),
@@ -138,6 +142,8 @@ void FollowSession::OnHeartbeat(const gpuctl::v1::Heartbeat& heartbeat) {
 }
 
 void FollowSession::OnLinkUp() {
+  gone_ = absl::OkStatus();
+  since_gone_ = 0;
   worker_.Update([](FollowNews& news) {
     news.linked = true;
     news.by_other = false;
@@ -172,14 +178,22 @@ void FollowSession::OnLinkDown(const absl::Status& status, absl::Duration) {
   worker_.Wake();
   // An allocation without its holder may be over a moment later. Then the next link reads what was
   // kept of it, and that has the run's own end.
-  if (!give_up && !waits && MachineIsLost()) follower_.Stop();
+  if (!give_up && !waits && MachineIsLost(fault)) follower_.Stop();
 }
 
-bool FollowSession::MachineIsLost() {
-  const absl::Status status =
-      market_check_.Ask(heard_ms_, [this](absl::string_view line) { OnNotice(line); });
+bool FollowSession::MachineIsLost(LinkFault fault) {
+  absl::Status status = gone_;
+  if (status.ok()) {
+    status = market_check_.Ask(heard_ms_, [this](absl::string_view line) { OnNotice(line); });
+  }
   if (status.ok()) return false;
-  fatal_ = status;
+  // The next link reads what was kept of an allocation, and that has the run's own end.
+  const bool nothing = fault == LinkFault::kNothingKept || fault == LinkFault::kReleased;
+  if (of_cluster_ && !nothing && since_gone_++ < kTrialsOfKept) {
+    gone_ = std::move(status);
+    return false;
+  }
+  fatal_ = std::move(status);
   return true;
 }
 

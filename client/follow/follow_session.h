@@ -17,6 +17,7 @@
 #include "client/runs/context.h"
 #include "client/runs/queue_state.h"
 #include "client/streams/follower.h"
+#include "common/base/link_fault.h"
 
 namespace gpuctl {
 
@@ -85,7 +86,8 @@ class FollowSession : private FollowObserver {
   absl::Status OnAccepted(const gpuctl::v1::Job& job, const std::string& node_id) override;
   void OnRoom(bool is_there) override;
   void OnNotice(absl::string_view text) override;
-  bool MachineIsLost();
+  // Called when a link broke for `fault`, or was not made.
+  bool MachineIsLost(LinkFault fault);
   void Heard();
   // Keeps the place of a job that waits for GPUs.
   void TakeQueue(const gpuctl::v1::Job& job);
@@ -95,10 +97,13 @@ class FollowSession : private FollowObserver {
   const std::string run_id_;
   const std::string mirror_dir_;
   const bool fail_fast_;
+  const bool of_cluster_;  // the machine is an allocation
 
   // Used by the thread only.
   bool connected_ = false;  // the current link connected
   int broken_links_ = 0;
+  absl::Status gone_;   // what the market says of an allocation that is over
+  int since_gone_ = 0;  // links that were not made since then
   MarketCheck market_check_;
   int64_t heard_ms_;
   int64_t heard_stored_ms_;

@@ -216,11 +216,15 @@ class AllocationLinks : public LinkFactory {
       if (why.ok() && !lacks_programs) return link;
       if (!lacks_programs) break;
     }
+    // Another time it may be had.
+    if (absl::IsUnavailable(why)) return why;
     // With the hints for a machine that was given back.
     if (live_error.ok()) live_error = make(*live_).status();
     if (live_error.ok()) live_error = absl::UnavailableError("the allocation is over");
-    return absl::IsUnavailable(live_error) ? live_error
-                                           : absl::UnavailableError(live_error.message());
+    if (!absl::IsUnavailable(live_error)) live_error = absl::UnavailableError(live_error.message());
+    return FaultOf(live_error) == LinkFault::kReleased
+               ? live_error
+               : WithFault(live_error, LinkFault::kNothingKept);
   }
 
   template <typename Make>

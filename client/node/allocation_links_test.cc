@@ -126,8 +126,23 @@ TEST_F(AllocationLinksTest, WhereNothingWasKeptTheNodesErrorIsTold) {
   nothing_kept_ = true;
   account_->End(lease_.instance_id);
   NodeIsGone();
-  EXPECT_THAT(Call(), HasSubstr("connection refused"));
-  EXPECT_TRUE(absl::IsUnavailable(error_));
+  // Also where the node's words are those of an allocation that has not begun.
+  for (const LinkFault fault : {LinkFault::kNone, LinkFault::kNotHeld}) {
+    world_.script("live").connect = WithFault(absl::UnavailableError("connection refused"), fault);
+    EXPECT_THAT(Follow(), HasSubstr("connection refused"));
+    EXPECT_TRUE(absl::IsUnavailable(error_));
+    EXPECT_EQ(FaultOf(error_), LinkFault::kNothingKept);
+  }
+}
+
+TEST_F(AllocationLinksTest, WhatWasKeptAndDoesNotAnswerMayAnswerLater) {
+  account_->End(lease_.instance_id);
+  NodeIsGone();
+  world_.script("over").connect = absl::UnavailableError("no route to the login node");
+  EXPECT_THAT(Follow(), HasSubstr("no route to the login node"));
+  EXPECT_NE(FaultOf(error_), LinkFault::kNothingKept);
+  world_.script("over").connect = absl::OkStatus();
+  EXPECT_EQ(Follow(), "over");
 }
 
 TEST_F(AllocationLinksTest, ASchedulerThatDoesNotAnswerEndsNothing) {

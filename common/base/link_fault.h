@@ -20,6 +20,7 @@ enum class LinkFault {
   kForeignHostKey,  // a rented machine's host key is not the one that it got from us
   kFileChanged,     // a file of this machine was not what its hash said when it was sent
   kNotHeld,         // the holder of an allocation has not begun there, or is over
+  kNothingKept,     // an allocation is over, and nothing of it was kept that can be read
   kSuspended,       // an allocation was suspended, and nothing there answers until it is resumed
 };
 

@@ -462,6 +462,35 @@ def test_a_laptop_that_is_gone(l, c):
     check_clean(c)
 
 
+def connections(c):
+    """Returns the processes on the login node that serve an ssh connection of the user."""
+    return {one["pid"] for one in c.processes("login") if one["name"] == "sshd"}
+
+
+def test_a_link_that_breaks_when_the_allocation_is_gone(l, c):
+    """As for a laptop that slept: then the copy of the results has the end of the run."""
+    job = saving(l, "still-1")
+    attached = l.start("attach", "still-1")
+    # It has begun with what was here already.
+    now = len(l.run("logs", "still-1").stdout.splitlines())
+    while b"line %d" % (now + 20) not in attached.stdout.readline():
+        pass
+    # Some may be those of other commands, which gpuctl keeps for the next one.
+    there = [str(pid) for pid in connections(c)]
+    c.machines["login"].run(["kill", "-STOP", *there])
+    try:
+        c.scancel(job)
+        wait_until(lambda: is_over(c, job), "the allocation is over")
+    finally:
+        c.machines["login"].run(["kill", "-KILL", *there])
+    text = b"".join(attached.communicate(timeout=120))
+    for words in NEVER_SAID:
+        assert words.encode() not in text, (words, text.decode())
+    run = run_of(l, "still-1")
+    assert run["reason"].startswith("Slurm: CANCELLED by ") and run["status"] == "stopped", (run, text.decode())
+    check_saved(l, "still-1")
+
+
 def test_without_a_shared_file_system(l, c):
     job = saving(l, "alone-1")
     c.scancel(job)
