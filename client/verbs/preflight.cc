@@ -239,7 +239,7 @@ absl::StatusOr<int> CmdTrain(CommandContext& context, std::vector<std::string> a
       "  gpuctl train run.yaml --checkpoint-dir checkpoints --resume auto");
   DeclareRunFlags(parser, flags);
   parser.Option("--checkpoint-dir", directory,
-                "Where the checkpoints go, unless checkpoint.dir of the settings says it");
+                "Where the checkpoints go; without it, checkpoint.dir of the settings");
   parser.Option("--resume", resume, "A checkpoint to go on from; auto: the newest whole one");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;

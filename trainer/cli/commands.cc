@@ -142,14 +142,14 @@ std::string HelpText() {
                        [--init DIR] [--checkpoint-dir DIR] [--resume DIR|auto]
   gpuctl-trainer prepare --model DIR --data FILE… --out DIR [--context N]
                        [--mask assistant|last|all] [--template FILE] [--held-out SHARE|FILE]
-                       [--bad-rows refuse|skip] [--show N] [--threads N]
+                       [--bad-rows refuse|skip] [--prompt TEXT]… [--show N] [--threads N]
   gpuctl-trainer preflight --config FILE [--data PATH]… [--set section.key=value]… [--init DIR]
                        [--gpu NAME[,NAME…]] [--processes N] [--as text|json]
   gpuctl-trainer generate --checkpoint DIR|--model DIR [--adapter DIR]
                        --prompt TEXT|--chat MESSAGE [--system TEXT]|--prompt-ids 1,2,…
                        [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S]
                        [--stop-ids 1,2,…] [--device cpu|cuda|mps|auto]
-  gpuctl-trainer eval  --checkpoint DIR|--model DIR [--adapter DIR] --data FOLDER
+  gpuctl-trainer eval  --checkpoint DIR|--model DIR [--adapter DIR] --data FOLDER…
                        [--context N] [--windows N] [--device D] [--as text|json]
   gpuctl-trainer export --model DIR --to gguf --out FILE [--type f32|f16|bf16|q8_0] [--pre NAME]
   gpuctl-trainer export --adapter DIR [--model DIR] --to gguf-lora|mlx --out FILE|DIR
@@ -185,9 +185,10 @@ prepare
   --template FILE        a chat template instead of the model's
   --held-out SHARE|FILE  rows that are not trained on: a share of them (0.05), or those of a file
   --bad-rows skip        leaves out rows that cannot be used; else one of them ends the work
+  --prompt TEXT          of a sample; its tokens are kept with the data; may be repeated
   --show N               shows N rows with what is learned of them; default 1
 
-preflight                takes the flags of train, and tries the run on a small part of it: the model
+preflight                takes these flags as train does, and tries the run on a small part of it: the model
                          loads, batches are valid, the loss falls, a checkpoint saves and loads, tokens
                          are generated. Tells memory and time here and on a GPU.
   --gpu NAME[,NAME…]     plans for the first of these that fits; default: the smallest that fits
@@ -227,7 +228,8 @@ eval
 
 exit codes
   0 done   64 bad configuration   65 bad data   70 a bug   74 input or output failed
-  75 try again (out of memory)   125 the loss or gradient is not finite: do not restart unchanged
+  75 try again (out of memory, or another process of the run is gone)   143, 130 SIGTERM, SIGINT
+  125 the loss or gradient is not finite, or does not fall in preflight: do not restart unchanged
 
 configuration                  default
 )" + DescribeConfig();

@@ -54,7 +54,7 @@ std::vector<Field> DataFields(DataConfig& c) {
       {"tokens", &c.tokens, 0, 0, {"auto", "bytes"}, "bytes: also for a model with a tokenizer"},
       {"pack", &c.pack, 0, 0, {}, "rows of prepared data share windows; false: a window each"},
       {"held_out_fraction", &c.held_out_fraction, 0.001, 0.5, {}, "share of the bytes held out"},
-      {"max_bytes", &c.max_bytes, 1, kMax, {}, "stop collecting documents beyond this"},
+      {"max_bytes", &c.max_bytes, 1, kMax, {}, "a file that would exceed it is passed over"},
   };
 }
 
