@@ -13,6 +13,7 @@
 #include "trainer/lora/layout.h"
 #include "trainer/model/gpt.h"
 #include "trainer/optimizer/moments.h"
+#include "trainer/step/group_memory.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -188,25 +189,6 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   return need;
 }
 
-int64_t ReadNumber(const std::string& path) {
-  std::ifstream file(path);
-  int64_t number = -1;
-  file >> number;
-  return file ? number : -1;
-}
-
-// Returns what the control group of this process leaves, or nothing without a limit.
-std::optional<int64_t> AvailableInGroup() {
-  for (const auto& [most, now] :
-       {std::make_pair("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        std::make_pair("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                       "/sys/fs/cgroup/memory/memory.usage_in_bytes")}) {
-    const int64_t limit = ReadNumber(most), used = ReadNumber(now);
-    if (limit > 0 && used >= 0) return std::max<int64_t>(0, limit - used);
-  }
-  return std::nullopt;
-}
-
 std::optional<int64_t> AvailableOnCpu() {
   std::optional<int64_t> available;
   std::ifstream file("/proc/meminfo");
@@ -219,8 +201,8 @@ std::optional<int64_t> AvailableOnCpu() {
     const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
     if (pages > 0 && size > 0) available = int64_t{pages} * size;
   }
-  const std::optional<int64_t> in_group = AvailableInGroup();
-  if (in_group && available) return std::min(*available, *in_group);
+  const std::optional<int64_t> in_groups = AvailableInGroups();
+  if (in_groups && available) return std::min(*available, *in_groups);
   return available;
 }
 

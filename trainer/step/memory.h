@@ -32,7 +32,7 @@ struct MemoryEstimate {
 MemoryEstimate EstimateMemory(const Config& config, const Placement& placement, int64_t micro_batch,
                               bool checkpoints, int64_t base);
 
-// Returns the bytes that this process can still have: of the machine and its control group, or of
+// Returns the bytes that this process can still have: of the machine and its control groups, or of
 // the CUDA device. Nothing when the system does not tell.
 std::optional<int64_t> AvailableMemory(const Placement& placement);
 

@@ -8,6 +8,13 @@
 #include "trainer/step/device.h"
 
 namespace gpuctl::trainer {
+namespace {
+
+// What reading a checkpoint leaves behind in the program, free for the run. Without it a run could
+// not go on where it has just begun.
+constexpr int64_t kReadersBytes = 32 << 20;
+
+}  // namespace
 
 Config WithModel(Config config, const ModelSource& source) {
   config.model = source.model;
@@ -46,6 +53,7 @@ MemoryPlan PlanRun(const Config& config, int64_t held, int64_t held_on_machine) 
   if (available && placement.device.is_cpu()) {
     *available = (*available + held_on_machine) / config.train.local_processes;
   }
+  if (available && placement.device.is_cpu() && held > 0) *available += kReadersBytes;
   return PlanMemory(config, placement, available, std::max<int64_t>(0, ResidentBytes() - held));
 }
 
