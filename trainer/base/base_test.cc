@@ -135,6 +135,8 @@ TEST(FilesTest, MakesNestedDirectoriesAndListsThemSorted) {
   WriteFileDurably(directory.path() + "/a", "1");
   EXPECT_EQ(ListDirectory(directory.path()), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(ReadWholeFile(directory.path() + "/a"), "1");
+  WriteFileDurably(directory.path() + "/b/c/file", "1");
+  ASSERT_EQ(::chmod((directory.path() + "/b/c").c_str(), 0500), 0);
   RemoveTree(directory.path() + "/b");
   EXPECT_FALSE(Exists(directory.path() + "/b"));
 }

@@ -186,8 +186,12 @@ void ReplaceDirectory(const std::string& from, const std::string& to) {
 
 void RemoveTree(const std::string& path) {
   AskHook("remove", path);
-  const auto remove_one = [](const char* one, const struct stat*, int, struct FTW*) {
-    return ::remove(one);
+  const auto remove_one = [](const char* one, const struct stat*, int, struct FTW* at) {
+    if (::remove(one) == 0) return 0;
+    if (errno != EACCES || at->level == 0) return -1;
+    // In a directory to which its owner does not write.
+    const std::string directory(one, static_cast<size_t>(at->base));
+    return ::chmod(directory.c_str(), 0700) == 0 ? ::remove(one) : -1;
   };
   constexpr int kOpenDirectories = 16;
   if (::nftw(path.c_str(), remove_one, kOpenDirectories, FTW_DEPTH | FTW_PHYS) == 0) return;

@@ -8,6 +8,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/sha256.h"
+#include "trainer/checkpoint/paged_tensor.h"
 #include "trainer/checkpoint/safetensors_header.h"
 
 namespace gpuctl::trainer {
@@ -105,8 +106,7 @@ std::map<std::string, at::Tensor> ReadSafetensors(const std::string& path, std::
   if (sha256 != nullptr) digest.emplace(file);
   std::map<std::string, at::Tensor> tensors;
   for (const StoredTensor& stored : file.tensors()) {
-    const auto options = at::TensorOptions(TypeOf(stored, path));
-    const at::Tensor tensor = at::empty(stored.shape, options);
+    const at::Tensor tensor = PagedZeros(stored.shape, at::TensorOptions(TypeOf(stored, path)));
     ReadInto(file, stored, tensor, digest ? &*digest : nullptr);
     tensors.emplace(stored.name, tensor);
   }

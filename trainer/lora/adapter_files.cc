@@ -147,18 +147,22 @@ NamedTensors NameAdapter(const AdapterLayout& layout, const std::vector<at::Tens
   return named;
 }
 
-void LoadAdapter(const AdapterLayout& layout, const std::map<std::string, at::Tensor>& stored,
+void LoadAdapter(const AdapterLayout& layout, std::map<std::string, at::Tensor> stored,
                  const std::string& what, const std::vector<at::Tensor>& flat) {
   std::vector<at::Tensor> trained(flat.size());
   for (size_t i = 0; i < flat.size(); ++i) {
     if (!layout.frozen[i]) trained[i] = flat[i];
   }
-  LoadSlices(layout.specs, stored, kPrefix, what, trained);
+  const auto head = stored.find(kTiedHead);
+  const at::Tensor tied =
+      layout.SavesTiedHead() && head != stored.end() ? head->second : at::Tensor();
+  const auto embedded = stored.find(std::string(kPrefix) + layout.specs[0].slices[0].name);
+  const at::Tensor embedding =
+      layout.SavesTiedHead() && embedded != stored.end() ? embedded->second : at::Tensor();
+  LoadSlices(layout.specs, kPrefix, what, trained, &stored);
   for (size_t i = 0; i < flat.size(); ++i) CheckFinite(layout.specs[i], trained[i], "load " + what);
   if (!layout.SavesTiedHead()) return;
-  const auto head = stored.find(kTiedHead);
-  const at::Tensor& embedding = stored.at(std::string(kPrefix) + layout.specs[0].slices[0].name);
-  if (head != stored.end() && at::equal(head->second, embedding)) return;
+  if (tied.defined() && at::equal(tied, embedding)) return;
   throw DataError("load " + what + ": embed_tokens and lm_head differ, but are one in the model");
 }
 

@@ -36,7 +36,7 @@ NamedTensors NameAdapter(const AdapterLayout& layout, const std::vector<at::Tens
 
 // Copies tensors under those names into the trained ones of `flat`. Throws like ReadAdapterInto;
 // `what` names the source.
-void LoadAdapter(const AdapterLayout& layout, const std::map<std::string, at::Tensor>& stored,
+void LoadAdapter(const AdapterLayout& layout, std::map<std::string, at::Tensor> stored,
                  const std::string& what, const std::vector<at::Tensor>& flat);
 
 }  // namespace gpuctl::trainer

@@ -181,21 +181,22 @@ void AppendSlices(const std::vector<ParameterSpec>& specs, const std::vector<at:
   }
 }
 
-void LoadSlices(const std::vector<ParameterSpec>& specs,
-                const std::map<std::string, at::Tensor>& stored, const std::string& prefix,
-                const std::string& what, const std::vector<at::Tensor>& flat) {
+void LoadSlices(const std::vector<ParameterSpec>& specs, const std::string& prefix,
+                const std::string& what, const std::vector<at::Tensor>& flat,
+                std::map<std::string, at::Tensor>* stored) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!flat[i].defined()) continue;
     for (const RowSlice& slice : specs[i].slices) {
       const std::string name = prefix + slice.name;
-      const auto found = stored.find(name);
-      if (found == stored.end()) throw DataError("load " + what + ": " + name + " is missing");
+      const auto found = stored->find(name);
+      if (found == stored->end()) throw DataError("load " + what + ": " + name + " is missing");
       const at::Tensor target = flat[i].narrow(0, slice.first_row, slice.rows);
       if (found->second.sizes() != target.sizes()) {
         throw DataError("load " + what + ": " + name + " has another shape");
       }
       target.copy_(found->second);
+      stored->erase(found);
     }
   }
 }

@@ -86,11 +86,11 @@ void AppendSlices(const std::vector<ParameterSpec>& specs, const std::vector<at:
                   const std::string& prefix, NamedTensors* named);
 
 // Copies `prefix` + name from `stored` into `flat`, but for undefined tensors, and converts dtype
-// and device. Throws Error(kBadData) when one is missing or has another shape; `what` names the
-// source.
-void LoadSlices(const std::vector<ParameterSpec>& specs,
-                const std::map<std::string, at::Tensor>& stored, const std::string& prefix,
-                const std::string& what, const std::vector<at::Tensor>& flat);
+// and device. Takes each one out of `stored` when it is copied, so that both are not there at once.
+// Throws Error(kBadData) when one is missing or has another shape; `what` names the source.
+void LoadSlices(const std::vector<ParameterSpec>& specs, const std::string& prefix,
+                const std::string& what, const std::vector<at::Tensor>& flat,
+                std::map<std::string, at::Tensor>* stored);
 
 int64_t CountOf(const ParameterSpec& spec);  // elements
 int64_t CountParameters(const ModelConfig& config);

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "trainer/base/error.h"
+#include "trainer/checkpoint/paged_tensor.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -81,7 +82,7 @@ Moments::Moments(const std::vector<ParameterSpec>& specs, const std::vector<bool
         // Few, so that all are here.
         largest = at::zeros({BlocksOf(specs[i])}, on(at::kFloat));
       } else if (!frozen[i]) {
-        numbers = at::zeros(shape, on(at::kFloat));
+        numbers = PagedZeros(shape, on(at::kFloat));
       }
       kinds_[k].numbers.push_back(numbers);
       kinds_[k].largest.push_back(largest);
@@ -231,12 +232,15 @@ void Moments::AppendTo(NamedTensors* named) const {
   }
 }
 
-void Moments::Load(const std::map<std::string, at::Tensor>& stored, const std::string& what) const {
+void Moments::Load(std::map<std::string, at::Tensor> stored, const std::string& what) const {
   const at::NoGradGuard no_grad;
   for (const Kind& kind : kinds_) {
     for (size_t i = 0; i < specs_.size(); ++i) {
       if (!kind.numbers[i].defined()) continue;
-      for (const RowSlice& slice : specs_[i].slices) LoadSlice(kind, i, slice, stored, what);
+      for (const RowSlice& slice : specs_[i].slices) {
+        LoadSlice(kind, i, slice, stored, what);
+        stored.erase(kind.name + "." + slice.name);
+      }
     }
   }
 }

@@ -73,8 +73,9 @@ class Moments {
   void AppendTo(NamedTensors* named) const;
   // Overwrites those that are held, and converts those that are stored in the other form. Throws
   // Error(kBadData) when one is missing, has another shape or dtype, is not finite, or is negative
-  // where that is impossible; `what` names the source.
-  void Load(const std::map<std::string, at::Tensor>& stored, const std::string& what) const;
+  // where that is impossible; `what` names the source. Each one of `stored` is dropped when it is
+  // copied, so that both are not there at once.
+  void Load(std::map<std::string, at::Tensor> stored, const std::string& what) const;
 
  private:
   // One moment of all parameters; undefined tensors for those that are frozen.

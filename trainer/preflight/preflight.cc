@@ -1,16 +1,21 @@
 #include "trainer/preflight/preflight.h"
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/text.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/stored_file.h"
 #include "trainer/data/training_data.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
@@ -71,12 +76,11 @@ Config SliceOf(const Config& config, const std::string& scratch) {
   return slice;
 }
 
-NamedTensors Copied(const NamedTensors& live) {
-  NamedTensors copied;
-  for (const auto& [name, tensor] : live) {
-    copied.emplace_back(name, tensor.to(at::kCPU, tensor.scalar_type(), false, true).contiguous());
-  }
-  return copied;
+// Returns the tensors on the CPU: those of a device are copied, all others are the live ones.
+NamedTensors OnCpu(const NamedTensors& live) {
+  NamedTensors here;
+  for (const auto& [name, tensor] : live) here.emplace_back(name, tensor.cpu().contiguous());
+  return here;
 }
 
 class Trial {
@@ -199,17 +203,31 @@ class Trial {
     snapshot.adapter = stepper_.layout().adapted();
     snapshot.model_config = source_.config;
     snapshot.state = {{"step", kTriedSteps}};
-    snapshot.weights = Copied(stepper_.Weights());
-    snapshot.optimizer = Copied(stepper_.OptimizerState());
-    const LoadedCheckpoint loaded = LoadCheckpoint(WriteCheckpoint(request_.scratch, snapshot));
-    for (const auto& [name, tensor] : snapshot.weights) {
-      const auto found = loaded.weights.find(name);
-      if (found == loaded.weights.end() || !at::equal(found->second, tensor)) {
-        throw Error(ExitCode::kIo, "preflight: a checkpoint comes back changed: " + name,
-                    "look at the disk of " + request_.scratch);
-      }
-    }
+    snapshot.weights = OnCpu(stepper_.Weights());
+    snapshot.optimizer = OnCpu(stepper_.OptimizerState());
+    const std::string path = WriteCheckpoint(request_.scratch, snapshot);
+    VerifyCheckpoint(path);
+    // A run needs no second model in memory, so there is none here.
+    const CheckpointFiles files = FilesOfCheckpoint(snapshot.adapter);
+    CheckComesBack(path + "/" + files.tensors, snapshot.weights);
+    CheckComesBack(path + "/" + kOptimizerName, snapshot.optimizer);
     request_.say("ok  a checkpoint saves and loads to the same bits");
+  }
+
+  void CheckComesBack(const std::string& path, const NamedTensors& saved) const {
+    const StoredFile file(path);
+    std::map<std::string, StoredTensor> stored;
+    for (const StoredTensor& tensor : file.tensors()) stored.emplace(tensor.name, tensor);
+    for (const auto& [name, tensor] : saved) {
+      const auto found = stored.find(name);
+      const at::Tensor read = at::empty_like(tensor);
+      const bool there =
+          found != stored.end() && at::IntArrayRef(found->second.shape) == tensor.sizes();
+      if (there) ReadInto(file, found->second, read, nullptr);
+      if (there && at::equal(read, tensor)) continue;
+      throw Error(ExitCode::kIo, "preflight: a checkpoint comes back changed: " + name,
+                  "look at the disk of " + request_.scratch);
+    }
   }
 
   void CheckGeneration() {
@@ -235,14 +253,21 @@ class Trial {
   double step_seconds_ = 0;  // of the fastest tried step
 };
 
-// Says what the run needs here, before the trial takes memory.
-std::string MemoryHere(const Config& config) {
+struct NeedHere {
+  bool fits = false;
+  std::string words;
+};
+
+// Finds out what the run needs here, before the trial takes memory. It will write checkpoints.
+NeedHere MemoryHere(Config config, const std::string& scratch) {
+  if (config.checkpoint.dir.empty()) config.checkpoint.dir = scratch;
   try {
     const MemoryPlan plan = PlanRun(config);
-    return Describe(plan.placement) + ": " + Describe(plan);
+    return {true, Describe(plan.placement) + ": " + Describe(plan)};
   } catch (const Error& error) {
     if (error.code() != ExitCode::kBadConfig) throw;
-    return Describe(ChoosePlacement(config.train)) + ": " + error.what() + "; " + error.hint();
+    return {false,
+            Describe(ChoosePlacement(config.train)) + ": " + error.what() + "; " + error.hint()};
   }
 }
 
@@ -281,7 +306,8 @@ nlohmann::ordered_json ToJson(const GpuPlan& plan) {
   return json;
 }
 
-void SayVerdict(const PreflightRequest& request, const Config& config, int64_t steps,
+// `fits`: here, where all steps take so many seconds.
+void SayVerdict(const PreflightRequest& request, const Config& config, int64_t steps, bool fits,
                 double seconds) {
   const GpuPlan plan = ChooseGpu(request, config, steps);
   const std::string count =
@@ -300,15 +326,17 @@ void SayVerdict(const PreflightRequest& request, const Config& config, int64_t s
                100 * kAssumedMfu));
   }
   request.Note("gpu", ToJson(plan));
-  const bool here = seconds <= kLongHere;
+  const bool here = fits && seconds <= kLongHere;
+  const std::string not_here =
+      fits ? Duration(seconds) + " here" : "too little memory here as it is";
   request.Note("verdict", here ? "here" : plan.fits ? "rent" : "too-large");
   if (here) {
     request.say("verdict this machine is enough: " + Duration(seconds));
   } else if (plan.fits) {
-    request.say("verdict rent a GPU: " + Duration(seconds) + " here, about " +
-                Duration(plan.seconds) + " on a " + plan.gpu.name);
+    request.say("verdict rent a GPU: " + not_here + ", about " + Duration(plan.seconds) + " on a " +
+                plan.gpu.name);
   } else {
-    request.say("verdict too large for one GPU as it is, and " + Duration(seconds) + " here");
+    request.say("verdict too large for one GPU as it is, and " + not_here);
   }
 }
 
@@ -349,7 +377,8 @@ int Preflight(const PreflightRequest& request) {
   CheckProcesses(shared);
   request.say("data    " + data->Describe());
   request.Note("data", data->Describe());
-  const std::string here = MemoryHere(config);
+  const NeedHere here = MemoryHere(config, request.scratch);
+  request.say("here    " + here.words);
   Trial trial(request, config, source, *data);
   if (const int signal = trial.Run(); signal != 0) return signal;
   const int64_t steps = config.train.steps + StepsOfFirstPass(config, *data);
@@ -361,12 +390,11 @@ int Preflight(const PreflightRequest& request) {
   request.Note("run", {{"steps", config.train.steps},
                        {"batch", config.train.batch},
                        {"context", config.model.context}});
-  request.Note("here", {{"needs", here}, {"seconds", seconds}});
-  request.say("here    " + here);
-  request.say("        all steps take about " + Duration(seconds));
+  request.Note("here", {{"needs", here.words}, {"seconds", seconds}});
+  request.say("        all steps take about " + Duration(seconds) + " here");
   const std::string warmup = WarmupProblem(config.optimizer, config.train.steps);
   if (!warmup.empty()) request.say("note    " + warmup);
-  SayVerdict(request, config, steps, seconds);
+  SayVerdict(request, config, steps, here.fits, seconds);
   return 0;
 }
 

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "trainer/base/error.h"
+#include "trainer/base/group_memory.h"
 #include "trainer/base/text.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/gpt.h"
 #include "trainer/optimizer/moments.h"
-#include "trainer/step/group_memory.h"
 
 namespace gpuctl::trainer {
 namespace {

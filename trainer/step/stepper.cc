@@ -607,27 +607,29 @@ NamedTensors Stepper::OptimizerState() const {
   return named;
 }
 
-void Stepper::Load(const std::map<std::string, at::Tensor>& weights,
-                   const std::map<std::string, at::Tensor>& optimizer, const std::string& what) {
+void Stepper::Load(std::map<std::string, at::Tensor> weights,
+                   std::map<std::string, at::Tensor> optimizer, const std::string& what) {
   const at::NoGradGuard no_grad;
-  const bool has_masters = !optimizer.empty() && optimizer.rbegin()->first.rfind("master.", 0) == 0;
+  const bool has_moments = !optimizer.empty();
+  const bool has_masters = has_moments && optimizer.rbegin()->first.rfind("master.", 0) == 0;
   std::vector<at::Tensor> frozen(specs_.size()), trained(specs_.size());
   for (size_t i = 0; i < specs_.size(); ++i) {
     (frozen_[i] ? frozen[i] : trained[i]) = frozen_[i] ? compute_[i] : masters_[i];
   }
-  if (!layout_.adapted()) LoadSlices(specs_, weights, "", what, frozen);
+  if (!layout_.adapted()) LoadSlices(specs_, "", what, frozen, &weights);
   if (layout_.adapted()) {
-    LoadAdapter(layout_, weights, what, masters_);
+    LoadAdapter(layout_, std::move(weights), what, masters_);
   } else if (has_masters) {
-    LoadSlices(specs_, optimizer, "master.", what, trained);
+    weights.clear();
+    LoadSlices(specs_, "master.", what, trained, &optimizer);
   } else {
-    LoadSlices(specs_, weights, "", what, trained);
+    LoadSlices(specs_, "", what, trained, &weights);
   }
   if (wide()) {
     for (const size_t i : trained_) compute_[i].copy_(masters_[i]);
   }
   for (size_t i = 0; i < specs_.size(); ++i) CheckFinite(specs_[i], compute_[i], "load " + what);
-  if (!optimizer.empty()) moments_.Load(optimizer, what);
+  if (has_moments) moments_.Load(std::move(optimizer), what);
 }
 
 std::string Stepper::DescribeNotFinite() const {

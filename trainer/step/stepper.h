@@ -147,9 +147,10 @@ class Stepper {
   bool divided() const { return !owned_.empty(); }
   void Gather();
   void DropGathered() { gathered_.reset(); }
-  // Overwrites these tensors. Throws Error(kBadData).
-  void Load(const std::map<std::string, at::Tensor>& weights,
-            const std::map<std::string, at::Tensor>& optimizer, const std::string& what);
+  // Overwrites these tensors. Drops each given one when it is copied, so that both are not there at
+  // once. Throws Error(kBadData).
+  void Load(std::map<std::string, at::Tensor> weights, std::map<std::string, at::Tensor> optimizer,
+            const std::string& what);
 
   // Returns the gradient of each parameter after Gradients(), in the order of layout().specs;
   // undefined where it is frozen. It has the dtype of the weights where nothing was added to it,

@@ -141,6 +141,10 @@ def check_preflight(test, data):
     test.check("it tells memory, a GPU and a verdict",
                [line.split()[0] for line in found if line[:1] in "hgv"] ==
                ["here", "gpu", "verdict"], found)
+    large = test.run(*words, "--set", "train.batch=1000000", "--set", "train.micro_batch=1000000")
+    test.check("a run that this machine has no memory for is not for this machine",
+               large.returncode == 0 and "there is too little: about" in large.stdout and
+               "too little memory here" in large.stdout and "is enough" not in large.stdout, large)
     test.check("it leaves nothing behind", not os.path.exists(checkpoints) and
                os.listdir(temporary) == [])
     ended = test.run(*words, "--set", "optimizer.lr=100000")

@@ -1,12 +1,11 @@
 #include "trainer/train/model_source.h"
 
-#include <ATen/ops/zeros.h>
-
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/text.h"
 #include "trainer/checkpoint/base_digest.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/paged_tensor.h"
 #include "trainer/config/adapter_config.h"
 #include "trainer/config/families.h"
 #include "trainer/data/corpus.h"
@@ -211,7 +210,7 @@ std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& so
   if (source.checkpoint.empty()) return ReadPretrained(config.model.init, config.model, wide);
   std::vector<at::Tensor> zeros;
   for (const ParameterSpec& spec : ParameterSpecs(config.model)) {
-    zeros.push_back(at::zeros(spec.shape, at::kFloat));
+    zeros.push_back(PagedZeros(spec.shape, wide));
   }
   return zeros;
 }

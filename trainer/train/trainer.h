@@ -56,7 +56,7 @@ class Trainer {
 
   void Resume();
   void RefuseToOverwrite() const;
-  void Restore(const LoadedCheckpoint& checkpoint);
+  void Restore(LoadedCheckpoint checkpoint);
   void Announce();
   void AnnounceAdapters();
 

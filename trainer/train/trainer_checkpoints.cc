@@ -123,7 +123,7 @@ void Trainer::Resume() {
   }
   LoadedCheckpoint loaded = std::move(*source_.loaded);
   if (options_.group != nullptr) loaded = ShareCheckpoint(std::move(loaded), *options_.group);
-  Restore(loaded);
+  Restore(std::move(loaded));
 }
 
 // Throws when a run that starts at step 0 would mix its checkpoints with another run's.
@@ -136,14 +136,13 @@ void Trainer::RefuseToOverwrite() const {
       "go on from it with --resume auto, or choose another --checkpoint-dir");
 }
 
-void Trainer::Restore(const LoadedCheckpoint& checkpoint) {
+void Trainer::Restore(LoadedCheckpoint checkpoint) {
   for (const std::string& note :
        CheckResumable(checkpoint.state, config_, placement_, data_->digest(), checkpoint.path)) {
     reporter_.Warn("warning: not bit for bit: " + note);
   }
-  std::map<std::string, at::Tensor> optimizer = checkpoint.optimizer;
-  if (data_->pairs()) references_.TakeFrom(&optimizer, *data_, checkpoint.path);
-  stepper_.Load(checkpoint.weights, optimizer, checkpoint.path);
+  if (data_->pairs()) references_.TakeFrom(&checkpoint.optimizer, *data_, checkpoint.path);
+  stepper_.Load(std::move(checkpoint.weights), std::move(checkpoint.optimizer), checkpoint.path);
   progress_ = ProgressFromJson(checkpoint.state, checkpoint.path);
   stepper_.SetLossScale(progress_.loss_scale);
   if (progress_.micro_batch > 0 && KeepsMicroBatch(checkpoint.state, config_)) {

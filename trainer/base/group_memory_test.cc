@@ -1,4 +1,4 @@
-#include "trainer/step/group_memory.h"
+#include "trainer/base/group_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -23,8 +23,8 @@ class GroupMemoryTest : public ::testing::Test {
   // `path` is what the process is told of its group, `root` where the mount begins.
   void Second(const std::string& path, const std::string& root = "/") {
     Write("proc/cgroup", "0::" + path + "\n");
-    Write("proc/mountinfo", "30 1 8:1 / / rw - ext4 /dev/sda rw\n41 31 0:38 " + root + " " + Mount() +
-                                " rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n");
+    Write("proc/mountinfo", "30 1 8:1 / / rw - ext4 /dev/sda rw\n41 31 0:38 " + root + " " +
+                                Mount() + " rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n");
   }
   void First(const std::string& path, const std::string& root = "/") {
     Write("proc/cgroup", "5:devices:/other\n4:hugetlb,memory:" + path + "\n0::/\n");
@@ -45,7 +45,9 @@ class GroupMemoryTest : public ::testing::Test {
     Write("group" + name + "/memory.stat", stat);
   }
   std::string Mount() const { return directory_.path() + "/group"; }
-  std::optional<int64_t> Available() const { return AvailableInGroups(directory_.path() + "/proc"); }
+  std::optional<int64_t> Available() const {
+    return AvailableInGroups(directory_.path() + "/proc");
+  }
 
   TempDir directory_;
 };

@@ -1,7 +1,7 @@
 // The memory that control groups leave to this process.
 
-#ifndef TRAINER_STEP_GROUP_MEMORY_H_
-#define TRAINER_STEP_GROUP_MEMORY_H_
+#ifndef TRAINER_BASE_GROUP_MEMORY_H_
+#define TRAINER_BASE_GROUP_MEMORY_H_
 
 #include <cstdint>
 #include <optional>
@@ -18,4 +18,4 @@ std::optional<int64_t> AvailableInGroups(const std::string& process = "/proc/sel
 
 }  // namespace gpuctl::trainer
 
-#endif  // TRAINER_STEP_GROUP_MEMORY_H_
+#endif  // TRAINER_BASE_GROUP_MEMORY_H_

@@ -1,4 +1,4 @@
-#include "trainer/step/group_memory.h"
+#include "trainer/base/group_memory.h"
 
 #include <algorithm>
 #include <fstream>
@@ -78,10 +78,9 @@ std::vector<Place> FindPlaces(const std::string& process) {
     const std::vector<std::string> front = Split(line.substr(0, dash), ' ');
     const std::vector<std::string> back = Split(line.substr(dash + 3), ' ');
     if (front.size() < 5 || back.size() < 3) continue;
-    const Version* const version = back[0] == "cgroup2" ? &kSecond
-                                   : back[0] == "cgroup" && Lists(back[2], "memory")
-                                       ? &kFirst
-                                       : nullptr;
+    const Version* const version = back[0] == "cgroup2"                              ? &kSecond
+                                   : back[0] == "cgroup" && Lists(back[2], "memory") ? &kFirst
+                                                                                     : nullptr;
     if (version == nullptr) continue;
     const std::optional<std::string> path = PathOfGroup(process, *version);
     if (path) places.push_back({version, DirectoryOf(front[4], front[3], *path), front[4]});
