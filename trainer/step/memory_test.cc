@@ -2,8 +2,11 @@
 
 #include "trainer/step/memory.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "trainer/checkpoint/paged_tensor.h"
+#include "trainer/step/device.h"
 #include "trainer/tests/expect_error.h"
 
 namespace gpuctl::trainer {
@@ -152,6 +155,26 @@ TEST(MemoryTest, ARunThatDoesNotFitIsToldWhatWould) {
   again.model.init = "base";
   EXPECT_EQ(HintFor(config, TotalOf(small, 1, 1) - 1),
             "it fits with lora.rank=16, train.micro_batch=1 and train.recompute=true");
+}
+
+TEST(MemoryTest, LargePagedTensorsTakeMemoryOnlyWhereTheyAreWritten) {
+  const at::TensorOptions options(at::kFloat);
+  const int64_t before = ResidentBytes();
+  at::Tensor large = PagedZeros({1 << 10, 1 << 16}, options);  // 256 MiB
+  EXPECT_LT(ResidentBytes() - before, 64 << 20);
+  large.narrow(0, 0, 512).fill_(1);
+  EXPECT_GT(ResidentBytes() - before, 96 << 20);
+  EXPECT_EQ(large.sum(at::kDouble).item<double>(), 512 * 65536.0);
+  large.reset();
+  EXPECT_LT(ResidentBytes() - before, 64 << 20);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kByte}) {
+    for (const int64_t rows : {0, 3, 1 << 12}) {
+      const at::Tensor zeros = PagedZeros({rows, 1024}, at::TensorOptions(type));
+      EXPECT_EQ(zeros.scalar_type(), type);
+      EXPECT_EQ(zeros.sizes(), (std::vector<int64_t>{rows, 1024}));
+      EXPECT_FALSE(zeros.ne(0).any().item<bool>());
+    }
+  }
 }
 
 }  // namespace

@@ -261,6 +261,31 @@ def check_memory(test, directory):
     check_estimates(test)
 
 
+def check_resumed_memory(test, directory):
+    """What a run reads to go on is not there twice: it goes on where it has just begun."""
+    data = directory + "/short"
+    write_prepared(data, [[20 | LEARNED] * 32] * 8, [[20 | LEARNED] * 32])
+    settings = {"model.layers": 6, "model.d_model": 512, "model.heads": 8, "model.kv_heads": 4,
+                "model.ffn": 1536, "model.context": 32, "model.vocab_size": 16384, "train.steps": 2,
+                "train.batch": 1, "train.micro_batch": 1, "train.threads": 1, "train.eval_every": 0,
+                "train.recompute": True}
+    words, checkpoints, _ = test.words(data, {**settings, "train.steps": 1})
+    test.run(*words)
+    step = f"{checkpoints}/{newest(checkpoints)}"
+    words, _, _ = test.words(data, settings)
+    at = words.index("--checkpoint-dir")
+    del words[at:at + 2]
+    most = []
+    for more in ([], ["--resume", step]):
+        process = test.start(*words, *more)
+        process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        most.append(usage.ru_maxrss * 1024 if status == 0 else 0)
+    read = sum(os.path.getsize(f"{step}/{name}") for name in os.listdir(step))
+    test.check(f"a run needs {most[0] * 1e-6:.0f} MB, resumed {most[1] * 1e-6:.0f} MB after reading {read * 1e-6:.0f} MB",
+               0 < most[1] < most[0] + 0.15 * read, most)
+
+
 def check_estimates(test):
     """The same for steps alone, of all kinds of tuning."""
     lora = {"lora.rank": 16}
@@ -306,6 +331,7 @@ def main():
         check_refusals(test, sums)
         if DEVICE == "cpu":
             check_memory(test, directory)
+            check_resumed_memory(test, directory)
         check_kills(test, sums, kills)
         print(f"\n{test.failed} failed")
         sys.exit(1 if test.failed else 0)

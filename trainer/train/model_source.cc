@@ -189,6 +189,13 @@ std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& so
                                      std::unique_ptr<BackgroundBaseDigest>* base_digest) {
   const at::TensorOptions wide(at::kFloat);
   const auto seed = static_cast<uint64_t>(config.train.seed);
+  if (config.lora.rank == 0 && !source.checkpoint.empty()) {
+    std::vector<at::Tensor> zeros;
+    for (const ParameterSpec& spec : ParameterSpecs(config.model)) {
+      zeros.push_back(PagedZeros(spec.shape, wide));
+    }
+    return zeros;
+  }
   if (config.model.init.empty()) {
     std::vector<at::Tensor> flat = InitializeWeights(config.model, seed);
     if (config.lora.rank == 0) return flat;
@@ -207,12 +214,7 @@ std::vector<at::Tensor> StartWeights(const Config& config, const ModelSource& so
     if (reads) ReadAdapterInto(config.lora.init, layout, flat);
     return flat;
   }
-  if (source.checkpoint.empty()) return ReadPretrained(config.model.init, config.model, wide);
-  std::vector<at::Tensor> zeros;
-  for (const ParameterSpec& spec : ParameterSpecs(config.model)) {
-    zeros.push_back(PagedZeros(spec.shape, wide));
-  }
-  return zeros;
+  return ReadPretrained(config.model.init, config.model, wide);
 }
 
 }  // namespace gpuctl::trainer
