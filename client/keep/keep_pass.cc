@@ -27,6 +27,8 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kAskNodesWithin = absl::Minutes(3);
+// Nobody waits for a pass, and what it does not learn of a slow node it does not do.
+constexpr char kNodeAnswersWithinS[] = "20";
 // A job may have made a checkpoint since an older look, which found none: two passes of a schedule
 // and some time to work.
 // Runs that ended longer ago are left alone: their results came home, or their machines are gone.
@@ -188,7 +190,8 @@ class Keeper {
       : context_(context), log_(log), gpuctl_(gpuctl), dry_run_(dry_run) {}
 
   void AskNodes() {
-    const absl::Status asked = Ask(gpuctl_, {"ps", "-u"}, kAskNodesWithin).status();
+    const absl::Status asked =
+        Ask(gpuctl_, {"ps", "-u", "--within-s", kNodeAnswersWithinS}, kAskNodesWithin).status();
     if (!asked.ok()) Fail("ps", "all runs", asked);
   }
 

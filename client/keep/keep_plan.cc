@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "client/runs/run_end.h"
 #include "common/files/files.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -36,9 +37,9 @@ bool IsToResume(const KeptRun& run, int64_t now_ms) {
 
 bool IsToPull(const KeptRun& run, int64_t now_ms) {
   const RunRow& row = run.row;
-  if (run.record.pull_dir.empty() || row.accepted_ms == 0 || run.machine_gone || run.home) {
-    return false;
-  }
+  // A cluster may have kept the results of an allocation that is over.
+  const bool gone = run.machine_gone && row.target.provider != kClusterProvider;
+  if (run.record.pull_dir.empty() || row.accepted_ms == 0 || gone || run.home) return false;
   return !row.end.has_value() ||
          now_ms - row.end->ended_ms < absl::ToInt64Milliseconds(kFetchWithin);
 }

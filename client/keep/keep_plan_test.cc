@@ -96,6 +96,9 @@ TEST(KeepPlan, ResultsComeHomeUntilAllAreThere) {
   run.home = false;
   run.machine_gone = true;
   EXPECT_THAT(DeedsFor(run, kEndedMs + 1000), IsEmpty());
+  run.row.target.provider = "slurm";
+  EXPECT_THAT(VerbsFor(run, kEndedMs + 1000), ElementsAre("pull")) << "the login node has a copy";
+  run.row.target.provider = "";
   run.machine_gone = false;
   run.machine_has_later = true;
   EXPECT_THAT(VerbsFor(run, kEndedMs + 1000), ElementsAre("pull")) << "it still has the files";

@@ -27,9 +27,11 @@
 #include "client/transfer/transfer_interrupt.h"
 #include "client/wishes/held_wish.h"
 #include "client/wishes/wish_text.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/process/signal_pipe.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -55,7 +57,12 @@ class WishWork {
     ASSIGN_OR_RETURN(const RunMachines machines, Machines(holdings));
     const bool gone = !machines.empty() && !AnyOpen(machines);
     const bool nothing = NothingStarted(store_, row_.run_id) && !wish.down;
-    if (row_.end.has_value() && (gone || nothing || resumptions.count(row_.run_id) > 0)) {
+    const bool over = row_.end.has_value() && resumptions.count(row_.run_id) == 0 && !nothing;
+    bool kept = false;
+    if (over && gone && wish.pull) {
+      ASSIGN_OR_RETURN(kept, ResultsAreKept());
+    }
+    if (row_.end.has_value() && (!over || (gone && !kept))) {
       RETURN_IF_ERROR(held_.Done());
       return std::string(!gone                 ? ""
                          : machines.size() > 1 ? "its machines are gone already"
@@ -64,7 +71,7 @@ class WishWork {
     RETURN_IF_ERROR(CheckPlace());
     if (wish.pull && !NothingStarted(store_, row_.run_id)) RETURN_IF_ERROR(BringCheckpoints());
     if (!row_.end.has_value()) return Brought();
-    if (!wish.down) {
+    if (!wish.down || gone) {
       RETURN_IF_ERROR(BringFiles());
       RETURN_IF_ERROR(BringMemberResults(context_, store_, row_, place_, MemberResults::kNamed));
       RETURN_IF_ERROR(held_.Done());
@@ -81,6 +88,17 @@ class WishWork {
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
     if (ledger == nullptr) return RunMachines();
     return MachinesOfRun(*ledger, store_, row_);
+  }
+
+  // True when the login node of a cluster has what was kept of an allocation that is over.
+  absl::StatusOr<bool> ResultsAreKept() {
+    if (row_.target.provider != kClusterProvider) return false;
+    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, row_.target));
+    const absl::Status answer = links->ConnectForCalls().status();
+    const LinkFault fault = FaultOf(answer);
+    if (fault == LinkFault::kNothingKept || fault == LinkFault::kReleased) return false;
+    RETURN_IF_ERROR(answer);
+    return true;
   }
 
   // Returns what became of the machines that the run had `before`, for people.

@@ -450,6 +450,7 @@ void HintForNone(CommandContext& context, const WhichRuns& which) {
 struct PsFlags {
   WhichRuns which;
   bool update = false, offline = false, quiet = false;
+  int within_s = static_cast<int>(kUpdatePatience / absl::Seconds(1));  // for -u
 };
 
 // Reads the command line. Returns false when only help was asked for.
@@ -483,6 +484,9 @@ absl::StatusOr<bool> ReadPsFlags(CommandContext& context, const std::vector<std:
   parser.Switch("--offline", flags.offline, "Ask no machine");
   parser.Switch("-u,--update", flags.update,
                 "Ask for 3 s, also about runs that were taken for lost, and for prices");
+  parser.Option("--within-s", flags.within_s, "With -u: ask for so many seconds")
+      .Range(1, 600)
+      .Hidden();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return false;
   if (flags.update && flags.offline) {
@@ -523,7 +527,7 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
       drawn = runs.CanRedraw();
       if (drawn) runs.PrintTable();
     }
-    const absl::Status asked = nodes.Ask(update ? kUpdatePatience : kPatience);
+    const absl::Status asked = nodes.Ask(update ? absl::Seconds(flags.within_s) : kPatience);
     if (!asked.ok() && nodes.stuck()) ExitAtOnce(context, asked);
     RETURN_IF_ERROR(asked);
   }

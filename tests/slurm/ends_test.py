@@ -16,6 +16,7 @@ import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from places import HOME, kept_in, left, run_of, run_tests, wait_until  # noqa: E402
+from wishes import install  # noqa: E402
 
 # Works until it is told to stop, then saves, and prints what it has saved.
 SAVES = """trap 'head -c 100000 /dev/urandom > out.bin; sha256sum < out.bin; exit 0' TERM
@@ -489,6 +490,30 @@ def test_a_link_that_breaks_when_the_allocation_is_gone(l, c):
     run = run_of(l, "still-1")
     assert run["reason"].startswith("Slurm: CANCELLED by ") and run["status"] == "stopped", (run, text.decode())
     check_saved(l, "still-1")
+
+
+def test_keep_brings_what_was_kept(l, c):
+    """The laptop was away until the allocation was over."""
+    install(l)
+    shown = l.start("launch", "--yes", "--provider", "slurm", "--gpu", "H100", "--time", "10m", "--no-workdir",
+                    "--name", "wish-1", "--pull", "--artifacts", "out.bin", "--artifacts", "early.pt", "--",
+                    "bash", "-c", SAVES)
+    wait_until(lambda: b"line 2" in l.run("logs", "wish-1", code=None).stdout, "wish-1 works")
+    shown.send_signal(signal.SIGKILL)
+    shown.communicate()
+    jobs = {"wish-1": run_of(l, "wish-1")["node"].split("/")[-1]}
+    for name, options in (("wish-2", ("--pull",)), ("wish-3", ("--pull", "--down"))):
+        jobs[name] = saving(l, name, options)
+    for job in jobs.values():
+        c.scancel(job)
+    wait_until(lambda: all(is_over(c, job) for job in jobs.values()), "the allocations are over")
+    said = l.run("keep")
+    for name in jobs:
+        assert os.path.exists(os.path.join(l.work, name, "out.bin")), (name, said)
+        assert run_of(l, name)["wishes"] == [], run_of(l, name)
+        check_saved(l, name)
+    again = l.run("keep")
+    assert b"wish" not in again.stderr and b"pull" not in again.stderr, again
 
 
 def test_without_a_shared_file_system(l, c):
