@@ -472,19 +472,22 @@ def test_a_link_that_breaks_when_the_allocation_is_gone(l, c):
     """As for a laptop that slept: then the copy of the results has the end of the run."""
     job = saving(l, "still-1")
     attached = l.start("attach", "still-1")
-    # It has begun with what was here already.
-    now = len(l.run("logs", "still-1").stdout.splitlines())
-    while b"line %d" % (now + 20) not in attached.stdout.readline():
-        pass
-    # Some may be those of other commands, which gpuctl keeps for the next one.
-    there = [str(pid) for pid in connections(c)]
-    c.machines["login"].run(["kill", "-STOP", *there])
     try:
-        c.scancel(job)
-        wait_until(lambda: is_over(c, job), "the allocation is over")
+        # It has begun with what was here already.
+        now = len(l.run("logs", "still-1").stdout.splitlines())
+        while b"line %d" % (now + 20) not in attached.stdout.readline():
+            pass
+        # Some may be those of other commands, which gpuctl keeps for the next one.
+        there = [str(pid) for pid in connections(c)]
+        c.machines["login"].run(["kill", "-STOP", *there])
+        try:
+            c.scancel(job)
+            wait_until(lambda: is_over(c, job), "the allocation is over")
+        finally:
+            c.machines["login"].run(["kill", "-KILL", *there])
+        text = b"".join(attached.communicate(timeout=120))
     finally:
-        c.machines["login"].run(["kill", "-KILL", *there])
-    text = b"".join(attached.communicate(timeout=120))
+        attached.kill()
     for words in NEVER_SAID:
         assert words.encode() not in text, (words, text.decode())
     run = run_of(l, "still-1")
