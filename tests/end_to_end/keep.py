@@ -4,6 +4,7 @@
   keep.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
 """
 import contextlib
+import glob
 import os
 import shutil
 import signal
@@ -27,6 +28,17 @@ printf '{"format":1,"step":1,"files":[{"path":"weights","size":%d,"sha256":"%s"}
 mv ../.tmp-1 ../step-1
 while [ ! -e "$GPUCTL_CHECKPOINT_DIR/../enough" ]; do sleep 0.1; done
 """
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def words_of(pid):
+    with contextlib.suppress(OSError), open("/proc/%d/cmdline" % pid, "rb") as file:
+        return file.read().split(b"\0")
+    return []
 
 
 def log_of(w):
@@ -184,6 +196,29 @@ def test_a_directory_that_is_not_there_is_no_run_without_results(w):
     os.rename(disk + ".unmounted", disk)
     w.run("keep")
     assert os.path.exists(disk + "/step-1/weights"), (os.listdir(disk), log_of(w))
+
+
+def test_a_node_that_is_slower_than_people_wait_is_heard(w):
+    """Nobody waits for a pass of keep. What it does not learn of a node, it does not do."""
+    w.rent("-d", "--name", "slow", *VAST, "--", "true")
+    folder = w.sim.node(w.alive()[0]["id"])["dir"]
+
+    def has_ended():
+        found = glob.glob(os.path.join(folder, "**", "lifecycle.jsonl"), recursive=True, include_hidden=True)
+        return found and "exited" in read(found[0])
+    eventually(has_ended, "the job is over")
+    servers = [pid for pid in w.processes() if words_of(pid)[1:2] == [b"server"]]
+    assert servers, "the node has an agent"
+    for pid in servers:
+        os.kill(pid, signal.SIGSTOP)
+    passing = w.start("keep")
+    time.sleep(6)
+    for pid in servers:
+        os.kill(pid, signal.SIGCONT)
+    passing.communicate(timeout=120)
+    runs = w.json("ps", "-a", "--offline")["runs"]
+    assert runs[0]["status"] == "succeeded", runs
+    w.run("down", "--all", "--force")
 
 
 def test_what_goes_on_twice_counts_twice(w):

@@ -68,25 +68,20 @@ class Test:
 
 class LargeGates(Decoder):
     """Arguments of GELU reach beyond the ends of llama.cpp's table."""
+    factor = 6
 
     def random_weights(self, dtype=torch.float32, seed=1):
         weights = super().random_weights(dtype, seed)
         for name in weights:
             if "gate_proj" in name:
-                weights[name] *= 6
+                weights[name] *= self.factor
         return weights
 
 
-class GatesBeyondTable(Decoder):
-    """No argument of GELU is within llama.cpp's table, so that it computes what torch does. What follows
-    is normed, and does not grow."""
-
-    def random_weights(self, dtype=torch.float32, seed=1):
-        weights = super().random_weights(dtype, seed)
-        for name in weights:
-            if "gate_proj" in name:
-                weights[name] *= 1e8
-        return weights
+class GatesBeyondTable(LargeGates):
+    """No argument is within the table, so that llama.cpp computes what torch does. What follows is normed,
+    and does not grow."""
+    factor = 1e8
 
 
 def gemma3(period, window, local_theta, tied, kind=Decoder):
