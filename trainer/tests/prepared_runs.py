@@ -286,6 +286,52 @@ def check_resumed_memory(test, directory):
                0 < most[1] < most[0] + 0.15 * read, most)
 
 
+def memory_group():
+    """Returns a new control group of memory and the file of its limit; None where none can be made."""
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        paths = dict(line.rstrip("\n").split(":", 2)[1:] for line in file)
+    old = "memory" in paths
+    group = "/sys/fs/cgroup" + ("/memory" + paths["memory"] if old else paths.get("", "/"))
+    group = f"{group.rstrip('/')}/gpuctl-test-{os.getpid()}"
+    limit = group + ("/memory.limit_in_bytes" if old else "/memory.max")
+    try:
+        os.mkdir(group)
+        if os.path.exists(limit):
+            return group, limit
+        os.rmdir(group)
+    except OSError:
+        pass
+    return None
+
+
+def check_group(test, data):
+    """The limit of a group counts that is above the process's own."""
+    made = memory_group()
+    if made is None:
+        return print("skipped: a control group of memory, which this process may not make")
+    group, limit = made
+    inner = group + "/inner"
+    os.mkdir(inner)
+
+    def enter():
+        with open(inner + "/cgroup.procs", "w", encoding="utf-8") as file:
+            file.write("0")
+    try:
+        with open(limit, "w", encoding="utf-8") as file:
+            file.write(str(300 << 20))
+        words, checkpoints, _ = test.words(data, {"model.layers": 6, "model.d_model": 384, "model.context": 512,
+                                                  "model.vocab_size": 8192, "train.batch": 8, "train.micro_batch": 8})
+        test.limits = enter
+        ended = test.run(*words)
+        said = re.search(r"there is too little: about [0-9.]+ GB of ([0-9.]+) GB", ended.stderr)
+        test.check("a run that a group above has no memory for is refused", ended.returncode == 64 and said and
+                   float(said[1]) < 0.6 and not os.path.exists(checkpoints), ended)
+    finally:
+        test.limits = None
+        os.rmdir(inner)
+        os.rmdir(group)
+
+
 def check_estimates(test):
     """The same for steps alone, of all kinds of tuning."""
     lora = {"lora.rank": 16}
@@ -332,6 +378,7 @@ def main():
         if DEVICE == "cpu":
             check_memory(test, directory)
             check_resumed_memory(test, directory)
+            check_group(test, directory + "/long")
         check_kills(test, sums, kills)
         print(f"\n{test.failed} failed")
         sys.exit(1 if test.failed else 0)
