@@ -265,7 +265,10 @@ absl::StatusOr<std::vector<RentedNode>> RentTogether(CommandContext& context, Ho
                                                      const RentedNodeRequest& request,
                                                      const std::vector<RentedPart>& parts) {
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
-  return TogetherRenter(context, holdings, request, parts, signals).Run();
+  absl::StatusOr<std::vector<RentedNode>> nodes =
+      TogetherRenter(context, holdings, request, parts, signals).Run();
+  if (absl::IsCancelled(nodes.status())) signals.CatchUntilExit();
+  return nodes;
 }
 
 }  // namespace gpuctl

@@ -643,6 +643,7 @@ absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
   absl::StatusOr<RentedNode> node = NodeRenter(context, ledger, request, [&signals] {
                                       return !signals.Take().empty();
                                     }).Run(markets);
+  if (absl::IsCancelled(node.status())) signals.CatchUntilExit();
   if (node.ok() || !request.login.has_value()) return node;
   for (const Market& market : markets) RemoveUnusedLogins(context, ledger, *market.provider);
   return node;

@@ -33,6 +33,9 @@ class SignalPipe {
   int fd() const { return fd_; }
   // Returns the signals since the last call, in order.
   std::vector<int> Take();
+  // Catches them until the process ends, and not only while this lives. A process that is about to
+  // say that it was interrupted, and what that costs, does not die of a second Ctrl-C before.
+  void CatchUntilExit() { before_.clear(); }
 
  private:
   explicit SignalPipe(int fd) : fd_(fd) {}

@@ -74,6 +74,21 @@ TEST(SignalPipe, ItsEndBringsBackWhatWasThere) {
   EXPECT_EQ(ActionOf(SIGWINCH).sa_handler, SIG_DFL);
 }
 
+TEST(SignalPipe, MayCatchUntilTheProcessEnds) {
+  const pid_t child = fork();
+  if (child == 0) {
+    {
+      SignalPipe pipe = SignalPipe::Install({SIGINT}).value();
+      pipe.CatchUntilExit();
+    }
+    raise(SIGINT);
+    _exit(3);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 3) << status;
+}
+
 TEST(SignalPipe, AfterTheInnerOfTwoTheOuterStillCatches) {
   SignalPipe outer = SignalPipe::Install({SIGUSR1}).value();
   { const SignalPipe inner = SignalPipe::Install({SIGUSR1}).value(); }
