@@ -67,7 +67,7 @@ debian_packages() {
     test)
       echo python3 python3-torch python3-numpy python3-jsonschema jq python3-yaml python3-jinja2 zsh fish \
         openssh-client openssh-server tmux librsvg2-bin libnss-wrapper strace rsync git curl zstd debootstrap clang-format-14 clang \
-        libclang-rt-dev llvm cron chromium nodejs npm jupyter-server python3-ipykernel
+        libclang-rt-dev llvm cron chromium nodejs npm mesa-vulkan-drivers jupyter-server python3-ipykernel
       ;;
     *) return 1 ;;
   esac

@@ -25,8 +25,7 @@ except ImportError:
 
 import families
 import llama_cpp
-import llama_gelu
-from folders import read_safetensors, write_folder, write_safetensors
+from folders import read_safetensors, reference, write_folder, write_safetensors
 
 BAD_CONFIG, BAD_DATA = 64, 65
 PREFIX = "base_model.model."
@@ -214,14 +213,15 @@ def check_shards(test):
 
 # --- llama.cpp
 
-GGUF_CASES = [0, 2, 3, 6, 7]  # of CASES: those without DoRA and whole weights
+# Of CASES: those without DoRA and whole weights. Gemma 3 by Vulkan, see llama_cpp.ask.
+GGUF_CASES, GGUF_BY_VULKAN = [0, 2, 3, 7], [6]
 
 
-def check_llama_cpp(test):
+def check_llama_cpp(test, numbers, vulkan=False):
     if test.npm is None:
         return
     jobs, facts = [], []
-    for number in GGUF_CASES:
+    for number in numbers:
         what, make, shape = CASES[number][:3]
         _, decoder = make(shape[0])
         model, adapter, out = (f"{test.work}/{kind}-{number}" for kind in ("model", "adapter", "gguf"))
@@ -239,15 +239,14 @@ def check_llama_cpp(test):
         exact = merged_weights(decoder.random_weights(CASES[number][3], seed=number),
                                read_safetensors(adapter + "/adapter_model.safetensors"), config)
         facts.append((what, decoder, exact, prompt))
-    answers = llama_cpp.ask(test.npm, test.work, jobs)
+    answers = llama_cpp.ask(test.npm, test.work, jobs, vulkan)
     for (what, decoder, weights, prompt), answer, plain in zip(facts, answers[::2], answers[1::2]):
         if "error" in answer or "error" in plain:
             test.check(what, False, answer, plain)
             continue
         found, bare = (torch.log_softmax(torch.tensor(rows["logits"][0], dtype=torch.float64), -1)
                        for rows in (answer, plain))
-        expected = (llama_gelu.table_reference(decoder, weights, prompt, found)[0] if decoder.gemma else
-                    llama_gelu.reference(decoder, weights, prompt))
+        expected = reference(decoder, weights, prompt)
         off, bare_off = float((found - expected).abs().max()), float((bare - expected).abs().max())
         test.check(f"{what}: llama.cpp with the adapter is the merged model, off by {off:.1e}; "
                    f"without it, {bare_off:.1e}", off < 1e-4 and bare_off > 0.1)
@@ -398,7 +397,8 @@ def main():
     test = Test(program, work, npm)
     check_merging(test)
     check_shards(test)
-    check_llama_cpp(test)
+    check_llama_cpp(test, GGUF_CASES)
+    check_llama_cpp(test, GGUF_BY_VULKAN, vulkan=True)
     check_mlx(test)
     check_refusals(test)
     check_hostile(test)

@@ -223,3 +223,9 @@ def llama3_frequencies(theta, factor, low, high, original):
                 changed.append((1 - smooth) * frequency / factor + smooth * frequency)
         return torch.tensor(changed, dtype=torch.float64)
     return frequencies
+
+
+def reference(decoder, weights, prompt):
+    """Returns the log-probabilities of a prompt, computed in fp64."""
+    wide = {name: weight.double() for name, weight in weights.items()}
+    return torch.log_softmax(decoder.logits(wide, torch.tensor([prompt]))[0], -1)

@@ -1,4 +1,5 @@
 """llama.cpp for tests: what npm brings of it, and a call of llama_truth.js."""
+import glob
 import json
 import os
 import subprocess
@@ -9,7 +10,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def install(work):
-    """Returns the folder of the packages, or None, saying why, where npm cannot bring them."""
+    """Returns the folder of the packages, or None, saying why, where npm cannot bring them or there is
+    no driver for `ask`."""
+    if not vulkan_driver():
+        print("skipped: Mesa's Vulkan driver for the CPU is not here")
+        return None
     npm = os.path.join(work, "npm")
     # Builds for graphics cards are optional packages, and large.
     if not npm_packages.install("llama", npm, "--omit=optional"):
@@ -18,13 +23,27 @@ def install(work):
     return npm
 
 
-def ask(npm, work, jobs):
-    """Returns what llama_truth.js answers to the jobs."""
+def vulkan_driver():
+    """Returns the file that names Mesa's driver for the CPU, or nothing."""
+    return "".join(glob.glob("/usr/share/vulkan/icd.d/lvp_icd.*")[:1])
+
+
+def ask(npm, work, jobs, vulkan=False):
+    """Returns what llama_truth.js answers to the jobs.
+
+    llama.cpp's code for the CPU takes GELU from a table of 16-bit values by 16-bit arguments. With
+    `vulkan` its code for graphics cards computes, by Mesa's driver for the CPU: GELU in fp32, and a
+    position at a time, as only the product of a matrix and one vector keeps to fp32 there.
+    """
     jobs_file, answers_file = work + "/jobs.json", work + "/answers.json"
     with open(jobs_file, "w", encoding="utf-8") as file:
         json.dump(jobs, file)
-    subprocess.run(["node", HERE + "/llama_truth.js", npm, jobs_file, answers_file], check=True,
-                   timeout=550)
+    # llama.cpp leaves drivers for the CPU alone unless their number is given.
+    more = {"VK_ICD_FILENAMES": vulkan_driver(), "GGML_VK_VISIBLE_DEVICES": "0",
+            "GGML_VK_DISABLE_F16": "1"} if vulkan else {}
+    subprocess.run(["node", HERE + "/llama_truth.js", npm, jobs_file, answers_file,
+                    "vulkan" if vulkan else "cpu"], check=True, timeout=1500 if vulkan else 550,
+                   env={**os.environ, **more})
     with open(answers_file, encoding="utf-8") as file:
         return json.load(file)
 

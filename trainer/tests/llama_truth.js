@@ -1,6 +1,6 @@
 // Lets llama.cpp read GGUF files: the logits of prompts, the ids of texts, greedy texts.
 //
-//   node llama_truth.js NPM_DIR JOBS_JSON RESULTS_JSON
+//   node llama_truth.js NPM_DIR JOBS_JSON RESULTS_JSON cpu|vulkan
 //
 // JOBS_JSON is a list of {"model", "lora", "prompts", "texts", "greedy"}: a file, the file of an
 // adapter or nothing, lists of ids, texts, and {"text" | "ids", "count"} or nothing. RESULTS_JSON gets
@@ -11,7 +11,8 @@ const fs = require('fs');
 const path = require('path');
 const {pathToFileURL} = require('url');
 
-const [npmDir, jobsFile, resultsFile] = process.argv.slice(2);
+const [npmDir, jobsFile, resultsFile, device] = process.argv.slice(2);
+const onVulkan = device === 'vulkan';
 
 function load(name, entry) {
   return import(pathToFileURL(path.join(npmDir, 'node_modules', name, entry)).href);
@@ -42,7 +43,8 @@ async function greedyText(model, sequence, {text, ids, count}) {
 async function run(llama, job) {
   const evaluates = (job.prompts ?? []).length > 0 || job.greedy != null;
   const model = await llama.loadModel({
-    modelPath: job.model, vocabOnly: !evaluates, gpuLayers: 0, useMmap: false, checkTensors: true});
+    modelPath: job.model, vocabOnly: !evaluates, gpuLayers: onVulkan ? 'max' : 0, useMmap: false,
+    checkTensors: true, ignoreMemorySafetyChecks: onVulkan});
   const result = {bos: model.tokens.bos, eos: model.tokens.eos,
     addsBos: model.tokens.shouldPrependBosToken, template: model.fileInfo.metadata.tokenizer
       ?.chat_template, special: [], ends: []};
@@ -50,8 +52,8 @@ async function run(llama, job) {
   for (const id of job.ends ?? []) result.ends.push(model.isEogToken(id));
   if (evaluates) {
     const context = await model.createContext({
-      contextSize: 320, batchSize: 320, sequences: 1, threads: 1, flashAttention: false,
-      swaFullCache: true, experimentalKvCacheKeyType: 'F32', experimentalKvCacheValueType: 'F32',
+      contextSize: 320, batchSize: onVulkan ? 1 : 320, sequences: 1, threads: 1, flashAttention: false,
+      swaFullCache: true, ignoreMemorySafetyChecks: onVulkan, experimentalKvCacheKeyType: 'F32', experimentalKvCacheValueType: 'F32',
       ...(job.lora ? {lora: {adapters: [{filePath: job.lora, scale: 1}]}} : {})});
     const sequence = context.getSequence();
     result.logits = [];
@@ -70,8 +72,8 @@ async function run(llama, job) {
 async function main() {
   const {getLlama, LlamaLogLevel} = await load('node-llama-cpp', 'dist/index.js');
   const {gguf} = await load('@huggingface/gguf', 'dist/index.mjs');
-  const llama = await getLlama({gpu: false, build: 'never', progressLogs: false, skipDownload: true,
-    logLevel: process.env.GPUCTL_LLAMA_LOG ? LlamaLogLevel.debug : LlamaLogLevel.error});
+  const llama = await getLlama({gpu: onVulkan ? 'vulkan' : false, build: 'never', progressLogs: false,
+    skipDownload: true, logLevel: process.env.GPUCTL_LLAMA_LOG ? LlamaLogLevel.debug : LlamaLogLevel.error});
   const results = [];
   for (const job of JSON.parse(fs.readFileSync(jobsFile, 'utf8'))) {
     const result = {};
