@@ -11,6 +11,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <new>
 
 #include "trainer/base/error.h"
@@ -27,6 +29,7 @@ using Sgemm = int (*)(char transpose_a, char transpose_b, int64_t m, int64_t n, 
                       float beta, float* c, int64_t ldc);
 
 constexpr int kDnnlOutOfMemory = 1;  // dnnl_out_of_memory
+constexpr int kTooLarge = -1;        // OpenBLAS cannot be given these extents
 
 // Finds oneDNN in LibTorch's CPU library, or in a library that it links; null when it is built in
 // and hidden.
@@ -38,8 +41,60 @@ Sgemm FindOneDnn() {
 #endif
 }
 
+// BLAS's interface: by columns, with extents of 32 bits.
+using BlasSgemm = void (*)(const char* transpose_a, const char* transpose_b, const int* m,
+                           const int* n, const int* k, const float* alpha, const float* a,
+                           const int* lda, const float* b, const int* ldb, const float* beta,
+                           float* c, const int* ldc);
+
+BlasSgemm open_blas_sgemm = nullptr;
+
+// Read by columns, the same numbers are the transposed matrices: C^T = op(B)^T op(A)^T.
+int MultiplyByOpenBlas(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
+                       float alpha, const float* a, int64_t lda, const float* b, int64_t ldb,
+                       float beta, float* c, int64_t ldc) {
+  if (std::max({m, n, k, lda, ldb, ldc}) > std::numeric_limits<int>::max()) return kTooLarge;
+  const int extents[] = {static_cast<int>(n), static_cast<int>(m), static_cast<int>(k)};
+  const int leading[] = {static_cast<int>(ldb), static_cast<int>(lda), static_cast<int>(ldc)};
+  open_blas_sgemm(&transpose_b, &transpose_a, &extents[0], &extents[1], &extents[2], &alpha, b,
+                  &leading[0], a, &leading[1], &beta, c, &leading[2]);
+  return 0;
+}
+
+template <typename Function>
+Function Find(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
+// Finds the OpenBLAS with extents of 32 bits that is LibTorch's BLAS; null when that is another
+// one. Keeps it to the thread that calls it: the trainer's own threads share the products.
+Sgemm FindOpenBlas() {
+  const auto set_threads = Find<void (*)(int)>("openblas_set_num_threads");
+  const auto configuration = Find<char* (*)()>("openblas_get_config");
+  open_blas_sgemm = Find<BlasSgemm>("sgemm_");
+  if (set_threads == nullptr || configuration == nullptr || open_blas_sgemm == nullptr ||
+      std::strstr(configuration(), "USE64BITINT") != nullptr) {
+    return nullptr;
+  }
+  set_threads(1);
+  return MultiplyByOpenBlas;
+}
+
+// oneDNN has its fast kernels for AVX-512. Without that OpenBLAS's for AVX2 are faster.
+Sgemm FindFaster() {
+  const Sgemm one_dnn = FindOneDnn();
+#if defined(__x86_64__)
+  const std::string kernels = BlasKernels();
+  if (!__builtin_cpu_supports("avx512f") && (kernels == "Haswell" || kernels == "Zen")) {
+    const Sgemm open_blas = FindOpenBlas();
+    if (open_blas != nullptr) return open_blas;
+  }
+#endif
+  return one_dnn;
+}
+
 Sgemm& Chosen() {
-  static Sgemm chosen = FindOneDnn();
+  static Sgemm chosen = FindFaster();
   return chosen;
 }
 
@@ -127,7 +182,7 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, const at::Tens
         b_data + z * steps[1] + column * (lb.transpose == 'N' ? 1 : lb.leading), lb.leading,
         add ? 1.0f : 0.0f, out_data + z * steps[2] + row * lo.leading + column, lo.leading);
     if (status == kDnnlOutOfMemory) throw std::bad_alloc();
-    TORCH_CHECK(status == 0, "multiply: oneDNN answered ", status);
+    TORCH_CHECK(status == 0, "multiply: ", MatMulLibrary(), " answered ", status);
   });
 }
 
@@ -251,13 +306,28 @@ void PrepareMatMul() {
 }
 
 void ChooseMatMul(const std::string& library) {
-  Chosen() = library == "blas" ? nullptr : FindOneDnn();
-  if (library == "onednn" && Chosen() == nullptr) {
-    throw ConfigError("use train.matmul onednn: this LibTorch does not show its oneDNN");
+  if (library == "onednn" || library == "openblas") {
+    const Sgemm found = library == "onednn" ? FindOneDnn() : FindOpenBlas();
+    if (found == nullptr) {
+      throw ConfigError("use train.matmul " + library + ": this LibTorch " +
+                        (library == "onednn" ? "does not show its oneDNN" : "has another BLAS"));
+    }
+    Chosen() = found;
+  } else {
+    Chosen() = library == "blas" ? nullptr : FindFaster();
   }
 }
 
-std::string MatMulLibrary() { return Chosen() != nullptr ? "onednn" : "blas"; }
+std::string MatMulLibrary() {
+  if (Chosen() == nullptr) return "blas";
+  return Chosen() == MultiplyByOpenBlas ? "openblas" : "onednn";
+}
+
+std::string BlasKernels() {
+  const auto name_of = Find<char* (*)()>("openblas_get_corename");
+  const char* const name = name_of == nullptr ? nullptr : name_of();
+  return name == nullptr ? "" : name;
+}
 
 at::Tensor MatMul(const at::Tensor& a_mk, const at::Tensor& b_kn) {
   at::Tensor out_mn = at::empty({a_mk.size(0), b_kn.size(1)}, a_mk.options());

@@ -1,8 +1,15 @@
 #include "trainer/linear/matmul.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "trainer/base/error.h"
+#include "trainer/tests/expect_error.h"
 #include "trainer/tests/tensors.h"
 
 namespace gpuctl::trainer {
@@ -10,9 +17,17 @@ namespace {
 
 // Returns the libraries that this machine's ATen has.
 std::vector<std::string> Libraries() {
+  std::vector<std::string> available;
+  for (const char* library : {"onednn", "openblas", "blas"}) {
+    try {
+      ChooseMatMul(library);
+      available.emplace_back(library);
+    } catch (const Error&) {
+      continue;
+    }
+  }
   ChooseMatMul("auto");
-  return MatMulLibrary() == "onednn" ? std::vector<std::string>{"onednn", "blas"}
-                                     : std::vector<std::string>{"blas"};
+  return available;
 }
 
 // Restores the usual choice after each test.
@@ -124,6 +139,27 @@ TEST_P(MatMulTest, AFrozenTensorCostsNoProduct) {
       EXPECT_EQ(x_leaf.grad().defined(), frozen_weight);
       EXPECT_EQ(w_leaf.grad().defined(), !frozen_weight);
     }
+  }
+}
+
+TEST(MatMulLibrary, IsOpenBlasWhereThatIsFaster) {
+  if (std::getenv("GPUCTL_TEST_OPENBLAS") == nullptr) return;  // it is not loaded
+  EXPECT_THAT(Libraries(), testing::Contains("openblas"));
+  const std::string kernels = BlasKernels();
+  EXPECT_NE(kernels, "");
+#if defined(__x86_64__)
+  const bool avx2 = kernels == "Haswell" || kernels == "Zen";
+  EXPECT_EQ(MatMulLibrary(), avx2 && !__builtin_cpu_supports("avx512f") ? "openblas" : "onednn");
+#endif
+}
+
+TEST(MatMulLibrary, ThatIsNotThereIsRefused) {
+  const std::vector<std::string> available = Libraries();
+  const std::string before = MatMulLibrary();
+  for (const char* library : {"onednn", "openblas"}) {
+    if (testing::Value(available, testing::Contains(library))) continue;
+    EXPECT_ERROR(ChooseMatMul(library), ExitCode::kBadConfig, library);
+    EXPECT_EQ(MatMulLibrary(), before);
   }
 }
 

@@ -144,14 +144,6 @@ double MeasureSgemm() {
   return best;
 }
 
-std::string BlasKernels() {
-  using NameFunction = char* (*)();
-  void* const symbol = dlsym(RTLD_DEFAULT, "openblas_get_corename");
-  if (symbol == nullptr) return "";
-  const char* const name = reinterpret_cast<NameFunction>(symbol)();
-  return name == nullptr ? "" : name;
-}
-
 std::string SlowBlasWarning(double gflops) {
   if (gflops >= kSlowGflops) return "";
   return Format(

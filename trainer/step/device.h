@@ -35,9 +35,6 @@ std::string NameOfDtype(c10::ScalarType dtype);
 
 // Returns the GFLOP/s of a 512 x 512 x 512 fp32 product on this thread: the best of a few.
 double MeasureSgemm();
-// Returns OpenBLAS's name for the kernels in use ("Haswell", "SkylakeX", …; $OPENBLAS_CORETYPE
-// overrides its choice), or "" when another BLAS is loaded.
-std::string BlasKernels();
 // Returns a warning about a slow BLAS, or "" when `gflops` is normal.
 std::string SlowBlasWarning(double gflops);
 
