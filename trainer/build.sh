@@ -36,15 +36,20 @@ no() { # KIND WHY WAY-OUT
   exit 69
 }
 
+# The loops that profit from vectors: full optimisation in every build. A comparison, or a square root,
+# that may raise an exception or set errno is not made in vectors (without AVX-512). CMakeLists.txt
+# reads both lines: other flags are other roundings.
+vector_sources="cpu/kernels.cc optimizer/adamw.cc optimizer/block_code.cc"
+vector_flags="-O3 -fopenmp-simd -ffp-contract=fast -fno-trapping-math -fno-math-errno"
+
 # One source of the list that xargs passes on.
 if [ "${1:-}" = --compile ]; then
   number=$2
   source=$3
   say "building the trainer for $TRAINER_TORCH, $number of $TRAINER_COUNT: $source"
   more=
+  case " $vector_sources " in *" $source "*) more=$vector_flags ;; esac
   case $source in
-    cpu/kernels.cc | optimizer/adamw.cc | optimizer/block_code.cc)
-      more="-O3 -fopenmp-simd -ffp-contract=fast" ;;
     ranks/gloo.cc | ranks/store.cc) more=$TRAINER_GLOO ;;
   esac
   # shellcheck disable=SC2086  # flags are words
