@@ -124,16 +124,29 @@ bool Passable(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
 
 // Multiplications of a piece of a product; its packing and the threads' meeting cost little beside.
 constexpr int64_t kPieceWork = 16 << 20;
-// The fewest rows or columns of a piece of the longer side, and of the other one. Shorter ones
-// multiply slower.
-constexpr int64_t kLongSide = 240;
-constexpr int64_t kShortSide = 128;
+constexpr int64_t kWhole = std::numeric_limits<int64_t>::max();
 
-// How rows and columns of one product are cut into pieces. OneDNN and BLAS choose their kernels by
-// the extents, which decides the last bits of a sum; so the pieces follow from these alone.
+// The fewest rows or columns of a piece: of the longer side, and of the other one. Shorter ones
+// multiply slower, because the other factor is packed for each of them.
+struct Grains {
+  int64_t long_side;
+  int64_t short_side;
+};
+constexpr Grains kSmall = {240, 128};
+constexpr Grains kLarge = {448, 256};
+// The same in depth: how many products are added for an element. Each further piece in depth needs
+// room for the result, and is added to it; so there are few.
+constexpr int64_t kDepth = 1024;
+constexpr int64_t kMostDeepPieces = 8;
+
+// How rows, columns and depth of one product are cut into pieces. OneDNN and BLAS choose their
+// kernels by the extents, which decides the last bits of a sum; so the pieces follow from these
+// alone.
 struct Grid {
   int64_t row_pieces = 1;
   int64_t column_pieces = 1;
+  int64_t depth_pieces = 1;
+  int64_t pieces() const { return row_pieces * column_pieces * depth_pieces; }
 };
 
 // Returns into how many pieces a side is cut, of `grain` at least.
@@ -141,16 +154,32 @@ int64_t Cut(int64_t extent, int64_t grain, int64_t most) {
   return std::clamp<int64_t>(extent / grain, 1, std::clamp<int64_t>(most, 1, kMostPieces));
 }
 
-Grid GridOf(int64_t m, int64_t n, int64_t k) {
-  const int64_t most = std::min(kMostPieces, m * n * k / kPieceWork);
+int64_t MostPieces(int64_t m, int64_t n, int64_t k) {
+  return std::min(kMostPieces, m * n * k / kPieceWork);
+}
+
+Grid CutSides(int64_t m, int64_t n, int64_t k, const Grains& grains) {
+  const int64_t most = MostPieces(m, n, k);
   Grid grid;
   if (most < 2) return grid;
   const bool across = n >= m;
   int64_t& along = across ? grid.column_pieces : grid.row_pieces;
   int64_t& beside = across ? grid.row_pieces : grid.column_pieces;
-  along = Cut(std::max(m, n), kLongSide, most);
-  beside = Cut(std::min(m, n), kShortSide, most / along);
+  along = Cut(std::max(m, n), grains.long_side, most);
+  beside = Cut(std::min(m, n), grains.short_side, most / along);
   return grid;
+}
+
+// OpenBLAS packs slowly: it gets large pieces, where these are enough.
+Grid GridForOpenBlas(int64_t m, int64_t n, int64_t k) {
+  const int64_t most_deep = std::min(kMostDeepPieces, MostPieces(m, n, k));
+  Grid grid = CutSides(m, n, k, kLarge);
+  grid.depth_pieces = Cut(k, kDepth, most_deep / grid.pieces());
+  return grid.pieces() > 1 ? grid : CutSides(m, n, k, kSmall);
+}
+
+Grid GridOf(int64_t m, int64_t n, int64_t k) {
+  return Chosen() == MultiplyByOpenBlas ? GridForOpenBlas(m, n, k) : CutSides(m, n, k, kSmall);
 }
 
 // Where piece `index` of a side begins: at a multiple of 16, which is what a kernel does at once.
@@ -158,31 +187,70 @@ int64_t SideBegin(int64_t extent, int64_t pieces, int64_t index) {
   return index == pieces ? extent : extent * index / pieces / 16 * 16;
 }
 
-// Computes `count` products, each one step further in every operand.
+// Part [begin, begin + count) of a side.
+struct Part {
+  Part(int64_t extent, int64_t pieces, int64_t index)
+      : begin(SideBegin(extent, pieces, index)),
+        count(SideBegin(extent, pieces, index + 1) - begin) {}
+  int64_t begin;
+  int64_t count;
+};
+
+// Returns the grid for one product of these matrices, or of each pair of a batch.
+Grid GridOf(const at::Tensor& a, const at::Tensor& b) {
+  return GridOf(a.size(-2), b.size(-1), a.size(-1));
+}
+
+// Computes `count` products, each one step further in every operand and cut by `grid`.
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, const at::Tensor& out,
-              int64_t count) {
+              int64_t count, const Grid& grid) {
   const Layout la = LayoutOf(a), lb = LayoutOf(b), lo = LayoutOf(out);
   const bool batched = out.dim() == 3;
   const int64_t m = out.size(-2), n = out.size(-1), k = a.size(-1);
   const int64_t steps[] = {batched ? a.stride(0) : 0, batched ? b.stride(0) : 0,
                            batched ? out.stride(0) : 0};
+  const int64_t a_down = la.transpose == 'N' ? la.leading : 1;
+  const int64_t a_across = la.transpose == 'N' ? 1 : la.leading;
+  const int64_t b_down = lb.transpose == 'N' ? lb.leading : 1;
+  const int64_t b_across = lb.transpose == 'N' ? 1 : lb.leading;
   const float *const a_data = a.data_ptr<float>(), *const b_data = b.data_ptr<float>();
   float* const out_data = out.data_ptr<float>();
-  const Grid grid = GridOf(m, n, k);
-  ForPieces(count * grid.row_pieces * grid.column_pieces, [&](int64_t piece) {
-    const int64_t row_piece = piece / grid.column_pieces % grid.row_pieces;
-    const int64_t column_piece = piece % grid.column_pieces;
-    const int64_t z = piece / grid.column_pieces / grid.row_pieces;
-    const int64_t row = SideBegin(m, grid.row_pieces, row_piece);
-    const int64_t column = SideBegin(n, grid.column_pieces, column_piece);
-    const int status = Chosen()(
-        la.transpose, lb.transpose, SideBegin(m, grid.row_pieces, row_piece + 1) - row,
-        SideBegin(n, grid.column_pieces, column_piece + 1) - column, k, 1.0f,
-        a_data + z * steps[0] + row * (la.transpose == 'N' ? la.leading : 1), la.leading,
-        b_data + z * steps[1] + column * (lb.transpose == 'N' ? 1 : lb.leading), lb.leading,
-        add ? 1.0f : 0.0f, out_data + z * steps[2] + row * lo.leading + column, lo.leading);
+  // The results of all pieces in depth but the first.
+  at::Tensor deep;
+  if (grid.depth_pieces > 1) {
+    deep = at::empty({grid.depth_pieces - 1, count, m, n}, out.options());
+  }
+  ForPieces(count * grid.pieces(), [&](int64_t piece) {
+    const Part columns(n, grid.column_pieces, piece % grid.column_pieces);
+    piece /= grid.column_pieces;
+    const Part rows(m, grid.row_pieces, piece % grid.row_pieces);
+    piece /= grid.row_pieces;
+    const Part depth(k, grid.depth_pieces, piece % grid.depth_pieces);
+    const int64_t z = piece / grid.depth_pieces, level = piece % grid.depth_pieces;
+    float* to = out_data + z * steps[2] + rows.begin * lo.leading + columns.begin;
+    int64_t leading = lo.leading;
+    if (level > 0) {
+      to = deep.data_ptr<float>() + ((level - 1) * count + z) * m * n + rows.begin * n +
+           columns.begin;
+      leading = n;
+    }
+    const int status =
+        Chosen()(la.transpose, lb.transpose, rows.count, columns.count, depth.count, 1.0f,
+                 a_data + z * steps[0] + rows.begin * a_down + depth.begin * a_across, la.leading,
+                 b_data + z * steps[1] + depth.begin * b_down + columns.begin * b_across,
+                 lb.leading, add && level == 0 ? 1.0f : 0.0f, to, leading);
     if (status == kDnnlOutOfMemory) throw std::bad_alloc();
     TORCH_CHECK(status == 0, "multiply: ", MatMulLibrary(), " answered ", status);
+  });
+  if (!deep.defined()) return;
+  ForRanges(count * m, RowGrain(n), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* const to = out_data + row / m * steps[2] + row % m * lo.leading;
+      for (int64_t level = 1; level < grid.depth_pieces; ++level) {
+        const float* const from = deep.data_ptr<float>() + ((level - 1) * count * m + row) * n;
+        for (int64_t column = 0; column < n; ++column) to[column] += from[column];
+      }
+    }
   });
 }
 
@@ -197,7 +265,7 @@ void MultiplyByBlas(const at::Tensor& a_mk, const at::Tensor& b_kn, bool add,
     }
   };
   const int64_t m = out_mn.size(0), n = out_mn.size(1);
-  const Grid grid = GridOf(m, n, a_mk.size(1));
+  const Grid grid = CutSides(m, n, a_mk.size(1), kSmall);
   if (!UsesCpuKernels(out_mn) || grid.row_pieces * grid.column_pieces == 1) {
     return multiply(a_mk, b_kn, out_mn);
   }
@@ -337,16 +405,24 @@ at::Tensor MatMul(const at::Tensor& a_mk, const at::Tensor& b_kn) {
 
 void MatMulInto(const at::Tensor& a_mk, const at::Tensor& b_kn, bool add, at::Tensor out_mn) {
   if (Passable(a_mk, b_kn, out_mn)) {
-    Multiply(a_mk, b_kn, add, out_mn, 1);
+    Multiply(a_mk, b_kn, add, out_mn, 1, GridOf(a_mk, b_kn));
   } else {
     MultiplyByBlas(a_mk, b_kn, add, out_mn);
+  }
+}
+
+void MatMulAlone(const at::Tensor& a_mk, const at::Tensor& b_kn, at::Tensor out_mn) {
+  if (Passable(a_mk, b_kn, out_mn)) {
+    Multiply(a_mk, b_kn, /*add=*/false, out_mn, 1, Grid{});
+  } else {
+    at::mm_out(out_mn, a_mk, b_kn);
   }
 }
 
 at::Tensor BatchedMatMul(const at::Tensor& a_zmk, const at::Tensor& b_zkn) {
   at::Tensor out_zmn = at::empty({a_zmk.size(0), a_zmk.size(1), b_zkn.size(2)}, a_zmk.options());
   if (Passable(a_zmk, b_zkn, out_zmn)) {
-    Multiply(a_zmk, b_zkn, /*add=*/false, out_zmn, out_zmn.size(0));
+    Multiply(a_zmk, b_zkn, /*add=*/false, out_zmn, out_zmn.size(0), GridOf(a_zmk, b_zkn));
   } else {
     at::bmm_out(out_zmn, a_zmk, b_zkn);
   }
@@ -355,7 +431,7 @@ at::Tensor BatchedMatMul(const at::Tensor& a_zmk, const at::Tensor& b_zkn) {
 
 void BatchedMatMulAdd(const at::Tensor& a_zmk, const at::Tensor& b_zkn, at::Tensor out_zmn) {
   if (Passable(a_zmk, b_zkn, out_zmn)) {
-    Multiply(a_zmk, b_zkn, /*add=*/true, out_zmn, out_zmn.size(0));
+    Multiply(a_zmk, b_zkn, /*add=*/true, out_zmn, out_zmn.size(0), GridOf(a_zmk, b_zkn));
   } else {
     out_zmn.baddbmm_(a_zmk, b_zkn);
   }

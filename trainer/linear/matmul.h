@@ -39,6 +39,8 @@ std::string BlasKernels();
 at::Tensor MatMul(const at::Tensor& a_mk, const at::Tensor& b_kn);
 // Computes out = a b, or out += a b.
 void MatMulInto(const at::Tensor& a_mk, const at::Tensor& b_kn, bool add, at::Tensor out_mn);
+// Computes out = a b on this thread alone, in one piece: for products that are pieces themselves.
+void MatMulAlone(const at::Tensor& a_mk, const at::Tensor& b_kn, at::Tensor out_mn);
 at::Tensor BatchedMatMul(const at::Tensor& a_zmk, const at::Tensor& b_zkn);
 // Computes out += a b.
 void BatchedMatMulAdd(const at::Tensor& a_zmk, const at::Tensor& b_zkn, at::Tensor out_zmn);

@@ -70,6 +70,30 @@ TEST_P(MatMulTest, EveryLayoutGivesTheProduct) {
   }
 }
 
+// Each of these is cut in another way: by rows, by columns, by both, and in depth.
+TEST_P(MatMulTest, LargeProductsAreCutAndWhole) {
+  const std::vector<std::vector<int64_t>> extents = {
+      {1000, 300, 70}, {70, 300, 1000}, {600, 100, 970}, {30, 5003, 460}, {300, 2100, 300}};
+  for (const auto& e : extents) {
+    const at::Tensor a = RandomTensor({e[0], e[1]}, at::kFloat, 1);
+    const at::Tensor b = RandomTensor({e[1], e[2]}, at::kFloat, 2);
+    const at::Tensor expected = at::matmul(a.to(at::kDouble), b.to(at::kDouble));
+    for (const at::Tensor& left : {Layouts(a)[1], Layouts(a)[2]}) {
+      for (const at::Tensor& right : {Layouts(b)[1], Layouts(b)[2]}) {
+        at::Tensor whole = at::ones({e[0] + 2, e[2] + 3});
+        const at::Tensor out = whole.narrow(0, 1, e[0]).narrow(1, 1, e[2]);
+        MatMulInto(left, right, /*add=*/true, out);
+        EXPECT_LT(RelativeDifference(out, expected + 1), 1e-5);
+        MatMulInto(left, right, /*add=*/false, out);
+        EXPECT_LT(RelativeDifference(out, expected), 1e-5);
+        MatMulAlone(left, right, out);
+        EXPECT_LT(RelativeDifference(out, expected), 1e-5);
+        EXPECT_EQ(whole.eq(1.0f).sum().item<int64_t>(), whole.numel() - out.numel());
+      }
+    }
+  }
+}
+
 TEST_P(MatMulTest, PartsOfAnOutputAreFilledAndTheRestIsLeft) {
   const at::Tensor a = RandomTensor({4, 6}, at::kFloat, 3), b = RandomTensor({6, 5}, at::kFloat, 4);
   at::Tensor whole = at::full({8, 9}, 7.0f);

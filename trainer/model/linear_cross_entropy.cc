@@ -76,8 +76,7 @@ void ChunkOnCpu(const at::Tensor& x_rd, const at::Tensor& weight_vd, const Rows&
   ForRanges(vocab, kPartRows, [&](int64_t begin, int64_t end) {
     for (int64_t first = begin; first < end; first += kPartRows) {
       const int64_t count = std::min(kPartRows, end - first);
-      MatMulInto(weight_vd.narrow(0, first, count), x_rd.t(), /*add=*/false,
-                 logits_vr.narrow(0, first, count));
+      MatMulAlone(weight_vd.narrow(0, first, count), x_rd.t(), logits_vr.narrow(0, first, count));
       const int64_t at = first / kPartRows * rows;
       cpu::SumColumns(rows, count, logits + first * rows, largest.data() + at, sums.data() + at);
     }
