@@ -124,7 +124,6 @@ bool Passable(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
 
 // Multiplications of a piece of a product; its packing and the threads' meeting cost little beside.
 constexpr int64_t kPieceWork = 16 << 20;
-constexpr int64_t kWhole = std::numeric_limits<int64_t>::max();
 
 // The fewest rows or columns of a piece: of the longer side, and of the other one. Shorter ones
 // multiply slower, because the other factor is packed for each of them.
@@ -182,6 +181,11 @@ Grid GridOf(int64_t m, int64_t n, int64_t k) {
   return Chosen() == MultiplyByOpenBlas ? GridForOpenBlas(m, n, k) : CutSides(m, n, k, kSmall);
 }
 
+// Returns the grid for each product of a batch: there are many pieces without a cut in depth.
+Grid GridOfEach(const at::Tensor& a_zmk, const at::Tensor& b_zkn) {
+  return CutSides(a_zmk.size(1), b_zkn.size(2), a_zmk.size(2), kSmall);
+}
+
 // Where piece `index` of a side begins: at a multiple of 16, which is what a kernel does at once.
 int64_t SideBegin(int64_t extent, int64_t pieces, int64_t index) {
   return index == pieces ? extent : extent * index / pieces / 16 * 16;
@@ -196,12 +200,8 @@ struct Part {
   int64_t count;
 };
 
-// Returns the grid for one product of these matrices, or of each pair of a batch.
-Grid GridOf(const at::Tensor& a, const at::Tensor& b) {
-  return GridOf(a.size(-2), b.size(-1), a.size(-1));
-}
-
-// Computes `count` products, each one step further in every operand and cut by `grid`.
+// Computes `count` products, each one step further in every operand and cut by `grid`. Only a
+// single one is cut in depth.
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, const at::Tensor& out,
               int64_t count, const Grid& grid) {
   const Layout la = LayoutOf(a), lb = LayoutOf(b), lo = LayoutOf(out);
@@ -218,7 +218,7 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, const at::Tens
   // The results of all pieces in depth but the first.
   at::Tensor deep;
   if (grid.depth_pieces > 1) {
-    deep = at::empty({grid.depth_pieces - 1, count, m, n}, out.options());
+    deep = at::empty({grid.depth_pieces - 1, m, n}, out.options());
   }
   ForPieces(count * grid.pieces(), [&](int64_t piece) {
     const Part columns(n, grid.column_pieces, piece % grid.column_pieces);
@@ -230,8 +230,7 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, const at::Tens
     float* to = out_data + z * steps[2] + rows.begin * lo.leading + columns.begin;
     int64_t leading = lo.leading;
     if (level > 0) {
-      to = deep.data_ptr<float>() + ((level - 1) * count + z) * m * n + rows.begin * n +
-           columns.begin;
+      to = deep.data_ptr<float>() + ((level - 1) * m + rows.begin) * n + columns.begin;
       leading = n;
     }
     const int status =
@@ -243,11 +242,11 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, const at::Tens
     TORCH_CHECK(status == 0, "multiply: ", MatMulLibrary(), " answered ", status);
   });
   if (!deep.defined()) return;
-  ForRanges(count * m, RowGrain(n), [&](int64_t begin, int64_t end) {
+  ForRanges(m, RowGrain(n), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      float* const to = out_data + row / m * steps[2] + row % m * lo.leading;
+      float* const to = out_data + row * lo.leading;
       for (int64_t level = 1; level < grid.depth_pieces; ++level) {
-        const float* const from = deep.data_ptr<float>() + ((level - 1) * count * m + row) * n;
+        const float* const from = deep.data_ptr<float>() + ((level - 1) * m + row) * n;
         for (int64_t column = 0; column < n; ++column) to[column] += from[column];
       }
     }
@@ -405,7 +404,7 @@ at::Tensor MatMul(const at::Tensor& a_mk, const at::Tensor& b_kn) {
 
 void MatMulInto(const at::Tensor& a_mk, const at::Tensor& b_kn, bool add, at::Tensor out_mn) {
   if (Passable(a_mk, b_kn, out_mn)) {
-    Multiply(a_mk, b_kn, add, out_mn, 1, GridOf(a_mk, b_kn));
+    Multiply(a_mk, b_kn, add, out_mn, 1, GridOf(out_mn.size(0), out_mn.size(1), a_mk.size(1)));
   } else {
     MultiplyByBlas(a_mk, b_kn, add, out_mn);
   }
@@ -422,7 +421,7 @@ void MatMulAlone(const at::Tensor& a_mk, const at::Tensor& b_kn, at::Tensor out_
 at::Tensor BatchedMatMul(const at::Tensor& a_zmk, const at::Tensor& b_zkn) {
   at::Tensor out_zmn = at::empty({a_zmk.size(0), a_zmk.size(1), b_zkn.size(2)}, a_zmk.options());
   if (Passable(a_zmk, b_zkn, out_zmn)) {
-    Multiply(a_zmk, b_zkn, /*add=*/false, out_zmn, out_zmn.size(0), GridOf(a_zmk, b_zkn));
+    Multiply(a_zmk, b_zkn, /*add=*/false, out_zmn, out_zmn.size(0), GridOfEach(a_zmk, b_zkn));
   } else {
     at::bmm_out(out_zmn, a_zmk, b_zkn);
   }
@@ -431,7 +430,7 @@ at::Tensor BatchedMatMul(const at::Tensor& a_zmk, const at::Tensor& b_zkn) {
 
 void BatchedMatMulAdd(const at::Tensor& a_zmk, const at::Tensor& b_zkn, at::Tensor out_zmn) {
   if (Passable(a_zmk, b_zkn, out_zmn)) {
-    Multiply(a_zmk, b_zkn, /*add=*/true, out_zmn, out_zmn.size(0), GridOf(a_zmk, b_zkn));
+    Multiply(a_zmk, b_zkn, /*add=*/true, out_zmn, out_zmn.size(0), GridOfEach(a_zmk, b_zkn));
   } else {
     out_zmn.baddbmm_(a_zmk, b_zkn);
   }
