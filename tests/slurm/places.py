@@ -27,8 +27,17 @@ class Agent:
         self.process = subprocess.Popen(["ssh-agent", "-D", "-a", key + ".agent"],
                                         stdout=subprocess.DEVNULL)
         self.env = {"SSH_AUTH_SOCK": key + ".agent"}
-        wait_until(lambda: os.path.exists(key + ".agent"), "an ssh-agent")
-        subprocess.run(["ssh-add", "-q", key], env={**os.environ, **self.env}, check=True)
+        try:
+            # Its socket is there before it listens.
+            wait_until(lambda: self.has(key), "an ssh-agent with the cluster's key")
+        except BaseException:
+            self.stop()
+            raise
+
+    def has(self, key):
+        added = subprocess.run(["ssh-add", "-q", key], env={**os.environ, **self.env},
+                               stderr=subprocess.DEVNULL, check=False)
+        return added.returncode == 0
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
