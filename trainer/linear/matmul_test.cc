@@ -1,14 +1,17 @@
 #include "trainer/linear/matmul.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "trainer/base/error.h"
+#include "trainer/linear/threads.h"
 #include "trainer/tests/expect_error.h"
 #include "trainer/tests/tensors.h"
 
@@ -70,11 +73,13 @@ TEST_P(MatMulTest, EveryLayoutGivesTheProduct) {
   }
 }
 
-// Each of these is cut in another way: by rows, by columns, by both, and in depth.
+// These are cut by rows, by columns, by both, in depth (by OpenBLAS only), and in depth and
+// columns.
+const std::vector<std::vector<int64_t>> kLargeExtents = {
+    {1000, 600, 70}, {70, 600, 1000}, {600, 400, 970}, {30, 5003, 460}, {70, 2100, 1000}};
+
 TEST_P(MatMulTest, LargeProductsAreCutAndWhole) {
-  const std::vector<std::vector<int64_t>> extents = {
-      {1000, 300, 70}, {70, 300, 1000}, {600, 100, 970}, {30, 5003, 460}, {300, 2100, 300}};
-  for (const auto& e : extents) {
+  for (const auto& e : kLargeExtents) {
     const at::Tensor a = RandomTensor({e[0], e[1]}, at::kFloat, 1);
     const at::Tensor b = RandomTensor({e[1], e[2]}, at::kFloat, 2);
     const at::Tensor expected = at::matmul(a.to(at::kDouble), b.to(at::kDouble));
@@ -91,6 +96,22 @@ TEST_P(MatMulTest, LargeProductsAreCutAndWhole) {
         EXPECT_EQ(whole.eq(1.0f).sum().item<int64_t>(), whole.numel() - out.numel());
       }
     }
+  }
+}
+
+TEST_P(MatMulTest, ThreadsThatShareAProductChangeNoBit) {
+  for (const auto& e : kLargeExtents) {
+    const at::Tensor a = RandomTensor({e[0], e[1]}, at::kFloat, 1);
+    const at::Tensor b = RandomTensor({e[1], e[2]}, at::kFloat, 2);
+    at::Tensor shared;
+    ThreadGroup group(1);
+    std::thread helper([&] {
+      at::set_num_threads(1);
+      group.Help();
+    });
+    group.Lead([&] { shared = MatMul(a, b); });
+    helper.join();
+    EXPECT_TRUE(at::equal(shared, MatMul(a, b)));
   }
 }
 
