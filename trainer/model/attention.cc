@@ -200,7 +200,7 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
       BatchedMatMulAdd(p_zms.transpose(1, 2), d_out_zme, KeysOf(d_v_zse, block));
       const at::Tensor d_s_zms = SoftmaxBackward(
           BatchedMatMul(d_out_zme, KeysOf(v_zse, block).transpose(1, 2)), p_zms, block, group);
-      KeysOf(d_k_zse, block).baddbmm_(d_s_zms.transpose(1, 2), RowsOf(q_bkgte, block));
+      BatchedMatMulAdd(d_s_zms.transpose(1, 2), RowsOf(q_bkgte, block), KeysOf(d_k_zse, block));
       PutRows(BatchedMatMul(d_s_zms, KeysOf(k_zse, block)), block, d_q_bkgte);
     }
     return {d_q_bkgte.view({s.windows, s.heads, s.tokens, s.head_dim}),
