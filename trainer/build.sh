@@ -39,7 +39,7 @@ no() { # KIND WHY WAY-OUT
 # The loops that profit from vectors: full optimisation in every build. A comparison, or a square root,
 # that may raise an exception or set errno is not made in vectors (without AVX-512). CMakeLists.txt
 # reads both lines: other flags are other roundings.
-vector_sources="cpu/kernels.cc optimizer/adamw.cc optimizer/block_code.cc"
+vector_sources="cpu/kernels.cc cpu/sgemm.cc optimizer/adamw.cc optimizer/block_code.cc"
 vector_flags="-O3 -fopenmp-simd -ffp-contract=fast -fno-trapping-math -fno-math-errno"
 
 # One source of the list that xargs passes on.

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "trainer/base/vectors.h"
+#include "trainer/cpu/sgemm.h"
 
 namespace gpuctl::trainer::cpu {
 namespace {
@@ -144,6 +145,53 @@ void ScaleColumns(int64_t rows, int64_t vocab, const float* __restrict largest,
     for (int64_t i = 0; i < rows; ++i) {
       const float scaled = factors[i] * Exp(values[i] - largest[i]);
       values[i] = factors[i] == 0.0f ? 0.0f : scaled;
+    }
+  }
+}
+
+TRAINER_WIDEST_VECTORS
+void LargestOfPanel(int64_t vocab, const float* logits, float* __restrict largest) {
+  float most[kPanelColumns];
+  std::copy(logits, logits + kPanelColumns, most);
+  for (int64_t v = 1; v < vocab; ++v) {
+    const float* __restrict values = logits + v * kPanelColumns;
+#pragma omp simd
+    for (int64_t i = 0; i < kPanelColumns; ++i) most[i] = values[i] > most[i] ? values[i] : most[i];
+  }
+  std::copy(most, most + kPanelColumns, largest);
+}
+
+TRAINER_WIDEST_VECTORS
+void ExpPanel(int64_t vocab, const float* __restrict reference, float* logits,
+              float* __restrict sums) {
+  float sum[kPanelColumns] = {};
+  for (int64_t v = 0; v < vocab; ++v) {
+    float* __restrict values = logits + v * kPanelColumns;
+#pragma omp simd
+    for (int64_t i = 0; i < kPanelColumns; ++i) {
+      values[i] = Exp(values[i] - reference[i]);
+      sum[i] += values[i];
+    }
+  }
+  for (int64_t i = 0; i < kPanelColumns; ++i) sums[i] += sum[i];
+}
+
+TRAINER_WIDEST_VECTORS
+void ScalePanel(int64_t rows, const float* __restrict factors, float* values) {
+  for (int64_t row = 0; row < rows; ++row) {
+    float* __restrict of_row = values + row * kPanelColumns;
+#pragma omp simd
+    for (int64_t i = 0; i < kPanelColumns; ++i) of_row[i] *= factors[i];
+  }
+}
+
+TRAINER_WIDEST_VECTORS
+void AddPanel(int64_t rows, const float* __restrict factors, const float* __restrict values,
+              float* __restrict sums) {
+  for (int64_t row = 0; row < rows; ++row) {
+#pragma omp simd
+    for (int64_t i = 0; i < kPanelColumns; ++i) {
+      sums[row * kPanelColumns + i] += factors[i] * values[row * kPanelColumns + i];
     }
   }
 }

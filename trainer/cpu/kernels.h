@@ -37,6 +37,16 @@ double SumLosses(int64_t rows, int64_t parts, const ColumnTargets& of, float sca
 void ScaleColumns(int64_t rows, int64_t vocab, const float* largest, const float* factors,
                   float* logits);
 
+// The same softmax for a panel (sgemm.h) of logits, [vocab, 16], against a reference of each column
+// that needs not be its largest value. First each column's largest value.
+void LargestOfPanel(int64_t vocab, const float* logits, float* largest);
+// Then the logits become exp(logit - reference); their sums are added to `sums`.
+void ExpPanel(int64_t vocab, const float* reference, float* logits, float* sums);
+// Multiplies the columns of a panel [rows, 16] by factors, in place.
+void ScalePanel(int64_t rows, const float* factors, float* values);
+// Adds the columns of a panel [rows, 16], each times a factor, to those of `sums`.
+void AddPanel(int64_t rows, const float* factors, const float* values, float* sums);
+
 // The keys that the rows of scores [matrices, rows, keys] may see: of the first `visible + i` keys
 // (at most `keys`), row i may see the last `window`. Where windows hold several documents, row i of
 // a matrix may see no key before starts[i] - low of the matrix's window.

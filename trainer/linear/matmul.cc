@@ -11,11 +11,10 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
 #include <new>
 
 #include "trainer/base/error.h"
+#include "trainer/cpu/sgemm.h"
 #include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
 
@@ -29,8 +28,6 @@ using Sgemm = int (*)(char transpose_a, char transpose_b, int64_t m, int64_t n, 
                       float beta, float* c, int64_t ldc);
 
 constexpr int kDnnlOutOfMemory = 1;  // dnnl_out_of_memory
-constexpr int kTooLarge = -1;        // OpenBLAS cannot be given these extents
-
 // Finds oneDNN in LibTorch's CPU library, or in a library that it links; null when it is built in
 // and hidden.
 Sgemm FindOneDnn() {
@@ -41,57 +38,27 @@ Sgemm FindOneDnn() {
 #endif
 }
 
-// BLAS's interface: by columns, with extents of 32 bits.
-using BlasSgemm = void (*)(const char* transpose_a, const char* transpose_b, const int* m,
-                           const int* n, const int* k, const float* alpha, const float* a,
-                           const int* lda, const float* b, const int* ldb, const float* beta,
-                           float* c, const int* ldc);
-
-BlasSgemm open_blas_sgemm = nullptr;
-
-// Read by columns, the same numbers are the transposed matrices: C^T = op(B)^T op(A)^T.
-int MultiplyByOpenBlas(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
-                       float alpha, const float* a, int64_t lda, const float* b, int64_t ldb,
-                       float beta, float* c, int64_t ldc) {
-  if (std::max({m, n, k, lda, ldb, ldc}) > std::numeric_limits<int>::max()) return kTooLarge;
-  const int extents[] = {static_cast<int>(n), static_cast<int>(m), static_cast<int>(k)};
-  const int leading[] = {static_cast<int>(ldb), static_cast<int>(lda), static_cast<int>(ldc)};
-  open_blas_sgemm(&transpose_b, &transpose_a, &extents[0], &extents[1], &extents[2], &alpha, b,
-                  &leading[0], a, &leading[1], &beta, c, &leading[2]);
+// The trainer's own product. Returns 0.
+int MultiplyByAvx2(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
+                   float /*alpha, 1*/, const float* a, int64_t lda, const float* b, int64_t ldb,
+                   float beta, float* c, int64_t ldc) {
+  const auto view = [](char transpose, const float* data, int64_t leading) {
+    return transpose == 'N' ? cpu::MatrixView{data, leading, 1} : cpu::MatrixView{data, 1, leading};
+  };
+  cpu::Sgemm(m, n, k, view(transpose_a, a, lda), view(transpose_b, b, ldb), beta != 0, c, ldc);
   return 0;
 }
 
-template <typename Function>
-Function Find(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-}
-
-// Finds the OpenBLAS with extents of 32 bits that is LibTorch's BLAS; null when that is another
-// one. Keeps it to the thread that calls it: the trainer's own threads share the products.
-Sgemm FindOpenBlas() {
-  const auto set_threads = Find<void (*)(int)>("openblas_set_num_threads");
-  const auto configuration = Find<char* (*)()>("openblas_get_config");
-  open_blas_sgemm = Find<BlasSgemm>("sgemm_");
-  if (set_threads == nullptr || configuration == nullptr || open_blas_sgemm == nullptr ||
-      std::strstr(configuration(), "USE64BITINT") != nullptr) {
-    return nullptr;
-  }
-  set_threads(1);
-  return MultiplyByOpenBlas;
-}
-
-// oneDNN has its fast kernels for AVX-512. Without that OpenBLAS's for AVX2 are faster.
-Sgemm FindFaster() {
-  const Sgemm one_dnn = FindOneDnn();
+bool HasAvx512() {
 #if defined(__x86_64__)
-  const std::string kernels = BlasKernels();
-  if (!__builtin_cpu_supports("avx512f") && (kernels == "Haswell" || kernels == "Zen")) {
-    const Sgemm open_blas = FindOpenBlas();
-    if (open_blas != nullptr) return open_blas;
-  }
+  return __builtin_cpu_supports("avx512f");
+#else
+  return false;
 #endif
-  return one_dnn;
 }
+
+// OneDNN has its fast kernels for AVX-512.
+Sgemm FindFaster() { return cpu::HasSgemm() && !HasAvx512() ? MultiplyByAvx2 : FindOneDnn(); }
 
 Sgemm& Chosen() {
   static Sgemm chosen = FindFaster();
@@ -125,27 +92,12 @@ bool Passable(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
 // Multiplications of a piece of a product; its packing and the threads' meeting cost little beside.
 constexpr int64_t kPieceWork = 16 << 20;
 
-// The fewest rows or columns of a piece: of the longer side, and of the other one. Shorter ones
-// multiply slower, because the other factor is packed for each of them.
-struct Grains {
-  int64_t long_side;
-  int64_t short_side;
-};
-constexpr Grains kSmall = {240, 128};
-constexpr Grains kLarge = {448, 256};
-// The same in depth: how many products are added for an element. Each further piece in depth needs
-// room for the result, and is added to it; so there are few.
-constexpr int64_t kDepth = 1024;
-constexpr int64_t kMostDeepPieces = 8;
-
-// How rows, columns and depth of one product are cut into pieces. OneDNN and BLAS choose their
-// kernels by the extents, which decides the last bits of a sum; so the pieces follow from these
-// alone.
+// How rows and columns of one product are cut into pieces. OneDNN and BLAS choose their kernels by
+// the extents, which decides the last bits of a sum; so the pieces follow from these alone.
 struct Grid {
   int64_t row_pieces = 1;
   int64_t column_pieces = 1;
-  int64_t depth_pieces = 1;
-  int64_t pieces() const { return row_pieces * column_pieces * depth_pieces; }
+  int64_t pieces() const { return row_pieces * column_pieces; }
 };
 
 // Returns into how many pieces a side is cut, of `grain` at least.
@@ -153,37 +105,20 @@ int64_t Cut(int64_t extent, int64_t grain, int64_t most) {
   return std::clamp<int64_t>(extent / grain, 1, std::clamp<int64_t>(most, 1, kMostPieces));
 }
 
-int64_t MostPieces(int64_t m, int64_t n, int64_t k) {
-  return std::min(kMostPieces, m * n * k / kPieceWork);
-}
-
-Grid CutSides(int64_t m, int64_t n, int64_t k, const Grains& grains) {
-  const int64_t most = MostPieces(m, n, k);
+// Cuts one side first, and the other one into what is left of the pieces. Short pieces multiply
+// slower, because the other factor is packed for each of them.
+Grid GridOf(int64_t m, int64_t n, int64_t k, bool a_by_rows) {
+  const int64_t most = std::min(kMostPieces, m * n * k / kPieceWork);
   Grid grid;
   if (most < 2) return grid;
-  const bool across = n >= m;
-  int64_t& along = across ? grid.column_pieces : grid.row_pieces;
-  int64_t& beside = across ? grid.row_pieces : grid.column_pieces;
-  along = Cut(std::max(m, n), grains.long_side, most);
-  beside = Cut(std::min(m, n), grains.short_side, most / along);
+  // Cpu::Sgemm packs b, but not the rows of a.
+  const bool own = Chosen() == MultiplyByAvx2;
+  const bool columns_first = own ? a_by_rows : n >= m;
+  int64_t& first = columns_first ? grid.column_pieces : grid.row_pieces;
+  int64_t& second = columns_first ? grid.row_pieces : grid.column_pieces;
+  first = Cut(columns_first ? n : m, own ? 192 : 240, most);
+  second = Cut(columns_first ? m : n, own ? 384 : 128, most / first);
   return grid;
-}
-
-// OpenBLAS packs slowly: it gets large pieces, where these are enough.
-Grid GridForOpenBlas(int64_t m, int64_t n, int64_t k) {
-  const int64_t most_deep = std::min(kMostDeepPieces, MostPieces(m, n, k));
-  Grid grid = CutSides(m, n, k, kLarge);
-  grid.depth_pieces = Cut(k, kDepth, most_deep / grid.pieces());
-  return grid.pieces() > 1 ? grid : CutSides(m, n, k, kSmall);
-}
-
-Grid GridOf(int64_t m, int64_t n, int64_t k) {
-  return Chosen() == MultiplyByOpenBlas ? GridForOpenBlas(m, n, k) : CutSides(m, n, k, kSmall);
-}
-
-// Returns the grid for each product of a batch: there are many pieces without a cut in depth.
-Grid GridOfEach(const at::Tensor& a_zmk, const at::Tensor& b_zkn) {
-  return CutSides(a_zmk.size(1), b_zkn.size(2), a_zmk.size(2), kSmall);
 }
 
 // Where piece `index` of a side begins: at a multiple of 16, which is what a kernel does at once.
@@ -200,56 +135,31 @@ struct Part {
   int64_t count;
 };
 
-// Computes `count` products, each one step further in every operand and cut by `grid`. Only a
-// single one is cut in depth.
+// Computes `count` products, each one step further in every operand, on this thread or in pieces.
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, const at::Tensor& out,
-              int64_t count, const Grid& grid) {
+              int64_t count, bool alone = false) {
   const Layout la = LayoutOf(a), lb = LayoutOf(b), lo = LayoutOf(out);
   const bool batched = out.dim() == 3;
   const int64_t m = out.size(-2), n = out.size(-1), k = a.size(-1);
   const int64_t steps[] = {batched ? a.stride(0) : 0, batched ? b.stride(0) : 0,
                            batched ? out.stride(0) : 0};
   const int64_t a_down = la.transpose == 'N' ? la.leading : 1;
-  const int64_t a_across = la.transpose == 'N' ? 1 : la.leading;
-  const int64_t b_down = lb.transpose == 'N' ? lb.leading : 1;
   const int64_t b_across = lb.transpose == 'N' ? 1 : lb.leading;
   const float *const a_data = a.data_ptr<float>(), *const b_data = b.data_ptr<float>();
   float* const out_data = out.data_ptr<float>();
-  // The results of all pieces in depth but the first.
-  at::Tensor deep;
-  if (grid.depth_pieces > 1) {
-    deep = at::empty({grid.depth_pieces - 1, m, n}, out.options());
-  }
+  const Grid grid = alone ? Grid{} : GridOf(m, n, k, la.transpose == 'N');
   ForPieces(count * grid.pieces(), [&](int64_t piece) {
     const Part columns(n, grid.column_pieces, piece % grid.column_pieces);
     piece /= grid.column_pieces;
     const Part rows(m, grid.row_pieces, piece % grid.row_pieces);
-    piece /= grid.row_pieces;
-    const Part depth(k, grid.depth_pieces, piece % grid.depth_pieces);
-    const int64_t z = piece / grid.depth_pieces, level = piece % grid.depth_pieces;
-    float* to = out_data + z * steps[2] + rows.begin * lo.leading + columns.begin;
-    int64_t leading = lo.leading;
-    if (level > 0) {
-      to = deep.data_ptr<float>() + ((level - 1) * m + rows.begin) * n + columns.begin;
-      leading = n;
-    }
+    const int64_t z = piece / grid.row_pieces;
     const int status =
-        Chosen()(la.transpose, lb.transpose, rows.count, columns.count, depth.count, 1.0f,
-                 a_data + z * steps[0] + rows.begin * a_down + depth.begin * a_across, la.leading,
-                 b_data + z * steps[1] + depth.begin * b_down + columns.begin * b_across,
-                 lb.leading, add && level == 0 ? 1.0f : 0.0f, to, leading);
+        Chosen()(la.transpose, lb.transpose, rows.count, columns.count, k, 1.0f,
+                 a_data + z * steps[0] + rows.begin * a_down, la.leading,
+                 b_data + z * steps[1] + columns.begin * b_across, lb.leading, add ? 1.0f : 0.0f,
+                 out_data + z * steps[2] + rows.begin * lo.leading + columns.begin, lo.leading);
     if (status == kDnnlOutOfMemory) throw std::bad_alloc();
     TORCH_CHECK(status == 0, "multiply: ", MatMulLibrary(), " answered ", status);
-  });
-  if (!deep.defined()) return;
-  ForRanges(m, RowGrain(n), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      float* const to = out_data + row * lo.leading;
-      for (int64_t level = 1; level < grid.depth_pieces; ++level) {
-        const float* const from = deep.data_ptr<float>() + ((level - 1) * m + row) * n;
-        for (int64_t column = 0; column < n; ++column) to[column] += from[column];
-      }
-    }
   });
 }
 
@@ -264,11 +174,11 @@ void MultiplyByBlas(const at::Tensor& a_mk, const at::Tensor& b_kn, bool add,
     }
   };
   const int64_t m = out_mn.size(0), n = out_mn.size(1);
-  const Grid grid = CutSides(m, n, a_mk.size(1), kSmall);
-  if (!UsesCpuKernels(out_mn) || grid.row_pieces * grid.column_pieces == 1) {
+  const Grid grid = GridOf(m, n, a_mk.size(1), a_mk.stride(1) == 1);
+  if (!UsesCpuKernels(out_mn) || grid.pieces() == 1) {
     return multiply(a_mk, b_kn, out_mn);
   }
-  ForPieces(grid.row_pieces * grid.column_pieces, [&](int64_t piece) {
+  ForPieces(grid.pieces(), [&](int64_t piece) {
     const int64_t row_piece = piece / grid.column_pieces, column_piece = piece % grid.column_pieces;
     const int64_t row = SideBegin(m, grid.row_pieces, row_piece);
     const int64_t rows = SideBegin(m, grid.row_pieces, row_piece + 1) - row;
@@ -373,13 +283,14 @@ void PrepareMatMul() {
 }
 
 void ChooseMatMul(const std::string& library) {
-  if (library == "onednn" || library == "openblas") {
-    const Sgemm found = library == "onednn" ? FindOneDnn() : FindOpenBlas();
-    if (found == nullptr) {
-      throw ConfigError("use train.matmul " + library + ": this LibTorch " +
-                        (library == "onednn" ? "does not show its oneDNN" : "has another BLAS"));
+  if (library == "onednn") {
+    Chosen() = FindOneDnn();
+    if (Chosen() == nullptr) {
+      throw ConfigError("use train.matmul onednn: this LibTorch does not show its oneDNN");
     }
-    Chosen() = found;
+  } else if (library == "avx2") {
+    if (!cpu::HasSgemm()) throw ConfigError("use train.matmul avx2: this processor lacks AVX2");
+    Chosen() = MultiplyByAvx2;
   } else {
     Chosen() = library == "blas" ? nullptr : FindFaster();
   }
@@ -387,11 +298,11 @@ void ChooseMatMul(const std::string& library) {
 
 std::string MatMulLibrary() {
   if (Chosen() == nullptr) return "blas";
-  return Chosen() == MultiplyByOpenBlas ? "openblas" : "onednn";
+  return Chosen() == MultiplyByAvx2 ? "avx2" : "onednn";
 }
 
 std::string BlasKernels() {
-  const auto name_of = Find<char* (*)()>("openblas_get_corename");
+  const auto name_of = reinterpret_cast<char* (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_corename"));
   const char* const name = name_of == nullptr ? nullptr : name_of();
   return name == nullptr ? "" : name;
 }
@@ -404,7 +315,7 @@ at::Tensor MatMul(const at::Tensor& a_mk, const at::Tensor& b_kn) {
 
 void MatMulInto(const at::Tensor& a_mk, const at::Tensor& b_kn, bool add, at::Tensor out_mn) {
   if (Passable(a_mk, b_kn, out_mn)) {
-    Multiply(a_mk, b_kn, add, out_mn, 1, GridOf(out_mn.size(0), out_mn.size(1), a_mk.size(1)));
+    Multiply(a_mk, b_kn, add, out_mn, 1);
   } else {
     MultiplyByBlas(a_mk, b_kn, add, out_mn);
   }
@@ -412,7 +323,7 @@ void MatMulInto(const at::Tensor& a_mk, const at::Tensor& b_kn, bool add, at::Te
 
 void MatMulAlone(const at::Tensor& a_mk, const at::Tensor& b_kn, at::Tensor out_mn) {
   if (Passable(a_mk, b_kn, out_mn)) {
-    Multiply(a_mk, b_kn, /*add=*/false, out_mn, 1, Grid{});
+    Multiply(a_mk, b_kn, /*add=*/false, out_mn, 1, /*alone=*/true);
   } else {
     at::mm_out(out_mn, a_mk, b_kn);
   }
@@ -421,7 +332,7 @@ void MatMulAlone(const at::Tensor& a_mk, const at::Tensor& b_kn, at::Tensor out_
 at::Tensor BatchedMatMul(const at::Tensor& a_zmk, const at::Tensor& b_zkn) {
   at::Tensor out_zmn = at::empty({a_zmk.size(0), a_zmk.size(1), b_zkn.size(2)}, a_zmk.options());
   if (Passable(a_zmk, b_zkn, out_zmn)) {
-    Multiply(a_zmk, b_zkn, /*add=*/false, out_zmn, out_zmn.size(0), GridOfEach(a_zmk, b_zkn));
+    Multiply(a_zmk, b_zkn, /*add=*/false, out_zmn, out_zmn.size(0));
   } else {
     at::bmm_out(out_zmn, a_zmk, b_zkn);
   }
@@ -430,7 +341,7 @@ at::Tensor BatchedMatMul(const at::Tensor& a_zmk, const at::Tensor& b_zkn) {
 
 void BatchedMatMulAdd(const at::Tensor& a_zmk, const at::Tensor& b_zkn, at::Tensor out_zmn) {
   if (Passable(a_zmk, b_zkn, out_zmn)) {
-    Multiply(a_zmk, b_zkn, /*add=*/true, out_zmn, out_zmn.size(0), GridOfEach(a_zmk, b_zkn));
+    Multiply(a_zmk, b_zkn, /*add=*/true, out_zmn, out_zmn.size(0));
   } else {
     out_zmn.baddbmm_(a_zmk, b_zkn);
   }

@@ -1,10 +1,9 @@
-// Matrix products: LibTorch's own, except in fp32 on an x86 CPU, where oneDNN or OpenBLAS is called
-// directly.
+// Matrix products: LibTorch's own, except in fp32 on an x86 CPU, where oneDNN or the trainer's own
+// product (cpu/sgemm.h) is called directly.
 //
 // LibTorch multiplies fp32 matrices with whatever BLAS the system has. Debian's default is the
-// reference BLAS (about 30 times slower than possible). OpenBLAS uses old instructions when
-// $OPENBLAS_CORETYPE says so or when it is older than the processor. oneDNN comes with LibTorch
-// anyway and generates its kernels for the processor; those for AVX2 are slower than OpenBLAS's.
+// reference BLAS (about 30 times slower than possible). oneDNN comes with LibTorch anyway and
+// generates its kernels for the processor; those for AVX2 are slower than the trainer's.
 //
 // All functions are safe on any thread. A large product of fp32 on the CPU is made in pieces, which
 // the threads of a worker share (threads.h): a function of its extents, so that any number of
@@ -21,16 +20,16 @@
 
 namespace gpuctl::trainer {
 
-// Chooses "onednn", "openblas", "blas" (what LibTorch does), or "auto": oneDNN if available, but an
-// OpenBLAS with kernels for AVX2 on a processor without AVX-512. Call it before any product; not
-// thread-safe. Throws Error(kBadConfig) for a library that is not available. The choice follows a
-// rule, never timing, because another choice would round differently.
+// Chooses "onednn", "avx2" (the trainer's own), "blas" (what LibTorch does), or "auto": the own one
+// on a processor with AVX2 and without AVX-512, else oneDNN if available. Call it before any
+// product; not thread-safe. Throws Error(kBadConfig) for one that is not available. The choice
+// follows a rule, never timing, because another choice would round differently.
 void ChooseMatMul(const std::string& library);
 // Has oneDNN make the code of its kernels, with products of all layouts. It makes each at its first
 // use, and (2.7, for one) crashes where no memory is left for it; so this comes before a run takes
 // memory. Takes milliseconds.
 void PrepareMatMul();
-// Returns "onednn", "openblas" or "blas".
+// Returns "onednn", "avx2" or "blas".
 std::string MatMulLibrary();
 // Returns OpenBLAS's name for the kernels in use ("Haswell", "SkylakeX", …; $OPENBLAS_CORETYPE
 // overrides its choice), or "" when another BLAS is loaded.

@@ -5,12 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "trainer/base/error.h"
+#include "trainer/cpu/sgemm.h"
 #include "trainer/linear/threads.h"
 #include "trainer/tests/expect_error.h"
 #include "trainer/tests/tensors.h"
@@ -21,7 +21,7 @@ namespace {
 // Returns the libraries that this machine's ATen has.
 std::vector<std::string> Libraries() {
   std::vector<std::string> available;
-  for (const char* library : {"onednn", "openblas", "blas"}) {
+  for (const char* library : {"onednn", "avx2", "blas"}) {
     try {
       ChooseMatMul(library);
       available.emplace_back(library);
@@ -73,8 +73,7 @@ TEST_P(MatMulTest, EveryLayoutGivesTheProduct) {
   }
 }
 
-// These are cut by rows, by columns, by both, in depth (by OpenBLAS only), and in depth and
-// columns.
+// These are cut by rows, by columns, and by both; the deep ones have several blocks in depth.
 const std::vector<std::vector<int64_t>> kLargeExtents = {
     {1000, 600, 70}, {70, 600, 1000}, {600, 400, 970}, {30, 5003, 460}, {70, 2100, 1000}};
 
@@ -187,21 +186,45 @@ TEST_P(MatMulTest, AFrozenTensorCostsNoProduct) {
   }
 }
 
-TEST(MatMulLibrary, IsOpenBlasWhereThatIsFaster) {
-  if (std::getenv("GPUCTL_TEST_OPENBLAS") == nullptr) return;  // it is not loaded
-  EXPECT_THAT(Libraries(), testing::Contains("openblas"));
-  const std::string kernels = BlasKernels();
-  EXPECT_NE(kernels, "");
+TEST(MatMulLibrary, IsTheOwnOneWithoutAvx512) {
 #if defined(__x86_64__)
-  const bool avx2 = kernels == "Haswell" || kernels == "Zen";
-  EXPECT_EQ(MatMulLibrary(), avx2 && !__builtin_cpu_supports("avx512f") ? "openblas" : "onednn");
+  const bool own = cpu::HasSgemm() && !__builtin_cpu_supports("avx512f");
+  EXPECT_EQ(MatMulLibrary(), own ? "avx2" : "onednn");
+#else
+  EXPECT_EQ(MatMulLibrary(), "blas");
 #endif
+}
+
+// Extents around those of tiles, strips, blocks and their depth.
+TEST(OwnMatMul, AnElementHasTheSameBitsInEveryPiece) {
+  if (!cpu::HasSgemm()) GTEST_SKIP() << "this processor lacks AVX2";
+  ChooseMatMul("avx2");
+  for (const std::vector<int64_t>& e : std::vector<std::vector<int64_t>>{
+           {53, 17, 31}, {97, 1030, 40}, {49, 2049, 530}, {6, 8, 16}, {700, 33, 5}}) {
+    const at::Tensor a = RandomTensor({e[0], e[1]}, at::kFloat, 1);
+    const at::Tensor b = RandomTensor({e[1], e[2]}, at::kFloat, 2);
+    const at::Tensor whole = MatMul(a, b);
+    EXPECT_LT(RelativeDifference(whole, at::matmul(a.to(at::kDouble), b.to(at::kDouble))), 1e-5);
+    for (const at::Tensor& left : Layouts(a)) {
+      for (const at::Tensor& right : Layouts(b)) {
+        if (left.stride(0) != 1 && left.stride(1) != 1) continue;  // LibTorch multiplies these
+        if (right.stride(0) != 1 && right.stride(1) != 1) continue;
+        EXPECT_TRUE(at::equal(MatMul(left, right), whole));
+        const int64_t row = e[0] / 2, column = e[2] / 3;
+        const at::Tensor piece =
+            MatMul(left.narrow(0, row, e[0] - row), right.narrow(1, column, e[2] - column));
+        EXPECT_TRUE(
+            at::equal(piece, whole.narrow(0, row, e[0] - row).narrow(1, column, e[2] - column)));
+      }
+    }
+  }
+  ChooseMatMul("auto");
 }
 
 TEST(MatMulLibrary, ThatIsNotThereIsRefused) {
   const std::vector<std::string> available = Libraries();
   const std::string before = MatMulLibrary();
-  for (const char* library : {"onednn", "openblas"}) {
+  for (const char* library : {"onednn", "avx2"}) {
     if (testing::Value(available, testing::Contains(library))) continue;
     EXPECT_ERROR(ChooseMatMul(library), ExitCode::kBadConfig, library);
     EXPECT_EQ(MatMulLibrary(), before);

@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -446,11 +447,65 @@ TEST(LinearCrossEntropyTest, AVocabularyOfManyPartsMatchesThePlainLoss) {
   for (const int64_t chunk : {70, 64}) ExpectSameInFp32(piece(chunk), in);
 }
 
+// Returns the loss and the gradient by x of a head whose weight is frozen.
+Inputs WithFrozenHead(const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets,
+                      const at::Tensor& factors) {
+  const at::Tensor leaf = x.detach().clone().requires_grad_(true);
+  const at::Tensor loss = LinearCrossEntropy(leaf, w, targets, 0.02, 64, factors);
+  loss.backward();
+  return {loss.detach(), leaf.grad()};
+}
+
+TEST(LinearCrossEntropyTest, AFrozenHeadGivesTheSameLossAndGradient) {
+  for (const auto& [rows, d, vocab] : std::vector<std::array<int64_t, 3>>{
+           {3, 4, 1}, {7, 5, 9}, {16, 16, 480}, {70, 33, 1500}, {600, 8, 20011}}) {
+    at::Tensor targets = SomeTargets(rows, vocab);
+    targets[0] = vocab - 1;
+    const at::Tensor factors =
+        Floats({2.0f, -1.5f, 0.0f, 1.0f, 0.25f}).repeat({rows / 5 + 1}).narrow(0, 0, rows);
+    // Logits of some units, and of some hundreds: then the largest one decides, late in the
+    // vocabulary for some rows.
+    for (const double size : {1.0, 60.0}) {
+      const at::Tensor x = Normal({rows, d}, 11) * size, w = Normal({vocab, d}, 12);
+      const Inputs expected = WithFrozenHead(x, w, targets, factors);
+      const Inputs found = WithFrozenHead(x.to(at::kFloat), w.to(at::kFloat), targets, factors);
+      EXPECT_LT((found[0] - expected[0]).abs().item<double>(),
+                1e-5 * expected[0].abs().item<double>() + 1e-6 * size);
+      // Rounding of logits moves probabilities by as much, relatively.
+      EXPECT_LT((found[1] - expected[1]).abs().max().item<double>(), 3e-7 * (1 + 20 * size));
+      EXPECT_TRUE(found[1][1].eq(0).all().item<bool>());
+    }
+  }
+}
+
+TEST(LinearCrossEntropyTest, AFrozenHeadKeepsWhatIsNotFinite) {
+  const at::Tensor x = RandomOnDevice({3, 4}, at::kFloat, 1);
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    at::Tensor w = RandomOnDevice({900, 4}, at::kFloat, 2);
+    w[700][1] = bad;
+    const Inputs found = WithFrozenHead(x, w, Integers({5, 6, 899}), at::Tensor());
+    EXPECT_FALSE(std::isfinite(found[0].item<float>()));
+    EXPECT_FALSE(found[1].isfinite().all().item<bool>());
+  }
+}
+
+// A token that the model is sure of has a gradient as small as the other tokens' probabilities.
+TEST(LinearCrossEntropyTest, ASureModelKeepsASmallGradient) {
+  const at::Tensor x = Floats({30.0f, 0.0f}).view({1, 2});
+  const at::Tensor w = Floats({1.0f, 0.0f, 0.0f, 1.0f, 0.0f, -3.0f}).view({3, 2});
+  const Inputs found = WithFrozenHead(x, w, Integers({0}), at::Tensor());
+  const double other = std::exp(-30.0) / (1 + 2 * std::exp(-30.0));  // the others' probability
+  EXPECT_NEAR(found[1][0][0].item<double>(), 0.02 * -2 * other, 1e-5 * other);
+  EXPECT_NEAR(found[1][0][1].item<double>(), 0.02 * (1 - 3) * other, 1e-5 * other);
+}
+
 TEST(LinearCrossEntropyTest, ATargetBeyondTheVocabularyIsRefused) {
   if (!TestDevice().is_cpu()) GTEST_SKIP() << "an assertion on a GPU ends its use by the process";
   const at::Tensor x = RandomOnDevice({3, 4}, at::kFloat, 1),
                    w = RandomOnDevice({7, 4}, at::kFloat, 2);
   EXPECT_THROW(LinearCrossEntropy(x, w, Integers({1, 7, 2}), 1.0, 8), c10::Error);
+  EXPECT_THROW(WithFrozenHead(x, w, Integers({1, 7, 2}), at::Tensor()), c10::Error);
 }
 
 TEST(LinearCrossEntropyTest, OnlyWantedGradientsAreComputed) {

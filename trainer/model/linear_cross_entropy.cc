@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "trainer/cpu/kernels.h"
+#include "trainer/linear/frozen_head.h"
 #include "trainer/linear/matmul.h"
 #include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
@@ -157,8 +158,12 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     at::Tensor dx_nd = need_dx ? at::empty_like(x_nd) : at::Tensor();
     at::Tensor dw_vd;
     if (need_dw) dw_vd = sum_vd.defined() ? sum_vd : at::zeros_like(weight_vd, wide);
+    const bool frozen = !need_dw && HasFrozenHeadLoss(x_nd, weight_vd);
+    if (frozen) {
+      loss.add_(FrozenHeadLoss(x_nd, weight_vd, {targets_n, beside.factors_n, scale}, dx_nd));
+    }
     const auto chunk = UsesCpuKernels(x_nd) ? ChunkOnCpu : ChunkOnDevice;
-    for (int64_t first = 0; first < x_nd.size(0); first += chunk_rows) {
+    for (int64_t first = frozen ? x_nd.size(0) : 0; first < x_nd.size(0); first += chunk_rows) {
       const int64_t rows = std::min(chunk_rows, x_nd.size(0) - first);
       const at::Tensor x_rd = x_nd.narrow(0, first, rows);
       const Rows of = {

@@ -11,6 +11,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/group_memory.h"
 #include "trainer/base/text.h"
+#include "trainer/linear/frozen_head.h"
+#include "trainer/linear/matmul.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/gpt.h"
 #include "trainer/optimizer/moments.h"
@@ -36,6 +38,15 @@ int64_t Elements(const ParameterSpec& spec) {
   return count;
 }
 
+size_t IndexOfHead(const ModelConfig& model, const AdapterLayout& layout) {
+  if (model.tied_head) return 0;
+  const auto is_head = [](const auto& spec) {
+    return spec.slices.front().name == "lm_head.weight";
+  };
+  return static_cast<size_t>(std::find_if(layout.specs.begin(), layout.specs.end(), is_head) -
+                             layout.specs.begin());
+}
+
 // Elements of the weights of a run.
 struct Counts {
   int64_t all = 0;
@@ -44,6 +55,7 @@ struct Counts {
   int64_t moments = 0;    // bytes of AdamW's
   int64_t packed = 0;     // frozen ones in 4 bits
   int64_t embedding = 0;  // its elements, if it is trained
+  bool head_frozen = false;
   bool matrices_trained = false;
   int64_t adapter_ranks = 0;  // of the adapters of one block, together
   int64_t dora_rows = 0;      // of its matrices that have magnitudes
@@ -77,6 +89,7 @@ Counts CountWeights(const Config& config, const AdapterLayout& layout) {
     }
   }
   if (!layout.frozen[0]) counts.embedding = Elements(layout.specs[0]);
+  counts.head_frozen = layout.frozen[IndexOfHead(config.model, layout)];
   counts.first_block = FirstTrainedBlock(layout, config.model.layers);
   for (const AdaptedMatrix& matrix : layout.matrices) {
     if (!matrix.packed_rows.empty()) counts.packed += Elements(layout.specs[matrix.spec]);
@@ -163,12 +176,15 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
   if (config.lora.dropout > 0) passing += 2 * tokens * std::max(m.d_model, m.ffn);
   // On a device logits and their log-softmax in fp32, and the gradient.
   const int64_t logit_bytes = on_cpu ? kFloatBytes : 2 * kFloatBytes + (wide ? width : 0);
-  const int64_t logits = std::min(tokens, LogitRows(m, on_cpu)) * m.vocab_size * logit_bytes;
+  const bool in_parts = counts.head_frozen && on_cpu && !wide && MatMulLibrary() == "avx2";
+  const int64_t logits = in_parts
+                             ? FrozenHeadBytes(tokens, m.d_model, m.vocab_size, placement.threads)
+                             : std::min(tokens, LogitRows(m, on_cpu)) * m.vocab_size * logit_bytes;
   // The last hidden rows, normed, and their gradients.
   const int64_t ends = 4 * tokens * m.d_model;
   WorkerNeed need;
   // What is larger the cross entropy keeps (model/linear_cross_entropy.cc).
-  const bool kept = on_cpu && logits >= kKeptLogitBytes;
+  const bool kept = on_cpu && !in_parts && logits >= kKeptLogitBytes;
   need.activations = width * (blocks + ends) +
                      (kept ? logits + width * passing : std::max(logits, width * passing));
   if (on_cpu) {

@@ -1,0 +1,45 @@
+// Products of fp32 matrices for x86 processors with AVX2 and FMA.
+//
+// The order of loops is BLIS's (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly
+// Instantiating BLAS Functionality", 2015). Two things make it fit for training: a factor whose
+// rows lie in memory as they are read is not copied first, and an element of the result has the
+// same bits in whatever piece of a product it is computed.
+
+#ifndef TRAINER_CPU_SGEMM_H_
+#define TRAINER_CPU_SGEMM_H_
+
+#include <cstdint>
+
+namespace gpuctl::trainer::cpu {
+
+// Whether this processor can run Sgemm.
+bool HasSgemm();
+
+// Element (i, j) is at data[i * down + j * across]; one of the two is 1.
+struct MatrixView {
+  const float* data;
+  int64_t down;
+  int64_t across;
+};
+
+// Computes c = a b, or c += a b, for a [m, k], b [k, n] and c [m, n], whose rows begin `down`
+// elements apart. c must not overlap the others. Each element is a sum in the order of k, in blocks
+// that follow from k alone. The calling thread works alone, and keeps 2 MB. Throws std::bad_alloc.
+void Sgemm(int64_t m, int64_t n, int64_t k, const MatrixView& a, const MatrixView& b, bool add,
+           float* c, int64_t down);
+
+// A matrix in panels: element (i, j) of [rows, columns] is at [j / 16][i][j % 16]. The last panel
+// is filled up. Panels must begin at a multiple of 64 bytes.
+constexpr int64_t kPanelColumns = 16;
+constexpr int64_t PanelColumns(int64_t columns) {
+  return (columns + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+}
+// Copies b [k, n] to panels, filled up with 0.
+void CopyToPanels(int64_t k, int64_t n, const MatrixView& b, float* panels);
+// Does the same as Sgemm for b [k, n] and c [m, n] in panels.
+void MultiplyPanels(int64_t m, int64_t n, int64_t k, const MatrixView& a, const float* b, bool add,
+                    float* c);
+
+}  // namespace gpuctl::trainer::cpu
+
+#endif  // TRAINER_CPU_SGEMM_H_
