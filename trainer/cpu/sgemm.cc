@@ -50,6 +50,11 @@ struct Factors {
   const float* b;  // a strip
 };
 
+// Has the processor load a line of the caches, which may lie behind the end of a matrix. Rows of a
+// large matrix are far from each other, so it does not foresee that they will be read.
+inline void LoadAhead(const float* from) { _mm_prefetch(from, _MM_HINT_T0); }
+constexpr int64_t kAhead = 24;  // columns that are on the way while others are copied
+
 // Adds the products of one column of a and one row of b to a tile.
 template <size_t... row>
 GPUCTL_AVX2 __attribute__((always_inline)) inline void AddProducts(std::index_sequence<row...>,
@@ -147,7 +152,12 @@ GPUCTL_AVX2 void CopyStrips(const MatrixView& a, int64_t m, int64_t k, float* to
       const float* const from = a.data + first * a.down;
       float* const strip = to + first * k;
       int64_t p = 0;
-      for (; p + 8 <= k; p += 8) TransposeStrip(from + p, a.down, strip + p * kTileRows);
+      for (; p + 8 <= k; p += 8) {
+        for (int64_t i = kTileRows; p % 16 == 0 && i < 2 * kTileRows; ++i) {
+          LoadAhead(from + i * a.down + p);
+        }
+        TransposeStrip(from + p, a.down, strip + p * kTileRows);
+      }
       for (; p < k; ++p) {
         for (int64_t i = 0; i < kTileRows; ++i) strip[p * kTileRows + i] = from[i * a.down + p];
       }
@@ -156,6 +166,9 @@ GPUCTL_AVX2 void CopyStrips(const MatrixView& a, int64_t m, int64_t k, float* to
     // Memory is read once: a strip gets eight columns before the next one does.
     for (int64_t begin = 0; begin < k; begin += 8) {
       const int64_t end = std::min(begin + 8, k);
+      for (int64_t p = begin + kAhead; p < end + kAhead; ++p) {
+        for (int64_t i = 0; i < m; i += 16) LoadAhead(a.data + i + p * a.across);
+      }
       for (int64_t first = 0; first < whole; first += kTileRows) {
         for (int64_t p = begin; p < end; ++p) {
           std::memcpy(to + first * k + p * kTileRows, a.data + first + p * a.across,
@@ -249,8 +262,8 @@ GPUCTL_AVX2 inline void ComputeTileAt(const Factors& of, bool add, const Result&
   }
 }
 
-// Rows of a block of a, [rows, k], as tiles read them: whole strips that lie in memory by rows from
-// there, the others copied to `room`.
+// Rows of a block of a, [rows, k], as tiles read them: in strips in `room`, but for few columns of
+// c whole strips of rows that lie in memory by rows are read from there.
 class Rows {
  public:
   Rows(const MatrixView& a, int64_t rows, int64_t k, int64_t columns, float* room)
@@ -325,7 +338,8 @@ bool HasSgemm() { return __builtin_cpu_supports("avx2") && __builtin_cpu_support
 
 void Sgemm(int64_t m, int64_t n, int64_t k, const MatrixView& a, const MatrixView& b, bool add,
            float* c, int64_t down) {
-  // c^T = b^T a^T: b's columns are not copied then, n k elements, but c's are spread, m n.
+  // c^T = b^T a^T: then a, the smaller factor, is copied once for many columns of b; but c's
+  // elements are spread.
   if (b.across != 1 && m <= k) {
     MultiplyBlocks(n, m, k, Transposed(b), Transposed(a), add, {c, down, /*transposed=*/true});
   } else {

@@ -1,9 +1,9 @@
 // Products of fp32 matrices for x86 processors with AVX2 and FMA.
 //
 // The order of loops is BLIS's (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly
-// Instantiating BLAS Functionality", 2015). Two things make it fit for training: a factor whose
-// rows lie in memory as they are read is not copied first, and an element of the result has the
-// same bits in whatever piece of a product it is computed.
+// Instantiating BLAS Functionality", 2015). Two things make it fit for training: it copies factors
+// that lie anyhow at the speed of memory, and an element of the result has the same bits in
+// whatever piece of a product it is computed.
 
 #ifndef TRAINER_CPU_SGEMM_H_
 #define TRAINER_CPU_SGEMM_H_

@@ -111,7 +111,7 @@ Grid GridOf(int64_t m, int64_t n, int64_t k, bool a_by_rows) {
   const int64_t most = std::min(kMostPieces, m * n * k / kPieceWork);
   Grid grid;
   if (most < 2) return grid;
-  // Cpu::Sgemm packs b, but not the rows of a.
+  // The own product packs rows of a faster than b, so each column of b belongs to one piece.
   const bool own = Chosen() == MultiplyByAvx2;
   const bool columns_first = own ? a_by_rows : n >= m;
   int64_t& first = columns_first ? grid.column_pieces : grid.row_pieces;
