@@ -373,16 +373,21 @@ void MultiplyPanels(int64_t m, int64_t n, int64_t k, const MatrixView& a, const 
 
 #else
 
+#include <cstdlib>
+
 namespace gpuctl::trainer::cpu {
 
 bool HasSgemm() { return false; }
 
 void Sgemm(int64_t, int64_t, int64_t, const MatrixView&, const MatrixView&, bool, float*, int64_t) {
+  std::abort();
 }
 
-void CopyToPanels(int64_t, int64_t, const MatrixView&, float*) {}
+void CopyToPanels(int64_t, int64_t, const MatrixView&, float*) { std::abort(); }
 
-void MultiplyPanels(int64_t, int64_t, int64_t, const MatrixView&, const float*, bool, float*) {}
+void MultiplyPanels(int64_t, int64_t, int64_t, const MatrixView&, const float*, bool, float*) {
+  std::abort();
+}
 
 }  // namespace gpuctl::trainer::cpu
 

@@ -12,7 +12,7 @@
 
 namespace gpuctl::trainer::cpu {
 
-// Whether this processor can run Sgemm.
+// Whether this processor can run the functions below; elsewhere they end the process.
 bool HasSgemm();
 
 // Element (i, j) is at data[i * down + j * across]; one of the two is 1.

@@ -23,8 +23,8 @@ namespace {
 constexpr int64_t kFloatBytes = 4;
 constexpr int64_t kTokenBytes = 3 * 8;      // a place of the batch: input, target, start
 constexpr double kPackedBytes = 0.516;      // a weight in NF4, with its factors
-constexpr int64_t kThreadBytes = 6 << 20;   // of a CPU thread: its stack, arena and packed operands
-constexpr int64_t kLibraryBytes = 6 << 20;  // what LibTorch and oneDNN take in the first step
+constexpr int64_t kThreadBytes = 4 << 20;   // of a CPU thread: its stack, arena and packed operands
+constexpr int64_t kLibraryBytes = 4 << 20;  // what LibTorch and oneDNN take in the first step
 // Measured: the place of a freed tensor is not filled whole by the next ones (base/tensor_heap.h).
 constexpr double kFragments = 0.04;
 constexpr int64_t kKeptLogitBytes = 32 << 20;
