@@ -96,7 +96,8 @@ class World:
 
     def run(self, *arguments, code=0, **env):
         process = self.start(*arguments, **env)
-        out, err = process.communicate(timeout=900)
+        # Every source of the trainer, on a machine that may do other things too.
+        out, err = process.communicate(timeout=3000)
         out, err = out.decode(), err.decode()
         assert process.returncode == code, (process.returncode, out, err)
         return out, err
