@@ -4,8 +4,9 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+
+#include "trainer/cpu/copy.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -62,8 +63,8 @@ NamedTensors CopyTensors(Team& team, const NamedTensors& live, NamedTensors kept
         return bytes * static_cast<size_t>(of) / static_cast<size_t>(team.size());
       };
       const size_t begin = part(member), end = part(member + 1);
-      std::memcpy(static_cast<char*>(copies[i].second.data_ptr()) + begin,
-                  static_cast<const char*>(live[i].second.data_ptr()) + begin, end - begin);
+      cpu::CopyPastCaches(static_cast<char*>(copies[i].second.data_ptr()) + begin,
+                          static_cast<const char*>(live[i].second.data_ptr()) + begin, end - begin);
     }
   });
   return copies;
