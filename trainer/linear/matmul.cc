@@ -89,41 +89,78 @@ bool Passable(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
          LayoutOf(b).transpose != 0 && LayoutOf(out).transpose == 'N';
 }
 
-// Multiplications of a piece of a product; its packing and the threads' meeting cost little beside.
-constexpr int64_t kPieceWork = 16 << 20;
-
-// How rows and columns of one product are cut into pieces. OneDNN and BLAS choose their kernels by
-// the extents, which decides the last bits of a sum; so the pieces follow from these alone.
+// How rows and columns of one product are cut into pieces.
+constexpr int64_t kSideGrain = 16;  // what a kernel does at once
 struct Grid {
   int64_t row_pieces = 1;
   int64_t column_pieces = 1;
   int64_t pieces() const { return row_pieces * column_pieces; }
 };
 
+// Multiplications of a piece of a product; its packing and the threads' meeting cost little beside.
+constexpr int64_t kPieceWork = 16 << 20;
+
 // Returns into how many pieces a side is cut, of `grain` at least.
 int64_t Cut(int64_t extent, int64_t grain, int64_t most) {
   return std::clamp<int64_t>(extent / grain, 1, std::clamp<int64_t>(most, 1, kMostPieces));
 }
 
-// Cuts one side first, and the other one into what is left of the pieces. Short pieces multiply
-// slower, because the other factor is packed for each of them.
-Grid GridOf(int64_t m, int64_t n, int64_t k, bool a_by_rows) {
+// OneDNN and BLAS choose their kernels by the extents, which decides the last bits of a sum; so the
+// pieces follow from these alone. Cuts one side first, and the other one into what is left of the
+// pieces. Short pieces multiply slower, because the other factor is packed for each of them.
+Grid GridOf(int64_t m, int64_t n, int64_t k) {
   const int64_t most = std::min(kMostPieces, m * n * k / kPieceWork);
   Grid grid;
   if (most < 2) return grid;
-  // The own product packs rows of a faster than b, so each column of b belongs to one piece.
-  const bool own = Chosen() == MultiplyByAvx2;
-  const bool columns_first = own ? a_by_rows : n >= m;
+  const bool columns_first = n >= m;
   int64_t& first = columns_first ? grid.column_pieces : grid.row_pieces;
   int64_t& second = columns_first ? grid.row_pieces : grid.column_pieces;
-  first = Cut(columns_first ? n : m, own ? 192 : 240, most);
-  second = Cut(columns_first ? m : n, own ? 384 : 128, most / first);
+  first = Cut(columns_first ? n : m, 240, most);
+  second = Cut(columns_first ? m : n, 128, most / first);
   return grid;
 }
 
-// Where piece `index` of a side begins: at a multiple of 16, which is what a kernel does at once.
+// The own product has the same bits in any pieces, so they follow from the number of threads, too:
+// the grid that is done first. Costs are in multiplications, of which a thread does about forty in
+// a nanosecond.
+constexpr double kPackCost = 24;         // an element of a factor that is copied for a piece
+constexpr double kMeetingCost = 600000;  // threads are woken, and awaited
+constexpr double kLateness = 0.25;       // of a piece: the last thread is rarely in time
+
+Grid OwnGridOf(int64_t count, int64_t m, int64_t n, int64_t k) {
+  const int64_t threads = SharingThreads();
+  Grid best;
+  if (threads == 1) return best;
+  const int64_t most_rows = std::max<int64_t>(1, m / kSideGrain);
+  const int64_t most_columns = std::max<int64_t>(1, n / kSideGrain);
+  double least = 0;
+  Grid grid;
+  for (grid.row_pieces = 1; grid.row_pieces <= most_rows; ++grid.row_pieces) {
+    for (grid.column_pieces = 1; grid.column_pieces <= most_columns; ++grid.column_pieces) {
+      const int64_t pieces = count * grid.pieces();
+      if (grid.pieces() > 1 && pieces > 4 * threads) break;
+      const double rows = static_cast<double>((m + grid.row_pieces - 1) / grid.row_pieces);
+      const double columns = static_cast<double>((n + grid.column_pieces - 1) / grid.column_pieces);
+      const double piece = (rows * columns + kPackCost * (rows + columns)) * static_cast<double>(k);
+      const double rounds = static_cast<double>((pieces + threads - 1) / threads);
+      const double cost = pieces == 1 ? piece : (rounds + kLateness) * piece + kMeetingCost;
+      if (least > 0 && cost >= least) continue;
+      least = cost;
+      best = grid;
+    }
+    if (count * grid.row_pieces >= 4 * threads) break;
+  }
+  return best;
+}
+
+// How `count` products that are made with the chosen library are cut.
+Grid GridFor(int64_t count, int64_t m, int64_t n, int64_t k) {
+  return Chosen() == MultiplyByAvx2 ? OwnGridOf(count, m, n, k) : GridOf(m, n, k);
+}
+
+// Where piece `index` of a side begins: at a multiple of the grain.
 int64_t SideBegin(int64_t extent, int64_t pieces, int64_t index) {
-  return index == pieces ? extent : extent * index / pieces / 16 * 16;
+  return index == pieces ? extent : extent * index / pieces / kSideGrain * kSideGrain;
 }
 
 // Part [begin, begin + count) of a side.
@@ -147,7 +184,7 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, const at::Tens
   const int64_t b_across = lb.transpose == 'N' ? 1 : lb.leading;
   const float *const a_data = a.data_ptr<float>(), *const b_data = b.data_ptr<float>();
   float* const out_data = out.data_ptr<float>();
-  const Grid grid = alone ? Grid{} : GridOf(m, n, k, la.transpose == 'N');
+  const Grid grid = alone ? Grid{} : GridFor(count, m, n, k);
   ForPieces(count * grid.pieces(), [&](int64_t piece) {
     const Part columns(n, grid.column_pieces, piece % grid.column_pieces);
     piece /= grid.column_pieces;
@@ -174,7 +211,7 @@ void MultiplyByBlas(const at::Tensor& a_mk, const at::Tensor& b_kn, bool add,
     }
   };
   const int64_t m = out_mn.size(0), n = out_mn.size(1);
-  const Grid grid = GridOf(m, n, a_mk.size(1), a_mk.stride(1) == 1);
+  const Grid grid = GridOf(m, n, a_mk.size(1));
   if (!UsesCpuKernels(out_mn) || grid.pieces() == 1) {
     return multiply(a_mk, b_kn, out_mn);
   }

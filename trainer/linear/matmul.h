@@ -6,8 +6,8 @@
 // generates its kernels for the processor; those for AVX2 are slower than the trainer's.
 //
 // All functions are safe on any thread. A large product of fp32 on the CPU is made in pieces, which
-// the threads of a worker share (threads.h): a function of its extents, so that any number of
-// threads gives the same bits. m, k, n and z name the extents.
+// the threads of a worker share (threads.h). Any number of threads gives the same bits. m, k, n and
+// z name the extents.
 
 #ifndef TRAINER_LINEAR_MATMUL_H_
 #define TRAINER_LINEAR_MATMUL_H_

@@ -99,18 +99,30 @@ TEST_P(MatMulTest, LargeProductsAreCutAndWhole) {
 }
 
 TEST_P(MatMulTest, ThreadsThatShareAProductChangeNoBit) {
-  for (const auto& e : kLargeExtents) {
+  std::vector<std::vector<int64_t>> extents = kLargeExtents;
+  extents.insert(extents.end(), {{256, 384, 128}, {384, 256, 16}, {17, 3000, 33}, {1, 4000, 1000}});
+  for (const auto& e : extents) {
     const at::Tensor a = RandomTensor({e[0], e[1]}, at::kFloat, 1);
     const at::Tensor b = RandomTensor({e[1], e[2]}, at::kFloat, 2);
-    at::Tensor shared;
-    ThreadGroup group(1);
-    std::thread helper([&] {
-      at::set_num_threads(1);
-      group.Help();
-    });
-    group.Lead([&] { shared = MatMul(a, b); });
-    helper.join();
-    EXPECT_TRUE(at::equal(shared, MatMul(a, b)));
+    const at::Tensor transposed = a.t().contiguous().t();
+    for (const int helpers : {1, 6}) {
+      at::Tensor shared, shared_transposed;
+      ThreadGroup group(helpers);
+      std::vector<std::thread> threads;
+      for (int i = 0; i < helpers; ++i) {
+        threads.emplace_back([&] {
+          at::set_num_threads(1);
+          group.Help();
+        });
+      }
+      group.Lead([&] {
+        shared = MatMul(a, b);
+        shared_transposed = MatMul(transposed, b);
+      });
+      for (std::thread& thread : threads) thread.join();
+      EXPECT_TRUE(at::equal(shared, MatMul(a, b)));
+      EXPECT_TRUE(at::equal(shared_transposed, MatMul(transposed, b)));
+    }
   }
 }
 

@@ -26,6 +26,8 @@ void ForPieces(int64_t pieces, const std::function<void(int64_t)>& work) {
   for (int64_t piece = 0; piece < pieces; ++piece) work(piece);
 }
 
+int SharingThreads() { return led == nullptr ? 1 : led->helpers_ + 1; }
+
 int64_t RowGrain(int64_t width) { return std::max<int64_t>(1, kPieceElements / width); }
 
 int64_t RangesOf(int64_t count, int64_t grain) {

@@ -18,9 +18,11 @@ namespace gpuctl::trainer {
 // Calls work(piece) once for each piece of [0, pieces) and returns when all have returned. Called
 // by a leader, the worker's threads share the pieces; else, and inside of a piece, the calling
 // thread runs them in order. Which thread runs a piece is not determined, so the pieces must be a
-// function of the operation's extents alone: then results have the same bits with any number of
-// threads. If some threw, rethrows the exception of the lowest piece.
+// function of the operation's extents alone, unless they decide no bit: then results have the same
+// bits with any number of threads. If some threw, rethrows the exception of the lowest piece.
 void ForPieces(int64_t pieces, const std::function<void(int64_t piece)>& work);
+// Returns how many threads would share the pieces of the calling one, itself included.
+int SharingThreads();
 
 // Calls work(begin, end) for pieces of [0, count) that are multiples of `grain`, but for the last;
 // at most kMostPieces.
@@ -49,6 +51,7 @@ class ThreadGroup {
 
  private:
   friend void ForPieces(int64_t pieces, const std::function<void(int64_t piece)>& work);
+  friend int SharingThreads();
 
   void Share(int64_t pieces, const std::function<void(int64_t)>& work);
   void RunPieces(std::unique_lock<std::mutex>& lock);

@@ -61,6 +61,16 @@ TEST(ThreadsTest, HelpersTakePartAndPiecesInsideOfPiecesStayOnTheirThread) {
   EXPECT_EQ(inner, outer);
 }
 
+TEST(ThreadsTest, ALeaderKnowsHowManyShareItsPieces) {
+  EXPECT_EQ(SharingThreads(), 1);
+  LeadWith(3, [] {
+    EXPECT_EQ(SharingThreads(), 4);
+    ForPieces(2, [](int64_t) { EXPECT_EQ(SharingThreads(), 1); });
+    EXPECT_EQ(SharingThreads(), 4);
+  });
+  EXPECT_EQ(SharingThreads(), 1);
+}
+
 TEST(ThreadsTest, TheFailureOfTheLowestPieceIsPassedOnAndTheGroupGoesOn) {
   for (const int helpers : {0, 2}) {
     int calls = 0;
