@@ -2,12 +2,16 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <set>
+#include <stdexcept>
+#include <vector>
 
 #include "trainer/base/background_sha256.h"
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/json_object.h"
+#include "trainer/base/parallel.h"
 #include "trainer/base/philox.h"
 #include "trainer/base/sha256.h"
 #include "trainer/base/text.h"
@@ -212,6 +216,22 @@ TEST(JsonObjectTest, ADocumentThatIsTooDeepIsNotReadToItsEnd) {
   // All of it would need gigabytes.
   EXPECT_ERROR(ParseJsonObject("{\"a\":" + std::string(100'000'000, '['), "read x"),
                ExitCode::kBadData, "read x: nested too deeply");
+}
+
+TEST(ParallelTest, RangesCoverAllAndTheirFailureIsPassedOn) {
+  std::vector<std::atomic<int>> calls(1000);
+  ForRangesOnCores(1000, 7, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) ++calls[static_cast<size_t>(i)];
+  });
+  for (const std::atomic<int>& count : calls) ASSERT_EQ(count, 1);
+  std::atomic<int> ended{0};
+  EXPECT_THROW(ForRangesOnCores(100, 1,
+                                [&](int64_t, int64_t) {
+                                  ++ended;
+                                  throw std::runtime_error("no");
+                                }),
+               std::runtime_error);
+  EXPECT_EQ(ended, std::min(100, UsableCores()));
 }
 
 }  // namespace

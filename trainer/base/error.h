@@ -7,6 +7,7 @@
 #ifndef TRAINER_BASE_ERROR_H_
 #define TRAINER_BASE_ERROR_H_
 
+#include <cerrno>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -44,9 +45,11 @@ inline Error DataError(const std::string& message, std::string hint = "") {
   return Error(ExitCode::kBadData, message, std::move(hint));
 }
 
-// Returns an error of kind kIo; `error_number` is an errno value.
+// Returns an error of kind kIo, or kTryAgain where memory was short; `error_number` is an errno
+// value.
 inline Error IoError(const std::string& doing, const std::string& path, int error_number) {
-  return Error(ExitCode::kIo, doing + " " + path + ": " + std::strerror(error_number));
+  return Error(error_number == ENOMEM ? ExitCode::kTryAgain : ExitCode::kIo,
+               doing + " " + path + ": " + std::strerror(error_number));
 }
 
 }  // namespace gpuctl::trainer

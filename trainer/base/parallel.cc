@@ -1,6 +1,7 @@
 #include "trainer/base/parallel.h"
 
 #include <algorithm>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -22,12 +23,28 @@ int UsableCores() {
 void ForRangesOnCores(int64_t count, int64_t grain,
                       const std::function<void(int64_t begin, int64_t end)>& work) {
   const int64_t ranges = std::clamp<int64_t>(count / std::max<int64_t>(1, grain), 1, UsableCores());
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(ranges));
+  const auto run = [&](int64_t range) {
+    try {
+      work(count * range / ranges, count * (range + 1) / ranges);
+    } catch (...) {
+      failures[static_cast<size_t>(range)] = std::current_exception();
+    }
+  };
   std::vector<std::thread> threads;
-  for (int64_t range = 1; range < ranges; ++range) {
-    threads.emplace_back(work, count * range / ranges, count * (range + 1) / ranges);
+  threads.reserve(static_cast<size_t>(ranges));
+  int64_t begun = 1;
+  try {
+    for (; begun < ranges; ++begun) threads.emplace_back(run, begun);
+  } catch (const std::exception&) {
+    // The system gives no more threads: this one does the rest.
   }
-  work(0, count / ranges);
+  run(0);
+  for (; begun < ranges; ++begun) run(begun);
   for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
 }
 
 }  // namespace gpuctl::trainer

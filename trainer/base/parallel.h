@@ -13,7 +13,8 @@ namespace gpuctl::trainer {
 int UsableCores();
 
 // Calls `work` for ranges [begin, end) that cover [0, count), of `grain` or more each but for the
-// last, on as many threads as there are usable cores. `work` must not throw.
+// last, on as many threads as there are usable cores, or as the system gives. Returns when all have
+// returned; if some threw, rethrows the exception of the lowest range.
 void ForRangesOnCores(int64_t count, int64_t grain,
                       const std::function<void(int64_t begin, int64_t end)>& work);
 

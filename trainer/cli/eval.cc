@@ -34,6 +34,7 @@ Config ConfigOf(const Args& args, const ModelFolder& folder) {
 }
 
 void Report(const HeldOutLoss& loss, const std::string& unit, bool json) {
+  if (!std::isfinite(loss.mean)) throw DataError("eval: the loss is not finite");
   if (json) {
     const nlohmann::ordered_json line = {{"type", "eval"},
                                          {"loss", loss.mean},

@@ -1,7 +1,5 @@
 #include "trainer/cli/loaded_model.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include "trainer/base/sha256.h"
 #include "trainer/checkpoint/base_digest.h"
 #include "trainer/checkpoint/model_folder.h"
+#include "trainer/linear/threads.h"
 #include "trainer/lora/adapter_files.h"
 #include "trainer/lora/adapters.h"
 #include "trainer/lora/layout.h"
@@ -116,7 +115,7 @@ LoadedModel LoadModel(const ModelPaths& paths, const ModelFolder& folder, int64_
   TrainConfig where;
   where.device = device;
   const Placement placement = ChoosePlacement(where);
-  at::set_num_threads(1);
+  UseOneThreadOfTorch();
   const auto options = at::TensorOptions(placement.device);
   return {placement, MakeGptShape(model, options.dtype(at::kFloat)),
           ArrangeWeights(ReadMerged(paths, model, options.dtype(placement.dtype)), model)};

@@ -7,6 +7,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "trainer/base/error.h"
@@ -44,9 +45,14 @@ int Finished(int code, const std::string& command) {
   return code;
 }
 
-int OutOfMemory(const std::string& command) {
+int OutOfMemory(const std::string& command, const std::exception& error) {
+  if (dynamic_cast<const std::system_error*>(&error) != nullptr) {
+    return Fail(ExitCode::kTryAgain,
+                "start a thread: the system has no memory, or no number, for it",
+                command == "train" ? "lower train.threads, or raise the limit (ulimit -u)" : "");
+  }
   return Fail(ExitCode::kTryAgain, "allocate: out of memory",
-              command == "train" ? "lower train.micro_batch; the result stays the same" : "");
+              command == "train" ? "lower train.micro_batch" : "");
 }
 
 // A library that finds no memory in a destructor ends the process here.
@@ -74,10 +80,10 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     return Fail(error.code(), error.what(), error.hint());
   } catch (const c10::Error& error) {
-    if (gpuctl::trainer::IsOutOfMemory(error)) return OutOfMemory(command);
+    if (gpuctl::trainer::IsOutOfMemory(error)) return OutOfMemory(command, error);
     return Fail(ExitCode::kBug, error.what_without_backtrace(), "please report this");
   } catch (const std::exception& error) {
-    if (gpuctl::trainer::IsOutOfMemory(error)) return OutOfMemory(command);
+    if (gpuctl::trainer::IsOutOfMemory(error)) return OutOfMemory(command, error);
     return Fail(ExitCode::kBug, error.what(), "please report this");
   } catch (...) {
     return Fail(ExitCode::kBug, "unknown failure", "please report this");

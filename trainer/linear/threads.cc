@@ -1,12 +1,37 @@
 #include "trainer/linear/threads.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace gpuctl::trainer {
 namespace {
+
+// Makes as many threads at once as LibTorch's pool will, and one more.
+void TryThreads() {
+  const auto count = static_cast<size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))) + 1;
+  std::mutex all_are_there;
+  std::vector<std::thread> threads;
+  threads.reserve(count);
+  std::exception_ptr failure;
+  {
+    const std::lock_guard<std::mutex> lock(all_are_there);
+    try {
+      while (threads.size() < count) {
+        threads.emplace_back([&] { const std::lock_guard<std::mutex> wait(all_are_there); });
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
 
 constexpr int64_t kPieceElements = 1 << 15;
 
@@ -24,6 +49,12 @@ void ForPieces(int64_t pieces, const std::function<void(int64_t)>& work) {
     return;
   }
   for (int64_t piece = 0; piece < pieces; ++piece) work(piece);
+}
+
+void UseOneThreadOfTorch() {
+  static const bool tried = (TryThreads(), true);
+  static_cast<void>(tried);
+  at::set_num_threads(1);
 }
 
 int SharingThreads() { return led == nullptr ? 1 : led->helpers_ + 1; }

@@ -35,6 +35,11 @@ int64_t RowGrain(int64_t width);
 int64_t RangesOf(int64_t count, int64_t grain);
 int64_t RangeBegin(int64_t count, int64_t grain, int64_t piece);
 
+// Has LibTorch work with one thread on the calling one. Call it, and not at::set_num_threads: that
+// makes LibTorch's pool of one thread a core first, which waits without an end for those that the
+// system does not give. Throws std::system_error then.
+void UseOneThreadOfTorch();
+
 // Joins a leader and its helpers.
 class ThreadGroup {
  public:

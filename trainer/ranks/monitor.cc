@@ -39,8 +39,13 @@ Monitor::Monitor(const Ranks& ranks, double silence, std::unique_ptr<Store> stor
       store_(std::move(store)),
       end_(std::move(end)),
       peers_(static_cast<size_t>(ranks.size)) {
-  beat_ = std::thread([this] { Beat(); });
-  watch_ = std::thread([this] { Watch(); });
+  try {
+    beat_ = std::thread([this] { Beat(); });
+    watch_ = std::thread([this] { Watch(); });
+  } catch (...) {
+    Stop();
+    throw;
+  }
 }
 
 Monitor::~Monitor() { Stop(); }

@@ -1,7 +1,6 @@
 #include "trainer/step/device.h"
 
 #include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
@@ -18,6 +17,7 @@
 #include "trainer/base/parallel.h"
 #include "trainer/base/text.h"
 #include "trainer/linear/matmul.h"
+#include "trainer/linear/threads.h"
 #include "trainer/model/dispatch.h"
 
 namespace gpuctl::trainer {
@@ -130,7 +130,7 @@ std::string Describe(const Placement& placement) {
 
 double MeasureSgemm() {
   constexpr int64_t kSize = 512;
-  at::set_num_threads(1);
+  UseOneThreadOfTorch();
   PrepareMatMul();
   const at::Tensor a = at::ones({kSize, kSize});
   const at::Tensor product = MatMul(a, a);

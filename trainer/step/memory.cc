@@ -189,7 +189,7 @@ WorkerNeed NeedOfWorker(const Config& config, const Counts& counts, const Placem
                      (kept ? logits + width * passing : std::max(logits, width * passing));
   if (on_cpu) {
     need.activations += static_cast<int64_t>(kFragments * static_cast<double>(need.activations));
-    if (config.train.recompute) need.apart = width * largest * 3 / 4;
+    if (config.train.recompute) need.apart = width * largest;
   }
   need.gradients = counts.trained * (adds ? width + kFloatBytes : width);
   // AdamW widens some at once, when the activations are gone.

@@ -1,21 +1,26 @@
 #include "trainer/step/team.h"
 
-#include <ATen/Parallel.h>
-
 namespace gpuctl::trainer {
 
 Team::Team(int workers, int threads)
     : size_(workers * threads), failures_(static_cast<size_t>(size_)) {
-  at::set_num_threads(1);
+  UseOneThreadOfTorch();
   for (int worker = 0; worker < workers; ++worker) {
     groups_.push_back(std::make_unique<ThreadGroup>(threads - 1));
   }
-  for (int member = 1; member < size_; ++member) {
-    threads_.emplace_back([this, member] { Serve(member); });
+  try {
+    for (int member = 1; member < size_; ++member) {
+      threads_.emplace_back([this, member] { Serve(member); });
+    }
+  } catch (...) {
+    Leave();
+    throw;
   }
 }
 
-Team::~Team() {
+Team::~Team() { Leave(); }
+
+void Team::Leave() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     leaving_ = true;
@@ -66,7 +71,7 @@ void Team::RunWorkers(const std::function<void(int)>& work) {
 }
 
 void Team::Serve(int member) {
-  at::set_num_threads(1);
+  UseOneThreadOfTorch();
   int64_t seen = 0;
   for (;;) {
     const std::function<void(int)>* work = nullptr;

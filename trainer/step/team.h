@@ -22,7 +22,8 @@ namespace gpuctl::trainer {
 
 class Team {
  public:
-  // Makes `workers` times `threads` members; member 0 is the caller of Run().
+  // Makes `workers` times `threads` members; member 0 is the caller of Run(). Throws
+  // std::system_error where the system gives no more threads.
   explicit Team(int workers, int threads = 1);
   ~Team();
   Team(const Team&) = delete;
@@ -41,6 +42,7 @@ class Team {
 
  private:
   void Serve(int member);
+  void Leave();
   void Do(int member, const std::function<void(int)>& work);
 
   const int size_;

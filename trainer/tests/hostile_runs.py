@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import random
+import resource
 import shutil
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from chat_model import token_id, write_chat_model, write_rows
 from mutations import changed, places_in
 from prepared_runs import LEARNED, newest, write_part
 
-BAD_CONFIG, BAD_DATA = 64, 65
+BAD_CONFIG, BAD_DATA, TRY_AGAIN = 64, 65, 75
 QUICK = {"train.steps": 2, "train.batch": 2, "train.micro_batch": 1, "checkpoint.every": 1}
 WRONG = (None, True, -1, 1.5, 1e300, 2 ** 63, 2 ** 64 - 1, "x", "", [], {}, [None], {"x": {}})
 
@@ -303,6 +304,26 @@ def check_settings(test, base, data):
               GPUCTL_METRICS="/nowhere/x")
 
 
+def check_few_threads(test):
+    """A user, or a container, may have so few threads. LibTorch would wait for more without an end."""
+    def limit(threads):
+        resource.setrlimit(resource.RLIMIT_NPROC, (threads, threads))
+        if os.geteuid() == 0:  # who has no such limit
+            os.setgroups([])
+            os.setuid(54321)
+
+    for threads in (1, 2, 3, 6):
+        test.limits = lambda threads=threads: limit(threads)
+        try:
+            test.ends(f"no more than {threads} threads", TRY_AGAIN, "start a thread: ", "bench",
+                      "--steps", "1", "--set", "train.device=cpu", "--set", "train.batch=1",
+                      "--set", "train.threads=8")
+        except PermissionError:
+            print("        left out: another user cannot start the program where it is")
+            break
+    test.limits = None
+
+
 def main():
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     changes = int(sys.argv[3]) if len(sys.argv) > 3 else 4
@@ -313,6 +334,7 @@ def main():
         write_chat_model(base, layers=1, d=32, heads=2, kv_heads=1, ffn=64)
         data = check_data(test, base, learned)
         check_settings(test, base, data)
+        check_few_threads(test)
         check_resuming(test, base, data, learned)
         check_damage(test, base, data)
         check_shortened_data(test, base, data)
