@@ -31,6 +31,10 @@ constexpr int64_t kBlockDepth = 1024;
 // For so many columns of c rows of a are not worth a copy.
 constexpr int64_t kFewColumns = 2 * kTileColumns;
 
+// For so few rows of c the product of the transposed matrices takes less time, where b lies in
+// memory by columns.
+constexpr int64_t kFewRows = 128;
+
 // A line of the caches.
 struct alignas(64) Line {
   float elements[16];
@@ -51,8 +55,11 @@ struct Factors {
 };
 
 // Has the processor load a line of the caches, which may lie behind the end of a matrix. Rows of a
-// large matrix are far from each other, so it does not foresee that they will be read.
-inline void LoadAhead(const float* from) { _mm_prefetch(from, _MM_HINT_T0); }
+// large matrix are far from each other, so it does not foresee that they will be read. GCC takes a
+// function that only does this for one without effect and drops calls of it: hence always inlined.
+__attribute__((always_inline)) inline void LoadAhead(const float* from) {
+  _mm_prefetch(from, _MM_HINT_T0);
+}
 constexpr int64_t kAhead = 24;  // columns that are on the way while others are copied
 
 // Adds the products of one column of a and one row of b to a tile.
@@ -71,10 +78,12 @@ GPUCTL_AVX2 __attribute__((always_inline)) inline void AddProducts(std::index_se
    ...);
 }
 
-// Computes c = a b or c += a b for one tile. Elements of a row of a are `across` apart.
+// Computes c = a b or c += a b for one tile. Elements of a row of a are `across` apart. Where GCC
+// inlines it, the loop's sums do not all stay in registers.
 template <int64_t across, size_t... row>
-GPUCTL_AVX2 inline void ComputeTile(std::index_sequence<row...> rows, const Factors& of, bool add,
-                                    float* c, int64_t c_down) {
+__attribute__((noinline)) GPUCTL_AVX2 void ComputeTile(std::index_sequence<row...> rows,
+                                                       const Factors& of, bool add, float* c,
+                                                       int64_t c_down) {
   __m256 left[] = {((void)row, _mm256_setzero_ps())...};
   __m256 right[] = {((void)row, _mm256_setzero_ps())...};
   // Two pointers, so that the processor can add the rows' distances itself.
@@ -196,6 +205,7 @@ GPUCTL_AVX2 void CopyRows(const MatrixView& b, int64_t k, int64_t columns, float
       float* strip = to + j * k + first * kTileColumns;
       for (int64_t p = first; p < last; ++p, strip += kTileColumns) {
         const float* const from = b.data + p * b.down + j;
+        LoadAhead(from + kAtOnce * b.down);
         _mm256_store_ps(strip, _mm256_loadu_ps(from));
         _mm256_store_ps(strip + 8, _mm256_loadu_ps(from + 8));
       }
@@ -210,6 +220,9 @@ GPUCTL_AVX2 void CopyColumns(const MatrixView& b, int64_t k, int64_t columns, fl
     float* const strip = to + j * k;
     int64_t p = 0;
     for (; p + 8 <= k; p += 8) {
+      for (int64_t i = kTileColumns; p % 16 == 0 && i < 2 * kTileColumns; ++i) {
+        LoadAhead(from + i * b.across + p);
+      }
       Transpose8(from + p, b.across, strip + p * kTileColumns, kTileColumns);
       Transpose8(from + p + 8 * b.across, b.across, strip + p * kTileColumns + 8, kTileColumns);
     }
@@ -242,12 +255,22 @@ struct Result {
   bool transposed;
 };
 
+// Has the lines of a tile of c on the way while its sums are computed.
+__attribute__((always_inline)) inline void LoadTileAhead(const float* tile, int64_t down) {
+  for (int64_t row = 0; row < kTileRows; ++row) {
+    LoadAhead(tile + row * down);
+    LoadAhead(tile + row * down + kTileColumns - 1);
+  }
+}
+
 // Computes a tile of c at row i and column j, `rows` by `columns` large.
 template <int64_t across>
 GPUCTL_AVX2 inline void ComputeTileAt(const Factors& of, bool add, const Result& c, int64_t i,
                                       int64_t j, int64_t rows, int64_t columns) {
   if (rows == kTileRows && columns == kTileColumns && !c.transposed) {
-    return ComputeTile<across>(kRowsOfTile, of, add, c.data + i * c.down + j, c.down);
+    float* const tile = c.data + i * c.down + j;
+    LoadTileAhead(tile, c.down);
+    return ComputeTile<across>(kRowsOfTile, of, add, tile, c.down);
   }
   alignas(64) float tile[kTileRows * kTileColumns];
   ComputeTile<across>(kRowsOfTile, of, /*add=*/false, tile, kTileColumns);
@@ -338,9 +361,9 @@ bool HasSgemm() { return __builtin_cpu_supports("avx2") && __builtin_cpu_support
 
 void Sgemm(int64_t m, int64_t n, int64_t k, const MatrixView& a, const MatrixView& b, bool add,
            float* c, int64_t down) {
-  // c^T = b^T a^T: then a, the smaller factor, is copied once for many columns of b; but c's
+  // c^T = b^T a^T: then columns of b are read where they lie, or copied with less work; but c's
   // elements are spread.
-  if (b.across != 1 && m <= k) {
+  if (b.across != 1 && m <= kFewRows) {
     MultiplyBlocks(n, m, k, Transposed(b), Transposed(a), add, {c, down, /*transposed=*/true});
   } else {
     MultiplyBlocks(m, n, k, a, b, add, {c, down, /*transposed=*/false});
