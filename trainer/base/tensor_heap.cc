@@ -26,7 +26,13 @@ size_t RoundUp(size_t size, size_t unit) { return (size + unit - 1) / unit * uni
 void* Map(size_t size) {
   void* const memory =
       ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
+  if (memory == MAP_FAILED) return nullptr;
+#ifdef MADV_HUGEPAGE
+  // Only advice. On pages of 4 KB each row of a large matrix would lie on a page of its own, and
+  // the processor remembers the places of few pages.
+  (void)::madvise(memory, size, MADV_HUGEPAGE);
+#endif
+  return memory;
 }
 
 bool AddressesAreLimited() {

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -54,6 +57,39 @@ TEST(TensorHeapTest, WhatIsFreeGoesBackToTheSystemByTheRegion) {
   EXPECT_EQ(heap.free_bytes(), 0u);
   heap.Free(Fill(heap, 3 * kMiB, 1).data);
 }
+
+#ifdef __linux__
+// Returns the flags of the mapping that holds `data`; empty where the system does not tell them.
+std::string FlagsOfMapping(const void* data) {
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+      const auto at = reinterpret_cast<uintptr_t>(data);
+      inside = begin <= at && at < end;
+    } else if (inside && line.rfind("VmFlags:", 0) == 0) {
+      return line + " ";
+    }
+  }
+  return "";
+}
+
+TEST(TensorHeapTest, AsksForHugePages) {
+  if (std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled").fail()) {
+    GTEST_SKIP() << "this kernel has no transparent huge pages";
+  }
+  TensorHeap heap;
+  for (const size_t size : {3 * kMiB, 64 * kMiB}) {
+    void* const data = heap.Allocate(size);
+    ASSERT_NE(data, nullptr);
+    const std::string flags = FlagsOfMapping(data);
+    if (flags.empty()) GTEST_SKIP() << "this kernel does not tell the flags of a mapping";
+    EXPECT_NE(flags.find(" hg "), std::string::npos) << flags;
+    heap.Free(data);
+  }
+}
+#endif
 
 TEST(TensorHeapTest, TheSizeThatWasFreedHasItsPlaceAgain) {
   TensorHeap heap;
