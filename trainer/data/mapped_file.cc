@@ -101,7 +101,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   if (mapped == MAP_FAILED) {
     const int error = errno;
     ::close(fd);
-    throw IoError("map", path, error);
+    // Without addresses for it the file is no better the next time.
+    throw Error(ExitCode::kIo, "map " + path + ": " + std::strerror(error));
   }
   fd_ = fd;
   bytes_ = mapped;
