@@ -24,7 +24,7 @@ using cpu::kPanelColumns;
 
 // Rows of x that are taken together, and rows of W in a part of the vocabulary.
 constexpr int64_t kRows = 512;
-constexpr int64_t kPartRows = 480;
+constexpr int64_t kPartRows = 192;
 // Pieces of the vocabulary, each with a sum of the gradient of its own: a function of the extents,
 // so that any number of threads gives the same bits.
 constexpr int64_t kPieces = 32;
