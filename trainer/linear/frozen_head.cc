@@ -22,7 +22,8 @@ namespace {
 
 using cpu::kPanelColumns;
 
-// Rows of x that are taken together, and rows of W in a part of the vocabulary.
+// Rows of x that are taken together, and rows of W in a part of the vocabulary, whose logits a
+// second-level cache can hold.
 constexpr int64_t kRows = 512;
 constexpr int64_t kPartRows = 192;
 // Pieces of the vocabulary, each with a sum of the gradient of its own: a function of the extents,
