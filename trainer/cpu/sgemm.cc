@@ -18,7 +18,7 @@ namespace gpuctl::trainer::cpu {
 namespace {
 
 // A tile of c stays in 12 of the 16 registers while its sums grow.
-constexpr int64_t kTileRows = 6;
+constexpr int64_t kTileRows = kStripRows;
 constexpr int64_t kTileColumns = kPanelColumns;
 constexpr auto kRowsOfTile = std::make_index_sequence<kTileRows>();
 
@@ -47,11 +47,27 @@ struct Room {
   std::vector<Line> b = std::vector<Line>(kBlockColumns * kBlockDepth / 16);
 };
 
+// How a tile reads its rows of a. Elements of a row are `across` apart, rows `down` apart (0: known
+// only at run time). After `stretch` elements of each row the next ones are somewhere else.
+template <int64_t across_, int64_t down_, int64_t stretch_>
+struct Form {
+  static constexpr int64_t across = across_;
+  static constexpr int64_t down = down_;
+  static constexpr auto stretch = std::make_index_sequence<stretch_>();
+};
+using InMemory = Form<1, 0, 4>;
+using InStrips = Form<kTileRows, 1, 4>;
+using InTransposedStrips = Form<1, kTileRows, kTileRows>;
+
 struct Factors {
   int64_t k;
   const float* a;
-  int64_t a_down;
-  const float* b;  // a strip
+  int64_t a_down;  // where the form does not tell
+  int64_t a_next;  // from one stretch to the next
+  const float* b;  // a panel
+  // One line of these is loaded into the second-level cache for each stretch.
+  const float* ahead;
+  int64_t ahead_step = 0;
 };
 
 // Has the processor load a line of the caches, which may lie behind the end of a matrix. Rows of a
@@ -78,30 +94,31 @@ GPUCTL_AVX2 __attribute__((always_inline)) inline void AddProducts(std::index_se
    ...);
 }
 
-// Computes c = a b or c += a b for one tile. Elements of a row of a are `across` apart. Where GCC
-// inlines it, the loop's sums do not all stay in registers.
-template <int64_t across, size_t... row>
+// Computes c = a b or c += a b for one tile. Where GCC inlines it, the loop's sums do not all stay
+// in registers.
+template <typename F, size_t... row, size_t... column>
 __attribute__((noinline)) GPUCTL_AVX2 void ComputeTile(std::index_sequence<row...> rows,
+                                                       std::index_sequence<column...>,
                                                        const Factors& of, bool add, float* c,
                                                        int64_t c_down) {
   __m256 left[] = {((void)row, _mm256_setzero_ps())...};
   __m256 right[] = {((void)row, _mm256_setzero_ps())...};
   // Two pointers, so that the processor can add the rows' distances itself.
-  const int64_t a_down = across == 1 ? of.a_down : 1;
-  const float *upper = of.a, *lower = of.a + kTileRows / 2 * a_down, *b = of.b;
+  const int64_t a_down = F::down == 0 ? of.a_down : F::down;
+  const float *upper = of.a, *lower = of.a + kTileRows / 2 * a_down, *b = of.b, *ahead = of.ahead;
+  constexpr int64_t kStretch = sizeof...(column);
   int64_t p = of.k;
-  for (; p >= 4; p -= 4) {
-    AddProducts(rows, upper, lower, a_down, b, left, right);
-    AddProducts(rows, upper + across, lower + across, a_down, b + kTileColumns, left, right);
-    AddProducts(rows, upper + 2 * across, lower + 2 * across, a_down, b + 2 * kTileColumns, left,
-                right);
-    AddProducts(rows, upper + 3 * across, lower + 3 * across, a_down, b + 3 * kTileColumns, left,
-                right);
-    upper += 4 * across;
-    lower += 4 * across;
-    b += 4 * kTileColumns;
+  for (; p >= kStretch; p -= kStretch) {
+    _mm_prefetch(ahead, _MM_HINT_T1);
+    ahead += of.ahead_step;
+    (AddProducts(rows, upper + column * F::across, lower + column * F::across, a_down,
+                 b + column * kTileColumns, left, right),
+     ...);
+    upper += of.a_next;
+    lower += of.a_next;
+    b += kStretch * kTileColumns;
   }
-  for (; p > 0; --p, upper += across, lower += across, b += kTileColumns) {
+  for (; p > 0; --p, upper += F::across, lower += F::across, b += kTileColumns) {
     AddProducts(rows, upper, lower, a_down, b, left, right);
   }
   if (add) {
@@ -213,19 +230,29 @@ GPUCTL_AVX2 void CopyRows(const MatrixView& b, int64_t k, int64_t columns, float
   }
 }
 
-// Copies whole strips of columns that lie in memory as they are read: b.down is 1.
+// Copies `rows` elements of each column of a strip, a multiple of eight; columns are `across`
+// apart.
+GPUCTL_AVX2 inline void TransposeColumns(const float* from, int64_t across, int64_t rows,
+                                         float* strip) {
+  constexpr int64_t kSide = 8;
+  for (int64_t i = 0; i < kTileColumns; i += kSide) {
+    for (int64_t p = 0; p < rows; p += kSide) {
+      Transpose8(from + i * across + p, across, strip + p * kTileColumns + i, kTileColumns);
+    }
+  }
+}
+
+// Copies whole strips of columns that lie in memory as they are read: b.down is 1. Whole lines are
+// read at once; where columns are far apart, the first-level cache would not keep their other half.
 GPUCTL_AVX2 void CopyColumns(const MatrixView& b, int64_t k, int64_t columns, float* to) {
   for (int64_t j = 0; j < columns; j += kTileColumns) {
     const float* const from = b.data + j * b.across;
     float* const strip = to + j * k;
     int64_t p = 0;
-    for (; p + 8 <= k; p += 8) {
-      for (int64_t i = kTileColumns; p % 16 == 0 && i < 2 * kTileColumns; ++i) {
-        LoadAhead(from + i * b.across + p);
-      }
-      Transpose8(from + p, b.across, strip + p * kTileColumns, kTileColumns);
-      Transpose8(from + p + 8 * b.across, b.across, strip + p * kTileColumns + 8, kTileColumns);
+    for (; p + 16 <= k; p += 16) {
+      TransposeColumns(from + p, b.across, 16, strip + p * kTileColumns);
     }
+    for (; p + 8 <= k; p += 8) TransposeColumns(from + p, b.across, 8, strip + p * kTileColumns);
     for (; p < k; ++p) {
       for (int64_t i = 0; i < kTileColumns; ++i) {
         strip[p * kTileColumns + i] = from[p + i * b.across];
@@ -264,16 +291,16 @@ __attribute__((always_inline)) inline void LoadTileAhead(const float* tile, int6
 }
 
 // Computes a tile of c at row i and column j, `rows` by `columns` large.
-template <int64_t across>
+template <typename F>
 GPUCTL_AVX2 inline void ComputeTileAt(const Factors& of, bool add, const Result& c, int64_t i,
                                       int64_t j, int64_t rows, int64_t columns) {
   if (rows == kTileRows && columns == kTileColumns && !c.transposed) {
     float* const tile = c.data + i * c.down + j;
     LoadTileAhead(tile, c.down);
-    return ComputeTile<across>(kRowsOfTile, of, add, tile, c.down);
+    return ComputeTile<F>(kRowsOfTile, F::stretch, of, add, tile, c.down);
   }
   alignas(64) float tile[kTileRows * kTileColumns];
-  ComputeTile<across>(kRowsOfTile, of, /*add=*/false, tile, kTileColumns);
+  ComputeTile<F>(kRowsOfTile, F::stretch, of, /*add=*/false, tile, kTileColumns);
   const int64_t down = c.transposed ? 1 : c.down, across_c = c.transposed ? c.down : 1;
   float* const to = c.data + i * down + j * across_c;
   for (int64_t column = 0; column < columns; ++column) {
@@ -304,12 +331,15 @@ class Rows {
       const int64_t wide = std::min(kTileColumns, columns - j);
       int64_t i = 0;
       for (; i < direct_; i += kTileRows) {
-        ComputeTileAt<1>({k_, a_.data + i * a_.down, a_.down, b + j * k_}, add, c, i, j, kTileRows,
-                         wide);
+        const Factors of = {
+            k_, a_.data + i * a_.down, a_.down, InMemory::stretch.size(), b + j * k_, b + j * k_};
+        ComputeTileAt<InMemory>(of, add, c, i, j, kTileRows, wide);
       }
       for (; i < rows_; i += kTileRows) {
-        ComputeTileAt<kTileRows>({k_, room_ + (i - direct_) * k_, 1, b + j * k_}, add, c, i, j,
-                                 std::min(kTileRows, rows_ - i), wide);
+        const Factors of = {k_,         room_ + (i - direct_) * k_,
+                            1,          InStrips::stretch.size() * kTileRows,
+                            b + j * k_, b + j * k_};
+        ComputeTileAt<InStrips>(of, add, c, i, j, std::min(kTileRows, rows_ - i), wide);
       }
     }
   }
@@ -353,6 +383,178 @@ void MultiplyBlocks(int64_t m, int64_t n, int64_t k, const MatrixView& a, const 
   }
 }
 
+// Panels that begin `step` elements apart.
+struct ConstPanels {
+  const float* data;
+  int64_t step;
+};
+struct Panels {
+  float* data;
+  int64_t step;
+};
+
+void MultiplyPanelsAt(int64_t m, int64_t n, int64_t k, const MatrixView& a, const ConstPanels& b,
+                      bool add, const Panels& c) {
+  float* const room = ThreadRoom().a[0].elements;
+  const int64_t depth = BlockDepth(k);
+  for (int64_t i = 0; i < m; i += kBlockRows) {
+    const int64_t rows = std::min(kBlockRows, m - i);
+    for (int64_t p = 0; p < k; p += depth) {
+      const int64_t deep = std::min(depth, k - p);
+      const MatrixView block = {a.data + i * a.down + p * a.across, a.down, a.across};
+      const Rows of(block, rows, deep, n, room);
+      for (int64_t j = 0; j < n; j += kPanelColumns) {
+        const int64_t panel = j / kPanelColumns;
+        of.Multiply(b.data + panel * b.step + p * kPanelColumns, kPanelColumns, add || p > 0,
+                    {c.data + panel * c.step + i * kPanelColumns, kPanelColumns,
+                     /*transposed=*/false});
+      }
+    }
+  }
+}
+
+int64_t WholeStrips(const StripsView& a) { return a.rows / kStripRows * kStripRows; }
+
+// Where the strip that holds the row before `end` ends.
+int64_t StripsEnd(const StripsView& a, int64_t end) {
+  return std::min((end + kStripRows - 1) / kStripRows * kStripRows, a.rows);
+}
+
+// Computes c = a b for at most kBlockRows rows of a; `first` begins a strip. The tiles of a panel
+// of b load the next panel, and those of the last panels the strips that follow.
+void MultiplyRows(const StripsView& a, int64_t first, int64_t rows, int64_t n, const float* b,
+                  const Panels& c) {
+  constexpr int64_t kStretch = InStrips::stretch.size(), kHalf = kBlockRows / kTileRows / 2;
+  const int64_t k = a.columns, depth = BlockDepth(k);
+  const int64_t whole = std::min(rows, WholeStrips(a) - first);
+  const int64_t panels = (n + kPanelColumns - 1) / kPanelColumns;
+  for (int64_t p = 0; p < k; p += depth) {
+    const int64_t deep = std::min(depth, k - p);
+    const float* const strips = a.data + first * k + p * kStripRows;
+    const bool last = p + deep == k;
+    const float* const next = last ? a.data + (first + whole) * k : strips + deep * kStripRows;
+    for (int64_t panel = 0; panel < panels; ++panel) {
+      const float* const from = b + panel * kPanelColumns * k + p * kPanelColumns;
+      const float* const following =
+          panel + 1 < panels ? from + kPanelColumns * k : b + (last ? 0 : p + deep) * kPanelColumns;
+      float* const to = c.data + panel * c.step;
+      for (int64_t i = 0; i < whole; i += kTileRows) {
+        const int64_t tile = i / kTileRows;
+        Factors of = {deep, strips + i * k, 1, kStretch * kTileRows, from, from, 0};
+        const int64_t late = (panel - (panels - kHalf)) * kHalf + tile - kHalf;
+        if (tile < kHalf) {
+          of.ahead = following + tile * (deep / kHalf * kPanelColumns);
+          of.ahead_step = kPanelColumns;
+        } else if (panel >= panels - kHalf) {
+          // Half of a strip for each tile.
+          of.ahead = next + late / 2 * kStripRows * k + late % 2 * (deep * kStripRows / 2);
+          of.ahead_step = kPanelColumns;
+        }
+        ComputeTileAt<InStrips>(of, p > 0, {to, kPanelColumns, false}, i, 0, kTileRows,
+                                kPanelColumns);
+      }
+    }
+  }
+  if (whole == rows) return;
+  MultiplyPanelsAt(rows - whole, n, k, {a.data + (first + whole) * k, k, 1}, {b, k * kPanelColumns},
+                   /*add=*/false, {c.data + whole * kPanelColumns, c.step});
+}
+
+// A part of a matrix.
+struct Extent {
+  int64_t first_row;
+  int64_t rows;
+  int64_t first_column;
+  int64_t columns;
+};
+
+// Computes c = a^T b or c += a^T b for at most kBlockRows columns of a, and rows that begin with a
+// strip. Tiles load what follows, as above.
+void MultiplyColumns(const StripsView& a, const Extent& of, int64_t n, const float* b, bool add,
+                     const Panels& c) {
+  constexpr int64_t kStretch = InTransposedStrips::stretch.size();
+  constexpr int64_t kTiles = kBlockRows / kTileRows, kEarly = 6, kLate = kTiles - kEarly;
+  const int64_t k = of.rows, step = a.columns * kStripRows;
+  const int64_t whole = std::min(k, WholeStrips(a) - of.first_row);
+  const int64_t depth = (BlockDepth(k) + kStripRows - 1) / kStripRows * kStripRows;
+  const int64_t panels = (n + kPanelColumns - 1) / kPanelColumns;
+  const int64_t inside = of.columns / kTileRows * kTileRows;
+  float* const edge = ThreadRoom().a[0].elements;
+  for (int64_t p = 0; p < whole; p += depth) {
+    const int64_t deep = std::min(depth, whole - p);
+    const float* const all = a.data + of.first_row * a.columns + of.first_column * kStripRows;
+    const float* const strips = all + p * a.columns;
+    const float* const next =
+        p + deep < whole ? strips + deep * a.columns : all + kBlockRows * kStripRows;
+    // Columns that do not fill a tile are copied, because what follows them may not exist.
+    for (int64_t strip = 0; strip < deep / kStripRows && inside < of.columns; ++strip) {
+      std::fill_n(edge + strip * kTileRows * kStripRows, kTileRows * kStripRows, 0.0f);
+      std::copy_n(strips + strip * step + inside * kStripRows, (of.columns - inside) * kStripRows,
+                  edge + strip * kTileRows * kStripRows);
+    }
+    for (int64_t panel = 0; panel < panels; ++panel) {
+      const float* const from = b + panel * kPanelColumns * k + p * kPanelColumns;
+      const float* const following = panel + 1 < panels
+                                         ? from + kPanelColumns * k
+                                         : b + (p + deep < whole ? p + deep : 0) * kPanelColumns;
+      const Result to = {c.data + panel * c.step, kPanelColumns, /*transposed=*/false};
+      for (int64_t j = 0; j < of.columns; j += kTileRows) {
+        const int64_t tile = j / kTileRows;
+        const bool copied = j == inside;
+        Factors factors = {deep, copied ? edge : strips + j * kStripRows,
+                           0,    copied ? kTileRows * kStripRows : step,
+                           from, from,
+                           0};
+        const int64_t line = (panels - 1 - panel) * kLate + tile - kEarly;
+        if (tile < kEarly) {
+          factors.ahead = following + tile * (deep / kStretch * kPanelColumns);
+          factors.ahead_step = kPanelColumns;
+        } else if (line < kBlockRows * kStripRows / kPanelColumns) {
+          // A line of each strip.
+          factors.ahead = next + line * kPanelColumns;
+          factors.ahead_step = step;
+        }
+        ComputeTileAt<InTransposedStrips>(factors, add || p > 0, to, j, 0,
+                                          std::min(kTileRows, of.columns - j), kPanelColumns);
+      }
+    }
+  }
+  if (whole == k) return;
+  const MatrixView rest = {a.data + (of.first_row + whole) * a.columns + of.first_column, 1,
+                           a.columns};
+  MultiplyPanelsAt(of.columns, n, k - whole, rest, {b + whole * kPanelColumns, k * kPanelColumns},
+                   add || whole > 0, c);
+}
+
+// Writes (or adds) the transpose of rows [begin, end) of panels [rows, n] to `out`, whose rows
+// begin `down` elements apart; row 0 belongs to its first column.
+GPUCTL_AVX2 void AddTransposed(const float* panels, int64_t step, int64_t begin, int64_t end,
+                               int64_t n, bool add, float* out, int64_t down) {
+  constexpr int64_t kSide = 8;
+  for (int64_t j = 0; j < n; j += kSide) {
+    const float* const from = panels + j / kPanelColumns * step + j % kPanelColumns;
+    float* const to = out + j * down;
+    const int64_t columns = std::min(kSide, n - j);
+    int64_t i = begin;
+    for (; columns == kSide && i + kSide <= end; i += kSide) {
+      __m256 column[kSide];
+      Transpose(std::make_index_sequence<kSide>(), from + i * kPanelColumns, kPanelColumns, column);
+      for (int64_t row = 0; row < kSide; ++row) {
+        float* const eight = to + row * down + i;
+        if (add) column[row] = _mm256_add_ps(column[row], _mm256_loadu_ps(eight));
+        _mm256_storeu_ps(eight, column[row]);
+      }
+    }
+    for (; i < end; ++i) {
+      for (int64_t row = 0; row < columns; ++row) {
+        float& element = to[row * down + i];
+        const float value = from[i * kPanelColumns + row];
+        element = add ? element + value : value;
+      }
+    }
+  }
+}
+
 MatrixView Transposed(const MatrixView& x) { return {x.data, x.across, x.down}; }
 
 }  // namespace
@@ -376,19 +578,63 @@ void CopyToPanels(int64_t k, int64_t n, const MatrixView& b, float* panels) {
 
 void MultiplyPanels(int64_t m, int64_t n, int64_t k, const MatrixView& a, const float* b, bool add,
                     float* c) {
-  float* const room = ThreadRoom().a[0].elements;
-  const int64_t depth = BlockDepth(k);
+  MultiplyPanelsAt(m, n, k, a, {b, k * kPanelColumns}, add, {c, m * kPanelColumns});
+}
+
+void PutInStrips(int64_t rows, int64_t columns, float* matrix) {
+  std::vector<float> strip(static_cast<size_t>(columns * kStripRows) + 2);  // see CopyStrips
+  for (int64_t row = 0; row + kStripRows <= rows; row += kStripRows) {
+    float* const data = matrix + row * columns;
+    CopyStrips({data, columns, 1}, kStripRows, columns, strip.data());
+    std::copy_n(strip.data(), columns * kStripRows, data);
+  }
+}
+
+void CopyRow(const StripsView& from, int64_t row, float* to) {
+  const int64_t first = row / kStripRows * kStripRows;
+  const bool whole = first + kStripRows <= from.rows;
+  const float* const data =
+      from.data + (whole ? first * from.columns + row % kStripRows : row * from.columns);
+  for (int64_t j = 0; j < from.columns; ++j) to[j] = data[whole ? j * kStripRows : j];
+}
+
+void MultiplyStrips(const StripsView& a, int64_t first, int64_t m, int64_t n, const float* b,
+                    float* c) {
   for (int64_t i = 0; i < m; i += kBlockRows) {
     const int64_t rows = std::min(kBlockRows, m - i);
-    for (int64_t p = 0; p < k; p += depth) {
-      const int64_t deep = std::min(depth, k - p);
-      const MatrixView block = {a.data + i * a.down + p * a.across, a.down, a.across};
-      const Rows of(block, rows, deep, n, room);
-      for (int64_t j = 0; j < n; j += kPanelColumns) {
-        of.Multiply(b + j * k + p * kPanelColumns, kPanelColumns, add || p > 0,
-                    {c + j * m + i * kPanelColumns, kPanelColumns, /*transposed=*/false});
-      }
-    }
+    MultiplyRows(a, first + i, rows, n, b, {c + i * kPanelColumns, m * kPanelColumns});
+  }
+}
+
+void AddTransposedStrips(const StripsView& a, int64_t first, int64_t k, int64_t n, const float* b,
+                         float* c) {
+  for (int64_t j = 0; j < a.columns; j += kBlockRows) {
+    const int64_t columns = std::min(kBlockRows, a.columns - j);
+    MultiplyColumns(a, {first, k, j, columns}, n, b, /*add=*/true,
+                    {c + j * kPanelColumns, a.columns * kPanelColumns});
+  }
+}
+
+void TimesTransposedStrips(const StripsView& a, int64_t begin, int64_t end, int64_t n,
+                           const float* x, bool add, float* out, int64_t down) {
+  float* const room = ThreadRoom().b[0].elements;
+  for (int64_t i = begin / kStripRows * kStripRows; i < end; i += kBlockRows) {
+    const int64_t rows = std::min(kBlockRows, StripsEnd(a, end) - i);
+    const int64_t skipped = std::max<int64_t>(0, begin - i);
+    MultiplyRows(a, i, rows, n, x, {room, kBlockRows * kPanelColumns});
+    AddTransposed(room, kBlockRows * kPanelColumns, skipped, std::min(rows, end - i), n, add,
+                  out + (i - begin), down);
+  }
+}
+
+void TimesStrips(const StripsView& a, int64_t first, int64_t k, int64_t begin, int64_t end,
+                 int64_t n, const float* y, bool add, float* out, int64_t down) {
+  float* const room = ThreadRoom().b[0].elements;
+  for (int64_t j = begin; j < end; j += kBlockRows) {
+    const int64_t columns = std::min(kBlockRows, end - j);
+    MultiplyColumns(a, {first, k, j, columns}, n, y, /*add=*/false,
+                    {room, kBlockRows * kPanelColumns});
+    AddTransposed(room, kBlockRows * kPanelColumns, 0, columns, n, add, out + (j - begin), down);
   }
 }
 
@@ -409,6 +655,28 @@ void Sgemm(int64_t, int64_t, int64_t, const MatrixView&, const MatrixView&, bool
 void CopyToPanels(int64_t, int64_t, const MatrixView&, float*) { std::abort(); }
 
 void MultiplyPanels(int64_t, int64_t, int64_t, const MatrixView&, const float*, bool, float*) {
+  std::abort();
+}
+
+void PutInStrips(int64_t, int64_t, float*) { std::abort(); }
+
+void CopyRow(const StripsView&, int64_t, float*) { std::abort(); }
+
+void MultiplyStrips(const StripsView&, int64_t, int64_t, int64_t, const float*, float*) {
+  std::abort();
+}
+
+void AddTransposedStrips(const StripsView&, int64_t, int64_t, int64_t, const float*, float*) {
+  std::abort();
+}
+
+void TimesTransposedStrips(const StripsView&, int64_t, int64_t, int64_t, const float*, bool, float*,
+                           int64_t) {
+  std::abort();
+}
+
+void TimesStrips(const StripsView&, int64_t, int64_t, int64_t, int64_t, int64_t, const float*, bool,
+                 float*, int64_t) {
   std::abort();
 }
 

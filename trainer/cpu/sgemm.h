@@ -40,6 +40,41 @@ void CopyToPanels(int64_t k, int64_t n, const MatrixView& b, float* panels);
 void MultiplyPanels(int64_t m, int64_t n, int64_t k, const MatrixView& a, const float* b, bool add,
                     float* c);
 
+// A matrix in strips: each six rows lie as [columns, 6]; rows that are left over, fewer than six,
+// lie as they are. Products read it without a copy, those of the transposed matrix, too. For
+// matrices that never change.
+constexpr int64_t kStripRows = 6;
+struct StripsView {
+  const float* data;
+  int64_t rows;
+  int64_t columns;
+};
+// Puts a matrix [rows, columns] in strips where it lies. Throws std::bad_alloc.
+void PutInStrips(int64_t rows, int64_t columns, float* matrix);
+void CopyRow(const StripsView& from, int64_t row, float* to);
+
+// In what follows rows of `a` begin with a strip, and end with one or with the matrix; n is that of
+// whole panels, and panels of b and y have as many rows as those of `a` that are taken, or as it
+// has columns. Errors and threads are those of Sgemm.
+
+// Computes c = a b for rows [first, first + m) of a; b and c are in panels.
+void MultiplyStrips(const StripsView& a, int64_t first, int64_t m, int64_t n, const float* b,
+                    float* c);
+// Computes c += a^T b for rows [first, first + k) of a; b and c are in panels.
+void AddTransposedStrips(const StripsView& a, int64_t first, int64_t k, int64_t n, const float* b,
+                         float* c);
+
+// The rows of a result, [n, ...], begin `down` elements apart. n is at most kStripsColumns here,
+// and need not be that of whole panels.
+constexpr int64_t kStripsColumns = 512;
+// Computes out = x a^T, or out += that, for any rows [begin, end) of a; x^T is in panels.
+void TimesTransposedStrips(const StripsView& a, int64_t begin, int64_t end, int64_t n,
+                           const float* x, bool add, float* out, int64_t down);
+// Computes columns [begin, end) of out = y a, or of out += that, for rows [first, first + k) of a;
+// y^T is in panels. `out` is that of the column `begin`.
+void TimesStrips(const StripsView& a, int64_t first, int64_t k, int64_t begin, int64_t end,
+                 int64_t n, const float* y, bool add, float* out, int64_t down);
+
 }  // namespace gpuctl::trainer::cpu
 
 #endif  // TRAINER_CPU_SGEMM_H_

@@ -13,6 +13,7 @@
 
 #include "trainer/cpu/kernels.h"
 #include "trainer/cpu/sgemm.h"
+#include "trainer/linear/frozen_matrix.h"
 #include "trainer/linear/matmul.h"
 #include "trainer/linear/threads.h"
 #include "trainer/linear/widths.h"
@@ -23,9 +24,10 @@ namespace {
 using cpu::kPanelColumns;
 
 // Rows of x that are taken together, and rows of W in a part of the vocabulary, whose logits a
-// second-level cache can hold.
+// second-level cache can hold. Parts begin with a strip.
 constexpr int64_t kRows = 512;
 constexpr int64_t kPartRows = 192;
+static_assert(kPartRows % cpu::kStripRows == 0);
 // Pieces of the vocabulary, each with a sum of the gradient of its own: a function of the extents,
 // so that any number of threads gives the same bits.
 constexpr int64_t kPieces = 32;
@@ -43,16 +45,22 @@ struct Sums {
 
 int64_t PiecesOf(int64_t vocab) { return std::clamp<int64_t>(vocab / kPartRows, 1, kPieces); }
 
+int64_t PieceBegin(int64_t vocab, int64_t piece) {
+  const int64_t pieces = PiecesOf(vocab);
+  return piece == pieces ? vocab : vocab * piece / pieces / cpu::kStripRows * cpu::kStripRows;
+}
+
 class Head {
  public:
-  Head(const at::Tensor& x_nd, const at::Tensor& weight_vd, const ScoredRows& of, bool gradient)
+  Head(const at::Tensor& x_nd, const at::Tensor& weight, const ScoredRows& of, bool gradient)
       : gradient_(gradient),
         rows_(x_nd.size(0)),
         d_(x_nd.size(1)),
-        vocab_(weight_vd.size(0)),
+        vocab_(weight.numel() / d_),
         wide_(cpu::PanelColumns(rows_)),
         options_(x_nd.options()),
-        weight_(weight_vd.data_ptr<float>()),
+        weight_{weight.data_ptr<float>(), vocab_, d_},
+        in_strips_(FrozenMatrix::IsInStrips(weight)),
         target_n_(of.target_n.contiguous()),
         targets_(target_n_.data_ptr<int64_t>()),
         at_target_(static_cast<size_t>(rows_)) {
@@ -71,14 +79,11 @@ class Head {
     float* const logits = part.data_ptr<float>();
     for (int64_t first = begin; first < end; first += kPartRows) {
       const int64_t count = std::min(kPartRows, end - first);
-      const float* const weight = weight_ + first * d_;
-      cpu::MultiplyPanels(count, wide_, d_, {weight, d_, 1}, x_pd16_.data_ptr<float>(),
-                          /*add=*/false, logits);
+      Multiply(first, count, logits);
       TakeTargets(first, count, logits);
       for (int64_t n = 0; n < wide_; n += kPanelColumns) Exp(count, n, logits + n * count, sums);
       if (!gradient_) continue;
-      cpu::MultiplyPanels(d_, wide_, count, {weight, 1, d_}, logits, /*add=*/true,
-                          sums.dx_pd16.data_ptr<float>());
+      AddTransposed(first, count, logits, sums.dx_pd16.data_ptr<float>());
     }
     return sums;
   }
@@ -106,6 +111,21 @@ class Head {
   }
 
  private:
+  // Computes the logits of a part of the vocabulary.
+  void Multiply(int64_t first, int64_t count, float* logits) const {
+    const float* const x = x_pd16_.data_ptr<float>();
+    if (in_strips_) return cpu::MultiplyStrips(weight_, first, count, wide_, x, logits);
+    const float* const weight = weight_.data + first * d_;
+    cpu::MultiplyPanels(count, wide_, d_, {weight, d_, 1}, x, /*add=*/false, logits);
+  }
+
+  // Adds the part's rows of W times the factors to dx.
+  void AddTransposed(int64_t first, int64_t count, const float* factors, float* dx) const {
+    if (in_strips_) return cpu::AddTransposedStrips(weight_, first, count, wide_, factors, dx);
+    const float* const weight = weight_.data + first * d_;
+    cpu::MultiplyPanels(d_, wide_, count, {weight, 1, d_}, factors, /*add=*/true, dx);
+  }
+
   // Keeps the targets' logits, and leaves them out of the sums: p - 1 would lose what little the
   // other tokens have where the model is sure.
   void TakeTargets(int64_t first, int64_t count, float* logits) {
@@ -158,11 +178,17 @@ class Head {
     return std::log(all) + reference - target;
   }
 
+  void CopyRowOfWeight(int64_t row, float* to) const {
+    if (in_strips_) return cpu::CopyRow(weight_, row, to);
+    std::copy_n(weight_.data + row * d_, d_, to);
+  }
+
   // Writes a panel's rows of dx.
   void WriteRows(const std::vector<Sums>& pieces, const std::vector<float>& shares,
                  const std::vector<float>& back, int64_t n, float* dx) const {
     const int64_t count = std::min(kPanelColumns, rows_ - n);
     std::vector<float> sum(static_cast<size_t>(kPanelColumns * d_));
+    std::vector<float> of_target(static_cast<size_t>(d_));
     for (size_t piece = 0; piece < pieces.size(); ++piece) {
       cpu::AddPanel(d_, shares.data() + piece * static_cast<size_t>(wide_) + n,
                     pieces[piece].dx_pd16.data_ptr<float>() + n * d_, sum.data());
@@ -175,8 +201,10 @@ class Head {
         continue;
       }
       const float share = back[static_cast<size_t>(n + i)];
+      CopyRowOfWeight(target, of_target.data());
       for (int64_t d = 0; d < d_; ++d) {
-        row[d] = sum[static_cast<size_t>(d * kPanelColumns + i)] - share * weight_[target * d_ + d];
+        row[d] = sum[static_cast<size_t>(d * kPanelColumns + i)] -
+                 share * of_target[static_cast<size_t>(d)];
       }
     }
   }
@@ -187,7 +215,8 @@ class Head {
   const int64_t vocab_;
   const int64_t wide_;  // rows, filled up to whole panels
   const at::TensorOptions options_;
-  const float* const weight_;
+  const cpu::StripsView weight_;
+  const bool in_strips_;  // or dense
   const at::Tensor target_n_;
   const int64_t* const targets_;
   at::Tensor x_pd16_;
@@ -196,14 +225,15 @@ class Head {
 
 }  // namespace
 
-bool HasFrozenHeadLoss(const at::Tensor& x_nd, const at::Tensor& weight_vd) {
-  return MatMulLibrary() == "avx2" && UsesCpuKernels(x_nd) && UsesCpuKernels(weight_vd) &&
-         weight_vd.is_contiguous() && x_nd.is_contiguous() && x_nd.numel() > 0;
+bool HasFrozenHeadLoss(const at::Tensor& x_nd, const at::Tensor& weight) {
+  const bool own = MatMulLibrary() == "avx2" || FrozenMatrix::IsInStrips(weight);
+  return own && UsesCpuKernels(x_nd) && UsesCpuKernels(weight) && weight.is_contiguous() &&
+         x_nd.is_contiguous() && x_nd.numel() > 0;
 }
 
-double FrozenHeadLoss(const at::Tensor& x_nd, const at::Tensor& weight_vd, const ScoredRows& of,
+double FrozenHeadLoss(const at::Tensor& x_nd, const at::Tensor& weight, const ScoredRows& of,
                       const at::Tensor& dx_nd) {
-  const int64_t vocab = weight_vd.size(0), pieces = PiecesOf(vocab);
+  const int64_t vocab = weight.numel() / x_nd.size(1), pieces = PiecesOf(vocab);
   double loss = 0;
   for (int64_t first = 0; first < x_nd.size(0); first += kRows) {
     const int64_t rows = std::min(kRows, x_nd.size(0) - first);
@@ -211,11 +241,11 @@ double FrozenHeadLoss(const at::Tensor& x_nd, const at::Tensor& weight_vd, const
       return x.defined() ? x.narrow(0, first, rows) : x;
     };
     const ScoredRows scored = {narrow(of.target_n), narrow(of.factor_n), of.scale};
-    Head head(narrow(x_nd), weight_vd, scored, dx_nd.defined());
+    Head head(narrow(x_nd), weight, scored, dx_nd.defined());
     std::vector<Sums> sums(static_cast<size_t>(pieces));
     ForPieces(pieces, [&](int64_t piece) {
       sums[static_cast<size_t>(piece)] =
-          head.Sum(vocab * piece / pieces, vocab * (piece + 1) / pieces);
+          head.Sum(PieceBegin(vocab, piece), PieceBegin(vocab, piece + 1));
     });
     loss += head.Finish(sums, scored, narrow(dx_nd));
   }

@@ -20,11 +20,11 @@ struct ScoredRows {
   double scale;
 };
 
-// Whether FrozenHeadLoss takes these.
-bool HasFrozenHeadLoss(const at::Tensor& x_nd, const at::Tensor& weight_vd);
+// Whether FrozenHeadLoss takes these. The weight is dense or in strips (frozen_matrix.h).
+bool HasFrozenHeadLoss(const at::Tensor& x_nd, const at::Tensor& weight);
 // Returns scale * the sum of factor * (log sum over v of exp(x . w_v) - x . w_target), and writes
 // its gradient by x to dx [N, D], dense.
-double FrozenHeadLoss(const at::Tensor& x_nd, const at::Tensor& weight_vd, const ScoredRows& of,
+double FrozenHeadLoss(const at::Tensor& x_nd, const at::Tensor& weight, const ScoredRows& of,
                       const at::Tensor& dx_nd);
 // Returns the most bytes that it takes at a time, with `threads` threads, beside its arguments.
 int64_t FrozenHeadBytes(int64_t rows, int64_t d_model, int64_t vocab_size, int threads);

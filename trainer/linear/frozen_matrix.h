@@ -1,5 +1,6 @@
-// A matrix of the model that is not trained: dense, or in 4 bits a weight. Then its products make a
-// few rows dense at a time, so that the whole of it never exists.
+// A matrix of the model that is not trained. It is stored dense; or in strips, the form that
+// products on the CPU read without a copy (cpu/sgemm.h); or in 4 bits a weight. Products of the
+// last form make a few rows dense at a time, so that the whole matrix never exists.
 
 #ifndef TRAINER_LINEAR_FROZEN_MATRIX_H_
 #define TRAINER_LINEAR_FROZEN_MATRIX_H_
@@ -11,14 +12,16 @@
 #include <string>
 #include <vector>
 
+#include "trainer/cpu/sgemm.h"
+
 namespace gpuctl::trainer {
 
 // Shapes: N rows of the other factor, D columns and C rows of the matrix.
 class FrozenMatrix {
  public:
   FrozenMatrix() = default;
-  explicit FrozenMatrix(const at::Tensor& dense_cd)
-      : stored_(dense_cd), columns_(dense_cd.size(1)) {}
+  // `stored` is dense, or what PutInStrips has returned.
+  FrozenMatrix(const at::Tensor& stored, int64_t columns) : stored_(stored), columns_(columns) {}
   // `packed` has quantized parts one behind the other; each is of that many rows.
   FrozenMatrix(const at::Tensor& packed, const std::vector<int64_t>& part_rows, int64_t columns);
 
@@ -26,6 +29,15 @@ class FrozenMatrix {
   // that names it when a value is not finite.
   static at::Tensor Pack(const at::Tensor& dense_cd, const std::vector<int64_t>& part_rows,
                          const std::string& name);
+
+  // Whether this is a matrix whose products take less time in strips.
+  static bool GainsByStrips(const at::Tensor& dense);
+  // Puts a dense, contiguous fp32 matrix on the CPU in strips, and returns the same memory as a
+  // tensor of one dimension, so that nobody takes it for a dense one.
+  static at::Tensor PutInStrips(const at::Tensor& dense_cd);
+  static bool IsInStrips(const at::Tensor& stored) {
+    return stored.dim() == 1 && !IsPacked(stored);
+  }
 
   int64_t rows() const;
 
@@ -35,6 +47,8 @@ class FrozenMatrix {
   // Computes out [N, D] = y [N, rows] W, or out += that.
   void Times(const at::Tensor& y_nc, int64_t first_row, int64_t rows, bool add,
              const at::Tensor& out_nd) const;
+  // Returns some rows, as at::embedding does it for int64 indices. Not for 4 bits.
+  at::Tensor Rows(const at::Tensor& index_n) const;
   // Returns the length of each of the rows, fp32 (or fp64).
   at::Tensor RowLengths(int64_t first_row, int64_t rows) const;
 
@@ -43,12 +57,20 @@ class FrozenMatrix {
   void ForEachPiece(int64_t first_row, int64_t rows, at::ScalarType dtype,
                     const std::function<void(const at::Tensor&, int64_t)>& visit) const;
 
+  cpu::StripsView Strips() const;
+  void TimesTransposedStrips(const at::Tensor& x_nd, int64_t first_row, int64_t rows, bool add,
+                             const at::Tensor& out_nc) const;
+  void TimesStrips(const at::Tensor& y_nc, int64_t first_row, int64_t rows, bool add,
+                   const at::Tensor& out_nd) const;
+
   struct Part {
     int64_t first_row;
     int64_t rows;
     int64_t first_byte;
   };
-  at::Tensor stored_;        // dense, or uint8
+  static bool IsPacked(const at::Tensor& stored) { return stored.scalar_type() == at::kByte; }
+
+  at::Tensor stored_;        // dense [C, D], in strips [C D], or uint8
   std::vector<Part> parts_;  // of the packed form
   int64_t columns_ = 0;
 };

@@ -203,10 +203,12 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
 at::Tensor LoraLinear(const at::Tensor& x_nd, const at::Tensor& weight_cd, const at::Tensor& bias_c,
                       const LoraWeights& lora, bool halves) {
   const bool packed = !lora.packed_rows.empty();
-  if (!lora.a_rd.defined() && !packed) return Linear(x_nd, weight_cd, bias_c, halves);
+  if (!lora.a_rd.defined() && !packed && !FrozenMatrix::IsInStrips(weight_cd)) {
+    return Linear(x_nd, weight_cd, bias_c, halves);
+  }
   auto call = c10::make_intrusive<LoraCall>();
-  call->weight =
-      packed ? FrozenMatrix(weight_cd, lora.packed_rows, x_nd.size(1)) : FrozenMatrix(weight_cd);
+  call->weight = packed ? FrozenMatrix(weight_cd, lora.packed_rows, x_nd.size(1))
+                        : FrozenMatrix(weight_cd, x_nd.size(1));
   call->bias_c = bias_c;
   call->base_length_c = lora.base_length_c;
   call->parts = lora.parts;

@@ -40,8 +40,8 @@ struct LoraWeights {
 // Returns x W^T + bias [N, C], and in each part scale (B A x) with it; x of the adapters goes
 // through dropout. With magnitudes m the part is m / |W + scale B A| (W x + scale B A x) + bias,
 // where the lengths of the rows count as constants. Differentiable in x and in the adapters; beside
-// adapters, and in 4 bits, W and bias are frozen. In `halves` the result is [2, N, C / 2], as
-// Linear has it, and each part is one of the halves.
+// adapters, in strips and in 4 bits, W and bias are frozen. In `halves` the result is [2, N, C /
+// 2], as Linear has it, and each part is one of the halves.
 at::Tensor LoraLinear(const at::Tensor& x_nd, const at::Tensor& weight_cd, const at::Tensor& bias_c,
                       const LoraWeights& lora, bool halves = false);
 

@@ -56,7 +56,7 @@ void ForEachMatrix(const AdapterLayout& layout, Visit visit) {
 }  // namespace
 
 FrozenMatrix MatrixOf(const AdaptedMatrix& matrix, const at::Tensor& stored) {
-  if (matrix.packed_rows.empty()) return FrozenMatrix(stored);
+  if (matrix.packed_rows.empty()) return FrozenMatrix(stored, matrix.inputs);
   return FrozenMatrix(stored, matrix.packed_rows, matrix.inputs);
 }
 
@@ -116,7 +116,7 @@ void MergeAdapters(const AdapterLayout& layout, std::vector<at::Tensor>* flat) {
       at::Tensor sum_cd = MatMul(b_cr, a_rd).mul_(layout.lora.Scale()).add_(Widen(target_cd));
       if (layout.lora.dora) {
         const at::Tensor magnitude_c = wide((*flat)[a + 2], first_b, part.rows);
-        const at::Tensor length_c = FrozenMatrix(sum_cd).RowLengths(0, part.rows);
+        const at::Tensor length_c = FrozenMatrix(sum_cd, sum_cd.size(1)).RowLengths(0, part.rows);
         sum_cd.mul_(magnitude_c.div(length_c.clamp_min(1e-12)).unsqueeze(1));
       }
       target_cd.copy_(sum_cd);

@@ -21,7 +21,7 @@ namespace gpuctl::trainer {
 void AppendInitialAdapters(const AdapterLayout& layout, uint64_t seed,
                            std::vector<at::Tensor>* flat);
 
-// Returns a matrix of the layout, dense or packed.
+// Returns a matrix of the layout.
 FrozenMatrix MatrixOf(const AdaptedMatrix& matrix, const at::Tensor& stored);
 
 // Returns for each matrix with adapters the lengths of its adapted rows, fp32; without DoRA none.

@@ -14,6 +14,7 @@
 
 #include "trainer/cpu/sgemm.h"
 #include "trainer/linear/frozen_head.h"
+#include "trainer/linear/frozen_matrix.h"
 #include "trainer/linear/matmul.h"
 #include "trainer/model/dispatch.h"
 #include "trainer/tests/tensors.h"
@@ -461,9 +462,21 @@ Inputs WithFrozenHead(const at::Tensor& x, const at::Tensor& w, const at::Tensor
     ~Choice() { ChooseMatMul("auto"); }
   } const choice;
   const at::Tensor leaf = x.detach().clone().requires_grad_(true);
-  EXPECT_EQ(HasFrozenHeadLoss(leaf, w), HasOwnProduct() && x.scalar_type() == at::kFloat);
+  const bool own = HasOwnProduct() && x.scalar_type() == at::kFloat;
+  EXPECT_EQ(HasFrozenHeadLoss(leaf, w), own);
   const at::Tensor loss = LinearCrossEntropy(leaf, w, targets, 0.02, 64, factors);
   loss.backward();
+  if (!own) return {loss.detach(), leaf.grad()};
+  // The same weight in strips has the same logits.
+  const at::Tensor other = x.detach().clone().requires_grad_(true);
+  const at::Tensor strips = FrozenMatrix::PutInStrips(w.clone());
+  EXPECT_TRUE(HasFrozenHeadLoss(other, strips));
+  const at::Tensor same = LinearCrossEntropy(other, strips, targets, 0.02, 64, factors);
+  same.backward();
+  EXPECT_TRUE(at::equal(at::nan_to_num(same), at::nan_to_num(loss)));
+  const at::Tensor difference = at::nan_to_num(other.grad()) - at::nan_to_num(leaf.grad());
+  EXPECT_LE(difference.abs().max().item<double>(),
+            1e-6 * at::nan_to_num(leaf.grad()).abs().max().item<double>());
   return {loss.detach(), leaf.grad()};
 }
 

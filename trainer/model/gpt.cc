@@ -147,7 +147,10 @@ at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Te
   const RotaryTable everywhere = at_documents(shape.rotary);
   const RotaryTable nearby = c.windowed.empty() ? everywhere : at_documents(shape.local_rotary);
   if (cache != nullptr) cache->layers.resize(weights.blocks.size());
-  at::Tensor x_nd = Embedding(weights.embedding_vd, tokens_bt.reshape({-1}));
+  const at::Tensor tokens_n = tokens_bt.reshape({-1});
+  at::Tensor x_nd = FrozenMatrix::IsInStrips(weights.embedding_vd)
+                        ? FrozenMatrix(weights.embedding_vd, c.d_model).Rows(tokens_n)
+                        : Embedding(weights.embedding_vd, tokens_n);
   if (c.scaled_embedding) x_nd = at::mul(x_nd, EmbeddingScale(c, weights.embedding_vd));
   const bool recomputes = shape.recompute && at::GradMode::is_enabled();
   std::vector<RecomputeRoom> rooms(weights.blocks.size());

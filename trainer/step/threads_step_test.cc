@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "trainer/cpu/sgemm.h"
 #include "trainer/lora/adapters.h"
 #include "trainer/step/stepper.h"
 #include "trainer/tests/tensors.h"
@@ -45,13 +46,20 @@ Batch BatchWithPieces(const Config& config) {
                    });
 }
 
+// How the frozen matrices of a model with adapters are stored.
+enum class Stored { kDense, kInStrips };
+
 // Returns losses, norms, weights and moments after two steps.
-std::vector<at::Tensor> AfterTwoSteps(const Config& config, int workers, int threads) {
+std::vector<at::Tensor> AfterTwoSteps(const Config& config, int workers, int threads,
+                                      Stored stored = Stored::kDense) {
   const AdapterLayout layout = MakeAdapterLayout(config);
   std::vector<at::Tensor> flat = InitializeWeights(config.model, 3);
   for (const AdaptedMatrix& matrix : layout.matrices) {
     if (matrix.packed_rows.empty()) continue;
     flat[matrix.spec] = FrozenMatrix::Pack(flat[matrix.spec], matrix.packed_rows, "a matrix");
+  }
+  for (size_t i = 0; i < flat.size() && stored == Stored::kInStrips; ++i) {
+    if (layout.frozen[i] && flat[i].dim() == 2) flat[i] = FrozenMatrix::PutInStrips(flat[i]);
   }
   if (layout.adapted()) AppendInitialAdapters(layout, 7, &flat);
   Placement placement{c10::Device(c10::kCPU), c10::kFloat, workers};
@@ -72,9 +80,10 @@ std::vector<at::Tensor> AfterTwoSteps(const Config& config, int workers, int thr
   return results;
 }
 
-void ExpectTheSameBits(const Config& config, int workers, int threads) {
-  const std::vector<at::Tensor> alone = AfterTwoSteps(config, workers, 1);
-  const std::vector<at::Tensor> helped = AfterTwoSteps(config, workers, threads);
+void ExpectTheSameBits(const Config& config, int workers, int threads,
+                       Stored stored = Stored::kDense) {
+  const std::vector<at::Tensor> alone = AfterTwoSteps(config, workers, 1, stored);
+  const std::vector<at::Tensor> helped = AfterTwoSteps(config, workers, threads, stored);
   ASSERT_EQ(alone.size(), helped.size());
   for (size_t i = 0; i < alone.size(); ++i) EXPECT_TRUE(at::equal(alone[i], helped[i])) << i;
 }
@@ -90,6 +99,24 @@ TEST(ThreadsStepTest, NorDoTheyWithAdaptersAndAModelInFourBits) {
   packed.lora.base_dtype = "nf4";
   packed.train.recompute = true;
   ExpectTheSameBits(packed, 1, 3);
+}
+
+TEST(ThreadsStepTest, NorDoTheyWithAModelInStripsWhichTrainsLikeADenseOne) {
+  if (!cpu::HasSgemm()) GTEST_SKIP() << "strips are for processors with AVX2";
+  Config plain = AdaptedWithPieces();
+  plain.lora.dora = false;
+  plain.lora.dropout = 0;
+  for (const Config& config : {plain, AdaptedWithPieces()}) {
+    ExpectTheSameBits(config, 1, 3, Stored::kInStrips);
+    const std::vector<at::Tensor> dense = AfterTwoSteps(config, 1, 2);
+    const std::vector<at::Tensor> strips = AfterTwoSteps(config, 1, 2, Stored::kInStrips);
+    ASSERT_EQ(dense.size(), strips.size());
+    // Losses and norms. Of moments of nearly 0 rounding leaves little.
+    for (size_t i = 0; i < 3; ++i) EXPECT_LT(RelativeDifference(strips[i], dense[i]), 1e-5) << i;
+    for (size_t i = 3; i < dense.size(); ++i) {
+      EXPECT_LT(RelativeDifference(strips[i], dense[i]), 2e-3) << i;
+    }
+  }
 }
 
 TEST(ThreadsStepTest, CoresThatTheBatchLeavesHelpInsideAWorker) {

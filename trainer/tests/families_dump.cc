@@ -28,6 +28,7 @@
 #include "trainer/lora/adapters.h"
 #include "trainer/lora/layout.h"
 #include "trainer/model/parameters.h"
+#include "trainer/model/pretrained.h"
 #include "trainer/model/transfer.h"
 #include "trainer/step/stepper.h"
 #include "trainer/train/generate.h"
@@ -60,7 +61,10 @@ std::vector<at::Tensor> WeightsOf(const std::string& path, Config config,
 double MergedLoss(const std::string& path, Config config, const Batch& batch) {
   config.lora.base_dtype = "auto";
   const AdapterLayout layout = MakeAdapterLayout(config);
-  std::vector<at::Tensor> flat = WeightsOf(path, config, layout);
+  std::vector<at::Tensor> flat =
+      ReadPretrained(path, config.model, at::TensorOptions(kPlacement.device));
+  AppendInitialAdapters(layout, /*seed=*/1, &flat);
+  ReadAdapterInto(path + "/adapter", layout, flat);
   MergeAdapters(layout, &flat);
   config.lora = {};
   Stepper stepper(config, kPlacement, flat);

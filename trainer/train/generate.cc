@@ -10,7 +10,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/philox.h"
 #include "trainer/data/corpus.h"
-#include "trainer/linear/matmul.h"
+#include "trainer/linear/frozen_matrix.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -72,8 +72,10 @@ at::Tensor NextToken::Logits(const std::vector<int64_t>& tokens) {
   const at::Tensor hidden_td = Hidden(
       shape_, weights_, tokens_1t.to(weights_.embedding_vd.device()), {}, fits ? &cache_ : nullptr);
   const at::Tensor last_1d = hidden_td.narrow(0, hidden_td.size(0) - 1, 1);
-  const at::Tensor logits_v =
-      MatMul(last_1d, weights_.head_vd.t()).to(at::kCPU, at::kFloat).view({-1});
+  const FrozenMatrix head(weights_.head_vd, last_1d.size(1));
+  const at::Tensor logits_1v = at::empty({1, head.rows()}, last_1d.options());
+  head.TimesTransposed(last_1d, 0, head.rows(), /*add=*/false, logits_1v);
+  const at::Tensor logits_v = logits_1v.to(at::kCPU, at::kFloat).view({-1});
   const float* logits = logits_v.data_ptr<float>();
   if (!std::all_of(logits, logits + logits_v.numel(), [](float x) { return std::isfinite(x); })) {
     throw DataError("generate: the model's output is not finite");

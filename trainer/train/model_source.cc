@@ -100,7 +100,8 @@ void FindAdapters(const Config& config, ModelSource* source) {
   source->checks_base = !source->checkpoint.empty();
 }
 
-// Returns a weight as it stays: packed, or in the dtype and on the device of the run.
+// Returns a weight as it stays: packed or in strips, or in the dtype and on the device of the run.
+// May use its memory.
 at::Tensor Frozen(const AdapterLayout& layout, size_t spec, const at::Tensor& weight,
                   const Placement& placement) {
   for (const AdaptedMatrix& matrix : layout.matrices) {
@@ -108,7 +109,8 @@ at::Tensor Frozen(const AdapterLayout& layout, size_t spec, const at::Tensor& we
     return FrozenMatrix::Pack(weight, matrix.packed_rows, layout.specs[spec].slices[0].name)
         .to(placement.device);
   }
-  return weight.to(placement.device, placement.dtype);
+  const at::Tensor placed = weight.to(placement.device, placement.dtype);
+  return FrozenMatrix::GainsByStrips(placed) ? FrozenMatrix::PutInStrips(placed) : placed;
 }
 
 // Reads the model that the adapters lie beside, and what StartWeights says of its digest.

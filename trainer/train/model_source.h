@@ -44,9 +44,9 @@ ModelSource FindModel(const Config& config, const std::string& resume);
 ModelSource FindModelOf(const Config& config, const std::string& checkpoint);
 
 // Returns the weights at step 0, in fp32 on the CPU: those of model.init, or initial ones (also
-// beside adapters, for measurements). Where a
-// checkpoint of a whole model will overwrite them, they are zeros. Beside adapters, frozen weights
-// have the dtype and device of `placement`, or are packed, and the adapters follow, initial or
+// beside adapters, for measurements). Where a checkpoint of a whole model will overwrite them, they
+// are zeros. Beside adapters, frozen weights have the dtype and device of `placement`, and are
+// packed or in strips where FrozenMatrix has that form for them; the adapters follow, initial or
 // those of lora.init. The frozen weights of a checkpoint's adapters must be the same by BaseDigest,
 // which then comes from the bytes that are read anyway. Else nothing waits for a digest;
 // `base_digest` gets one that is computed later, for new checkpoints of adapters. Throws
