@@ -28,6 +28,12 @@ constexpr int64_t kBlockRows = 8 * kTileRows;
 constexpr int64_t kBlockColumns = 32 * kTileColumns;
 constexpr int64_t kBlockDepth = 1024;
 
+// Columns of a matrix in strips are taken so many rows at a time, a multiple of kStripRows, and
+// read where they lie: more of them would meet in the same sets of a cache, because strips are
+// equally far from each other. Where that distance is a multiple of kSameSets, fewer would, too.
+constexpr int64_t kColumnDepth = 192;
+constexpr int64_t kSameSets = 4096;
+
 // For so many columns of c rows of a are not worth a copy.
 constexpr int64_t kFewColumns = 2 * kTileColumns;
 
@@ -59,15 +65,19 @@ using InMemory = Form<1, 0, 4>;
 using InStrips = Form<kTileRows, 1, 4>;
 using InTransposedStrips = Form<1, kTileRows, kTileRows>;
 
+// What a tile has loaded into the second-level cache meanwhile, a line for each stretch.
+struct Ahead {
+  const float* line;
+  int64_t step;  // from one line to the next
+};
+
 struct Factors {
   int64_t k;
   const float* a;
   int64_t a_down;  // where the form does not tell
   int64_t a_next;  // from one stretch to the next
   const float* b;  // a panel
-  // One line of these is loaded into the second-level cache for each stretch.
-  const float* ahead;
-  int64_t ahead_step = 0;
+  Ahead ahead;
 };
 
 // Has the processor load a line of the caches, which may lie behind the end of a matrix. Rows of a
@@ -105,12 +115,13 @@ __attribute__((noinline)) GPUCTL_AVX2 void ComputeTile(std::index_sequence<row..
   __m256 right[] = {((void)row, _mm256_setzero_ps())...};
   // Two pointers, so that the processor can add the rows' distances itself.
   const int64_t a_down = F::down == 0 ? of.a_down : F::down;
-  const float *upper = of.a, *lower = of.a + kTileRows / 2 * a_down, *b = of.b, *ahead = of.ahead;
+  const float *upper = of.a, *lower = of.a + kTileRows / 2 * a_down, *b = of.b,
+              *ahead = of.ahead.line;
   constexpr int64_t kStretch = sizeof...(column);
   int64_t p = of.k;
   for (; p >= kStretch; p -= kStretch) {
     _mm_prefetch(ahead, _MM_HINT_T1);
-    ahead += of.ahead_step;
+    ahead += of.ahead.step;
     (AddProducts(rows, upper + column * F::across, lower + column * F::across, a_down,
                  b + column * kTileColumns, left, right),
      ...);
@@ -282,11 +293,11 @@ struct Result {
   bool transposed;
 };
 
-// Has the lines of a tile of c on the way while its sums are computed.
+// Has the lines of a tile of c on the way while its sums are computed. A row of a panel is a line.
 __attribute__((always_inline)) inline void LoadTileAhead(const float* tile, int64_t down) {
   for (int64_t row = 0; row < kTileRows; ++row) {
     LoadAhead(tile + row * down);
-    LoadAhead(tile + row * down + kTileColumns - 1);
+    if (down != kPanelColumns) LoadAhead(tile + row * down + kTileColumns - 1);
   }
 }
 
@@ -328,17 +339,18 @@ class Rows {
   // Computes the columns of a block of c with one of b in strips.
   void Multiply(const float* b, int64_t columns, bool add, const Result& c) const {
     for (int64_t j = 0; j < columns; j += kTileColumns) {
+      const float* const panel = b + j * k_;
       const int64_t wide = std::min(kTileColumns, columns - j);
       int64_t i = 0;
       for (; i < direct_; i += kTileRows) {
         const Factors of = {
-            k_, a_.data + i * a_.down, a_.down, InMemory::stretch.size(), b + j * k_, b + j * k_};
+            k_, a_.data + i * a_.down, a_.down, InMemory::stretch.size(), panel, {panel, 0}};
         ComputeTileAt<InMemory>(of, add, c, i, j, kTileRows, wide);
       }
       for (; i < rows_; i += kTileRows) {
-        const Factors of = {k_,         room_ + (i - direct_) * k_,
-                            1,          InStrips::stretch.size() * kTileRows,
-                            b + j * k_, b + j * k_};
+        const Factors of = {k_,    room_ + (i - direct_) * k_,
+                            1,     InStrips::stretch.size() * kTileRows,
+                            panel, {panel, 0}};
         ComputeTileAt<InStrips>(of, add, c, i, j, std::min(kTileRows, rows_ - i), wide);
       }
     }
@@ -420,38 +432,40 @@ int64_t StripsEnd(const StripsView& a, int64_t end) {
   return std::min((end + kStripRows - 1) / kStripRows * kStripRows, a.rows);
 }
 
-// Computes c = a b for at most kBlockRows rows of a; `first` begins a strip. The tiles of a panel
-// of b load the next panel, and those of the last panels the strips that follow.
+// Computes c = a b for at most kBlockRows rows of a; `first` begins a strip. The first half of the
+// tiles of each panel of b has the next panel loaded; the second half, at the last panels, the
+// strips that come next.
 void MultiplyRows(const StripsView& a, int64_t first, int64_t rows, int64_t n, const float* b,
                   const Panels& c) {
-  constexpr int64_t kStretch = InStrips::stretch.size(), kHalf = kBlockRows / kTileRows / 2;
+  constexpr int64_t kHalf = kBlockRows / kTileRows / 2;
   const int64_t k = a.columns, depth = BlockDepth(k);
   const int64_t whole = std::min(rows, WholeStrips(a) - first);
   const int64_t panels = (n + kPanelColumns - 1) / kPanelColumns;
   for (int64_t p = 0; p < k; p += depth) {
     const int64_t deep = std::min(depth, k - p);
-    const float* const strips = a.data + first * k + p * kStripRows;
     const bool last = p + deep == k;
-    const float* const next = last ? a.data + (first + whole) * k : strips + deep * kStripRows;
+    const float* const strips = a.data + first * k + p * kStripRows;
+    const float* const next_strips =
+        last ? a.data + (first + whole) * k : strips + deep * kStripRows;
     for (int64_t panel = 0; panel < panels; ++panel) {
-      const float* const from = b + panel * kPanelColumns * k + p * kPanelColumns;
-      const float* const following =
-          panel + 1 < panels ? from + kPanelColumns * k : b + (last ? 0 : p + deep) * kPanelColumns;
-      float* const to = c.data + panel * c.step;
+      const float* const of_b = b + panel * kPanelColumns * k + p * kPanelColumns;
+      const float* const next_of_b =
+          panel + 1 < panels ? of_b + kPanelColumns * k : b + (last ? 0 : p + deep) * kPanelColumns;
+      const Result to = {c.data + panel * c.step, kPanelColumns, /*transposed=*/false};
       for (int64_t i = 0; i < whole; i += kTileRows) {
         const int64_t tile = i / kTileRows;
-        Factors of = {deep, strips + i * k, 1, kStretch * kTileRows, from, from, 0};
-        const int64_t late = (panel - (panels - kHalf)) * kHalf + tile - kHalf;
+        Ahead ahead = {of_b, 0};
         if (tile < kHalf) {
-          of.ahead = following + tile * (deep / kHalf * kPanelColumns);
-          of.ahead_step = kPanelColumns;
+          ahead = {next_of_b + tile * (deep / kHalf) * kPanelColumns, kPanelColumns};
         } else if (panel >= panels - kHalf) {
           // Half of a strip for each tile.
-          of.ahead = next + late / 2 * kStripRows * k + late % 2 * (deep * kStripRows / 2);
-          of.ahead_step = kPanelColumns;
+          const int64_t half = (panel - (panels - kHalf)) * kHalf + tile - kHalf;
+          ahead = {next_strips + half / 2 * kStripRows * k + half % 2 * (deep * kStripRows / 2),
+                   kPanelColumns};
         }
-        ComputeTileAt<InStrips>(of, p > 0, {to, kPanelColumns, false}, i, 0, kTileRows,
-                                kPanelColumns);
+        const Factors of = {deep, strips + i * k, 1, InStrips::stretch.size() * kTileRows,
+                            of_b, ahead};
+        ComputeTileAt<InStrips>(of, /*add=*/p > 0, to, i, 0, kTileRows, kPanelColumns);
       }
     }
   }
@@ -469,51 +483,54 @@ struct Extent {
 };
 
 // Computes c = a^T b or c += a^T b for at most kBlockRows columns of a, and rows that begin with a
-// strip. Tiles load what follows, as above.
+// strip. The first six tiles of each panel of b have the next panel loaded; the others, at the last
+// panels, the columns that come next.
 void MultiplyColumns(const StripsView& a, const Extent& of, int64_t n, const float* b, bool add,
                      const Panels& c) {
-  constexpr int64_t kStretch = InTransposedStrips::stretch.size();
-  constexpr int64_t kTiles = kBlockRows / kTileRows, kEarly = 6, kLate = kTiles - kEarly;
+  constexpr int64_t kStretch = InTransposedStrips::stretch.size(), kEarly = kStretch;
+  constexpr int64_t kLate = kBlockRows / kTileRows - kEarly;
+  constexpr int64_t kLinesOfStrip = kBlockRows * kStripRows / kPanelColumns;
   const int64_t k = of.rows, step = a.columns * kStripRows;
   const int64_t whole = std::min(k, WholeStrips(a) - of.first_row);
-  const int64_t depth = (BlockDepth(k) + kStripRows - 1) / kStripRows * kStripRows;
   const int64_t panels = (n + kPanelColumns - 1) / kPanelColumns;
-  const int64_t inside = of.columns / kTileRows * kTileRows;
-  float* const edge = ThreadRoom().a[0].elements;
-  for (int64_t p = 0; p < whole; p += depth) {
-    const int64_t deep = std::min(depth, whole - p);
-    const float* const all = a.data + of.first_row * a.columns + of.first_column * kStripRows;
-    const float* const strips = all + p * a.columns;
-    const float* const next =
-        p + deep < whole ? strips + deep * a.columns : all + kBlockRows * kStripRows;
-    // Columns that do not fill a tile are copied, because what follows them may not exist.
-    for (int64_t strip = 0; strip < deep / kStripRows && inside < of.columns; ++strip) {
-      std::fill_n(edge + strip * kTileRows * kStripRows, kTileRows * kStripRows, 0.0f);
-      std::copy_n(strips + strip * step + inside * kStripRows, (of.columns - inside) * kStripRows,
-                  edge + strip * kTileRows * kStripRows);
+  const float* const first_strips =
+      a.data + of.first_row * a.columns + of.first_column * kStripRows;
+  float* const room = ThreadRoom().a[0].elements;
+  for (int64_t p = 0; p < whole; p += kColumnDepth) {
+    const int64_t deep = std::min(kColumnDepth, whole - p);
+    const bool last = p + deep == whole;
+    const float* const strips = first_strips + p * a.columns;
+    const float* const next_strips =
+        last ? first_strips + kBlockRows * kStripRows : strips + deep * a.columns;
+    // Columns that would meet are copied, and those that do not fill a tile: what follows these may
+    // not exist.
+    const int64_t lying = step % kSameSets == 0 ? 0 : of.columns / kTileRows * kTileRows;
+    const int64_t copied = (of.columns - lying + kTileRows - 1) / kTileRows * kTileRows;
+    for (int64_t strip = 0; strip < deep / kStripRows && copied > 0; ++strip) {
+      float* const to = room + strip * copied * kStripRows;
+      float* const end = std::copy_n(strips + strip * step + lying * kStripRows,
+                                     (of.columns - lying) * kStripRows, to);
+      std::fill(end, to + copied * kStripRows, 0.0f);
     }
     for (int64_t panel = 0; panel < panels; ++panel) {
-      const float* const from = b + panel * kPanelColumns * k + p * kPanelColumns;
-      const float* const following = panel + 1 < panels
-                                         ? from + kPanelColumns * k
-                                         : b + (p + deep < whole ? p + deep : 0) * kPanelColumns;
+      const float* const of_b = b + panel * kPanelColumns * k + p * kPanelColumns;
+      const float* const next_of_b =
+          panel + 1 < panels ? of_b + kPanelColumns * k : b + (last ? 0 : p + deep) * kPanelColumns;
       const Result to = {c.data + panel * c.step, kPanelColumns, /*transposed=*/false};
       for (int64_t j = 0; j < of.columns; j += kTileRows) {
         const int64_t tile = j / kTileRows;
-        const bool copied = j == inside;
-        Factors factors = {deep, copied ? edge : strips + j * kStripRows,
-                           0,    copied ? kTileRows * kStripRows : step,
-                           from, from,
-                           0};
         const int64_t line = (panels - 1 - panel) * kLate + tile - kEarly;
+        Ahead ahead = {of_b, 0};
         if (tile < kEarly) {
-          factors.ahead = following + tile * (deep / kStretch * kPanelColumns);
-          factors.ahead_step = kPanelColumns;
-        } else if (line < kBlockRows * kStripRows / kPanelColumns) {
-          // A line of each strip.
-          factors.ahead = next + line * kPanelColumns;
-          factors.ahead_step = step;
+          ahead = {next_of_b + tile * (deep / kStretch) * kPanelColumns, kPanelColumns};
+        } else if (line < kLinesOfStrip) {
+          ahead = {next_strips + line * kPanelColumns, step};
         }
+        const bool lies = j < lying;
+        const Factors factors = {
+            deep, lies ? strips + j * kStripRows : room + (j - lying) * kStripRows,
+            0,    lies ? step : copied * kStripRows,
+            of_b, ahead};
         ComputeTileAt<InTransposedStrips>(factors, add || p > 0, to, j, 0,
                                           std::min(kTileRows, of.columns - j), kPanelColumns);
       }

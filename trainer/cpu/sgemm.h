@@ -41,8 +41,8 @@ void MultiplyPanels(int64_t m, int64_t n, int64_t k, const MatrixView& a, const 
                     float* c);
 
 // A matrix in strips: each six rows lie as [columns, 6]; rows that are left over, fewer than six,
-// lie as they are. Products read it without a copy, those of the transposed matrix, too. For
-// matrices that never change.
+// lie as they are. Products of the matrix and of its transpose read it where it lies, so that a
+// matrix that never changes is not copied anew for each of them.
 constexpr int64_t kStripRows = 6;
 struct StripsView {
   const float* data;
