@@ -63,13 +63,14 @@ TEST(FrozenMatrixTest, ValuesThatAreNotFiniteAreRefused) {
 TEST(FrozenMatrixTest, ProductsInStripsAreThoseOfTheDenseMatrix) {
   if (!cpu::HasSgemm()) GTEST_SKIP() << "strips are for processors with AVX2";
   // Rows and columns that fill strips, tiles and blocks, and that do not; more rows of x than are
-  // taken at once.
+  // taken at once; strips that meet in the sets of a cache.
   for (const auto& [rows, columns, n] : std::vector<std::array<int64_t, 3>>{{6, 16, 16},
                                                                             {1, 1, 1},
                                                                             {5, 7, 3},
                                                                             {13, 50, 17},
                                                                             {752, 1001, 5},
                                                                             {96, 48, 530},
+                                                                            {200, 2048, 5},
                                                                             {2059, 99, 33}}) {
     const at::Tensor dense = RandomTensor({rows, columns}, at::kFloat, 3);
     const at::Tensor stored = FrozenMatrix::PutInStrips(dense.clone());
