@@ -255,7 +255,9 @@ def last_line(path):
     if not os.path.exists(path):
         return ""
     with open(path) as file:
-        return file.read().splitlines()[-1]
+        # A file that has just been made is empty before it has its first line.
+        lines = file.read().splitlines()
+        return lines[-1] if lines else ""
 
 
 def output_of(root):
