@@ -30,9 +30,11 @@ constexpr int64_t kBlockDepth = 1024;
 
 // Columns of a matrix in strips are taken so many rows at a time, a multiple of kStripRows, and
 // read where they lie: more of them would meet in the same sets of a cache, because strips are
-// equally far from each other. Where that distance is a multiple of kSameSets, fewer would, too.
+// equally far from each other. Where that distance is a multiple of kSameSets elements, fewer
+// would, too: that is so for matrices with a multiple of 2048 columns.
 constexpr int64_t kColumnDepth = 192;
 constexpr int64_t kSameSets = 4096;
+static_assert(kColumnDepth % kStripRows == 0 && kColumnDepth <= kBlockDepth);
 
 // For so many columns of c rows of a are not worth a copy.
 constexpr int64_t kFewColumns = 2 * kTileColumns;
@@ -46,8 +48,9 @@ struct alignas(64) Line {
   float elements[16];
 };
 
-// A thread's copies of a block of a, in strips [k, kTileRows], and of one of b, in strips
-// [k, kTileColumns].
+// A thread's copies of a block of a, in strips [k, kTileRows], and of one of b, in panels
+// [k, kTileColumns]. Where b lies in panels already, its place may hold a block of c in panels.
+static_assert(kStripsColumns <= kBlockColumns && kBlockRows <= kBlockDepth);
 struct Room {
   std::vector<Line> a = std::vector<Line>(kBlockRows * kBlockDepth / 16 + 1);
   std::vector<Line> b = std::vector<Line>(kBlockColumns * kBlockDepth / 16);
@@ -223,64 +226,64 @@ GPUCTL_AVX2 void CopyStrips(const MatrixView& a, int64_t m, int64_t k, float* to
   }
 }
 
-// Copies whole strips of rows that lie in memory as they are read. A strip gets eight lines before
+// Copies whole panels of rows that lie in memory as they are read. A panel gets eight lines before
 // the next one does.
 GPUCTL_AVX2 void CopyRows(const MatrixView& b, int64_t k, int64_t columns, float* to) {
   constexpr int64_t kAtOnce = 8;
   for (int64_t first = 0; first < k; first += kAtOnce) {
     const int64_t last = std::min(first + kAtOnce, k);
     for (int64_t j = 0; j < columns; j += kTileColumns) {
-      float* strip = to + j * k + first * kTileColumns;
-      for (int64_t p = first; p < last; ++p, strip += kTileColumns) {
+      float* panel = to + j * k + first * kTileColumns;
+      for (int64_t p = first; p < last; ++p, panel += kTileColumns) {
         const float* const from = b.data + p * b.down + j;
         LoadAhead(from + kAtOnce * b.down);
-        _mm256_store_ps(strip, _mm256_loadu_ps(from));
-        _mm256_store_ps(strip + 8, _mm256_loadu_ps(from + 8));
+        _mm256_store_ps(panel, _mm256_loadu_ps(from));
+        _mm256_store_ps(panel + 8, _mm256_loadu_ps(from + 8));
       }
     }
   }
 }
 
-// Copies `rows` elements of each column of a strip, a multiple of eight; columns are `across`
+// Copies `rows` elements of each column of a panel, a multiple of eight; columns are `across`
 // apart.
 GPUCTL_AVX2 inline void TransposeColumns(const float* from, int64_t across, int64_t rows,
-                                         float* strip) {
+                                         float* panel) {
   constexpr int64_t kSide = 8;
   for (int64_t i = 0; i < kTileColumns; i += kSide) {
     for (int64_t p = 0; p < rows; p += kSide) {
-      Transpose8(from + i * across + p, across, strip + p * kTileColumns + i, kTileColumns);
+      Transpose8(from + i * across + p, across, panel + p * kTileColumns + i, kTileColumns);
     }
   }
 }
 
-// Copies whole strips of columns that lie in memory as they are read: b.down is 1. Whole lines are
+// Copies whole panels of columns that lie in memory as they are read: b.down is 1. Whole lines are
 // read at once; where columns are far apart, the first-level cache would not keep their other half.
 GPUCTL_AVX2 void CopyColumns(const MatrixView& b, int64_t k, int64_t columns, float* to) {
   for (int64_t j = 0; j < columns; j += kTileColumns) {
     const float* const from = b.data + j * b.across;
-    float* const strip = to + j * k;
+    float* const panel = to + j * k;
     int64_t p = 0;
     for (; p + 16 <= k; p += 16) {
-      TransposeColumns(from + p, b.across, 16, strip + p * kTileColumns);
+      TransposeColumns(from + p, b.across, 16, panel + p * kTileColumns);
     }
-    for (; p + 8 <= k; p += 8) TransposeColumns(from + p, b.across, 8, strip + p * kTileColumns);
+    for (; p + 8 <= k; p += 8) TransposeColumns(from + p, b.across, 8, panel + p * kTileColumns);
     for (; p < k; ++p) {
       for (int64_t i = 0; i < kTileColumns; ++i) {
-        strip[p * kTileColumns + i] = from[p + i * b.across];
+        panel[p * kTileColumns + i] = from[p + i * b.across];
       }
     }
   }
 }
 
-// Copies a block of b, [k, n], to strips [k, kTileColumns]; columns that are absent become 0.
+// Copies a block of b, [k, n], to panels [k, kTileColumns]; columns that are absent become 0.
 void CopyBlock(const MatrixView& b, int64_t k, int64_t n, float* to) {
   const int64_t whole = n / kTileColumns * kTileColumns;
   (b.across == 1 ? CopyRows : CopyColumns)(b, k, whole, to);
   if (whole == n) return;
-  float* const strip = to + whole * k;
+  float* const panel = to + whole * k;
   for (int64_t p = 0; p < k; ++p) {
     for (int64_t i = 0; i < kTileColumns; ++i) {
-      strip[p * kTileColumns + i] =
+      panel[p * kTileColumns + i] =
           whole + i < n ? b.data[p * b.down + (whole + i) * b.across] : 0.0f;
     }
   }
@@ -336,7 +339,7 @@ class Rows {
     CopyStrips({a.data + direct_ * a.down, a.down, a.across}, rows - direct_, k, room);
   }
 
-  // Computes the columns of a block of c with one of b in strips.
+  // Computes the columns of a block of c with one of b in panels.
   void Multiply(const float* b, int64_t columns, bool add, const Result& c) const {
     for (int64_t j = 0; j < columns; j += kTileColumns) {
       const float* const panel = b + j * k_;
@@ -378,18 +381,18 @@ Room& ThreadRoom() {
 void MultiplyBlocks(int64_t m, int64_t n, int64_t k, const MatrixView& a, const MatrixView& b,
                     bool add, const Result& c) {
   Room& room = ThreadRoom();
-  float* const strips = room.b[0].elements;
+  float* const panels = room.b[0].elements;
   const int64_t depth = BlockDepth(k);
   for (int64_t j = 0; j < n; j += kBlockColumns) {
     const int64_t columns = std::min(kBlockColumns, n - j);
     for (int64_t p = 0; p < k; p += depth) {
       const int64_t deep = std::min(depth, k - p);
-      CopyBlock({b.data + p * b.down + j * b.across, b.down, b.across}, deep, columns, strips);
+      CopyBlock({b.data + p * b.down + j * b.across, b.down, b.across}, deep, columns, panels);
       for (int64_t i = 0; i < m; i += kBlockRows) {
         const MatrixView block = {a.data + i * a.down + p * a.across, a.down, a.across};
         const Rows rows(block, std::min(kBlockRows, m - i), deep, columns, room.a[0].elements);
         float* const to = c.data + (c.transposed ? j * c.down + i : i * c.down + j);
-        rows.Multiply(strips, columns, add || p > 0, {to, c.down, c.transposed});
+        rows.Multiply(panels, columns, add || p > 0, {to, c.down, c.transposed});
       }
     }
   }
@@ -440,7 +443,7 @@ void MultiplyRows(const StripsView& a, int64_t first, int64_t rows, int64_t n, c
   constexpr int64_t kHalf = kBlockRows / kTileRows / 2;
   const int64_t k = a.columns, depth = BlockDepth(k);
   const int64_t whole = std::min(rows, WholeStrips(a) - first);
-  const int64_t panels = (n + kPanelColumns - 1) / kPanelColumns;
+  const int64_t panels = PanelColumns(n) / kPanelColumns;
   for (int64_t p = 0; p < k; p += depth) {
     const int64_t deep = std::min(depth, k - p);
     const bool last = p + deep == k;
@@ -492,7 +495,7 @@ void MultiplyColumns(const StripsView& a, const Extent& of, int64_t n, const flo
   constexpr int64_t kLinesOfStrip = kBlockRows * kStripRows / kPanelColumns;
   const int64_t k = of.rows, step = a.columns * kStripRows;
   const int64_t whole = std::min(k, WholeStrips(a) - of.first_row);
-  const int64_t panels = (n + kPanelColumns - 1) / kPanelColumns;
+  const int64_t panels = PanelColumns(n) / kPanelColumns;
   const float* const first_strips =
       a.data + of.first_row * a.columns + of.first_column * kStripRows;
   float* const room = ThreadRoom().a[0].elements;

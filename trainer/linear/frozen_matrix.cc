@@ -2,7 +2,6 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
@@ -121,7 +120,7 @@ cpu::StripsView FrozenMatrix::Strips() const {
 }
 
 at::Tensor FrozenMatrix::Rows(const at::Tensor& index_n) const {
-  if (!IsInStrips(stored_)) return at::embedding(stored_, index_n);
+  TORCH_CHECK(IsInStrips(stored_), "rows of a matrix that is not in strips");
   const at::Tensor index = index_n.contiguous();
   const at::Tensor rows_nd = at::empty({index.numel(), columns_}, stored_.options());
   for (int64_t i = 0; i < index.numel(); ++i) {

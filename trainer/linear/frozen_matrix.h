@@ -33,7 +33,7 @@ class FrozenMatrix {
   // Whether this is a matrix whose products take less time in strips.
   static bool GainsByStrips(const at::Tensor& dense);
   // Puts a dense, contiguous fp32 matrix on the CPU in strips, and returns the same memory as a
-  // tensor of one dimension, so that nobody takes it for a dense one.
+  // tensor of one dimension, so that nobody takes it for a dense one; `dense_cd` is none any more.
   static at::Tensor PutInStrips(const at::Tensor& dense_cd);
   static bool IsInStrips(const at::Tensor& stored) {
     return stored.dim() == 1 && !IsPacked(stored);
@@ -47,7 +47,7 @@ class FrozenMatrix {
   // Computes out [N, D] = y [N, rows] W, or out += that.
   void Times(const at::Tensor& y_nc, int64_t first_row, int64_t rows, bool add,
              const at::Tensor& out_nd) const;
-  // Returns some rows, as at::embedding does it for int64 indices. Not for 4 bits.
+  // Returns some rows, as at::embedding does it for int64 indices. In strips only.
   at::Tensor Rows(const at::Tensor& index_n) const;
   // Returns the length of each of the rows, fp32 (or fp64).
   at::Tensor RowLengths(int64_t first_row, int64_t rows) const;

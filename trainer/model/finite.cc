@@ -26,6 +26,8 @@ bool IsFinite(const at::Tensor& tensor) {
 std::string NameOfNotFinite(const ParameterSpec& spec, const at::Tensor& flat) {
   const at::NoGradGuard no_grad;
   if (!flat.defined() || !flat.is_floating_point()) return "";
+  const bool in_strips = flat.dim() < static_cast<int64_t>(spec.shape.size());
+  if (in_strips) return IsFinite(flat) ? "" : spec.slices[0].name;
   for (const RowSlice& slice : spec.slices) {
     if (!IsFinite(flat.narrow(0, slice.first_row, slice.rows))) return slice.name;
   }

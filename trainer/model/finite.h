@@ -12,8 +12,8 @@
 namespace gpuctl::trainer {
 
 // Returns the name of the first slice of `flat`, whose spec is `spec`, that holds an infinity or no
-// number; "" if there is none, or if `flat` is undefined or packed. Reads it in pieces, so that it
-// needs little memory.
+// number; "" if there is none, or if `flat` is undefined or packed. Of a matrix in strips it names
+// the first slice. Reads it in pieces, so that it needs little memory.
 std::string NameOfNotFinite(const ParameterSpec& spec, const at::Tensor& flat);
 
 // Throws Error(kBadData) that begins with `doing` and names that slice.

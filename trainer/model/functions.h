@@ -87,7 +87,7 @@ at::Tensor CachedAttention(const at::Tensor& qkv_nc, const RotaryTable& rotary,
 // fp64); a target of -1 is not scored. Only `chunk_rows` rows of logits exist at a time, forward
 // and backward. Where W has a GradientSum (linear/matmul.h), the forward pass adds W's gradient to
 // it, and the result must be the end of the graph. With `factors_n`, fp32 on the device of x, each
-// row counts so many times.
+// row counts so many times. A frozen W may be in strips (linear/frozen_matrix.h).
 at::Tensor LinearCrossEntropy(const at::Tensor& x_nd, const at::Tensor& weight_vd,
                               const at::Tensor& targets_n, double scale, int64_t chunk_rows,
                               const at::Tensor& factors_n = {});

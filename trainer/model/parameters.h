@@ -41,7 +41,7 @@ int64_t BlockOfName(const std::string& name);
 // Returns the specs in the order of use: embedding, blocks, final norm, head (unless it is tied).
 std::vector<ParameterSpec> ParameterSpecs(const ModelConfig& config);
 
-// Weights that a model does not have are undefined.
+// Weights that a model does not have are undefined; frozen matrices may be in strips or 4 bits.
 struct BlockWeights {
   at::Tensor attention_norm_d;
   at::Tensor qkv_nd;      // [(H + 2K) E, D]

@@ -39,7 +39,8 @@ struct ReadyHook : torch::autograd::FunctionPostHook {
   const std::function<void()> ready;
 };
 
-// Returns the sum of a tensor's bits, read as whole numbers: the same one on every device.
+// Returns the sum of a tensor's bits, read as whole numbers: the same one on every device, and in
+// any order, because one process may have a matrix in strips that another has dense.
 int64_t SumOfBits(const at::Tensor& tensor) {
   const int64_t size = tensor.element_size();
   const at::ScalarType whole = size == 4 ? at::kInt : size == 2 ? at::kShort : at::kByte;

@@ -101,7 +101,7 @@ void FindAdapters(const Config& config, ModelSource* source) {
 }
 
 // Returns a weight as it stays: packed or in strips, or in the dtype and on the device of the run.
-// May use its memory.
+// May change `weight` and return its memory: the caller does not use it any more.
 at::Tensor Frozen(const AdapterLayout& layout, size_t spec, const at::Tensor& weight,
                   const Placement& placement) {
   for (const AdaptedMatrix& matrix : layout.matrices) {

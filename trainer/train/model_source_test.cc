@@ -1,16 +1,23 @@
 #include "trainer/train/model_source.h"
 
+#include <ATen/ATen.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <limits>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "trainer/base/files.h"
 #include "trainer/checkpoint/base_digest.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/families.h"
+#include "trainer/cpu/sgemm.h"
+#include "trainer/linear/frozen_matrix.h"
+#include "trainer/linear/matmul.h"
+#include "trainer/model/finite.h"
 #include "trainer/model/parameters.h"
 #include "trainer/tests/expect_error.h"
 #include "trainer/tests/temp_dir.h"
@@ -52,6 +59,48 @@ TEST(ModelSourceTest, TheDigestIsThatOfTheFilesThatWereRead) {
                  "its files changed while they were read");
     EXPECT_ERROR(CheckUnchanged(folder, before.base_stamp), ExitCode::kBadData, folder);
   }
+}
+
+TEST(ModelSourceTest, FrozenMatricesAreInStripsWhereTheirProductsGain) {
+  if (!cpu::HasSgemm()) GTEST_SKIP() << "strips are for processors with AVX2";
+  struct Choice {
+    explicit Choice(const char* library) { ChooseMatMul(library); }
+    ~Choice() { ChooseMatMul("auto"); }
+  };
+  const TempDir directory;
+  Config config = AdaptersFor(directory.path() + "/base");
+  config.lora.modules_to_save = {"embed_tokens"};
+  const ModelSource source = FindModel(config, "");
+  config.model = source.model;
+  config.lora = source.lora;
+  const std::vector<ParameterSpec> specs = ParameterSpecs(config.model);
+  std::vector<at::Tensor> dense, in_strips;
+  {
+    const Choice others("blas");
+    dense = StartWeights(config, source, Placement{});
+  }
+  {
+    const Choice own("avx2");
+    in_strips = StartWeights(config, source, Placement{});
+  }
+  ASSERT_GE(dense.size(), specs.size());
+  ASSERT_EQ(dense.size(), in_strips.size());
+  size_t found = 0;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    ASSERT_EQ(dense[i].sizes(), at::IntArrayRef(specs[i].shape));
+    // Rows of the embedding are trained, and a norm is no matrix.
+    if (i == 0 || specs[i].shape.size() != 2) {
+      EXPECT_TRUE(at::equal(in_strips[i], dense[i])) << specs[i].slices[0].name;
+      continue;
+    }
+    ++found;
+    ASSERT_TRUE(FrozenMatrix::IsInStrips(in_strips[i])) << specs[i].slices[0].name;
+    EXPECT_TRUE(at::equal(in_strips[i], FrozenMatrix::PutInStrips(dense[i].clone())));
+    EXPECT_EQ(NameOfNotFinite(specs[i], in_strips[i]), "");
+    in_strips[i][in_strips[i].numel() - 1] = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(NameOfNotFinite(specs[i], in_strips[i]), specs[i].slices[0].name);
+  }
+  EXPECT_EQ(found, 4);
 }
 
 TEST(ModelSourceTest, ADigestInTheBackgroundIsThatOfTheFilesThatWereOpened) {
