@@ -375,29 +375,35 @@ def main():
         sys.exit(1 if test.failed else 0)
 
 
+def train_adapters(test, name, data, settings):
+    """Returns where the checkpoints are and the last evaluation; the first loss is ln 2."""
+    steps = settings["train.steps"]
+    checkpoints, lines, _ = test.train(f"a run of adapters {name}", data, {
+        "train.eval_every": steps, "train.batch": 8, **settings})
+    first = of_type(lines, "step")[0]
+    test.check(f"adapters {name}: the first loss is ln 2", near(first["loss"], LN2), first)
+    return checkpoints, of_type(lines, "eval")[-1]
+
+
 def check_lora(test, data, exchanged, model):
     """Adapters that begin, and adapters that go on: the first loss is ln 2, and it falls."""
     for more in ({"lora.rank": 4}, {"lora.rank": 4, "lora.dora": True},
                  {"lora.rank": 4, "lora.base_dtype": "nf4"},
-                 {"lora.rank": 4, "lora.modules_to_save": ["embed_tokens"]}, {"lora.init": None}):
-        # Each unlearns what the one before it has learned.
-        learned = exchanged
-        if "lora.init" in more:
-            more, learned = {"lora.init": adapter}, data
-        checkpoints, lines, _ = test.train(f"a run of adapters {more}", learned, {
-            "model.init": model, "train.steps": 160, "train.eval_every": 160, "train.batch": 8,
-            "optimizer.lr": 0.02, **more})
-        first, last = of_type(lines, "step")[0], of_type(lines, "eval")[-1]
-        test.check(f"adapters {more}: the first loss is ln 2", near(first["loss"], LN2), first)
-        # Where adapters go on, all pairs are lost at the start. How many of the held-out ones are won
-        # at the end differs by a quarter between seeds, and with the rounding: so those that are
-        # trained must be won, too.
-        trained = [line["accuracy"] for line in of_type(lines, "step")[-40:]]
-        goes_on = "lora.init" in more
+                 {"lora.rank": 4, "lora.modules_to_save": ["embed_tokens"]}):
+        # Each unlearns what the model has learned.
+        checkpoints, last = train_adapters(test, more, exchanged, {
+            "model.init": model, "train.steps": 160, "optimizer.lr": 0.02, **more})
         test.check(f"adapters {more}: the chosen answers win", last["margin"] > 0.1 and
-                   last["accuracy"] > (0.6 if goes_on else 0.8) and
-                   sum(trained) / len(trained) > 0.8, last, sum(trained) / len(trained))
+                   last["accuracy"] > 0.8, last)
         adapter = f"{checkpoints}/{newest(checkpoints)}"
+    # Here all pairs are lost at the start. How many of the held-out ones are won at the end differs
+    # by a quarter between seeds, and with the rounding: hence several.
+    ends = [train_adapters(test, f"that go on, seed {seed}", data, {
+        "model.init": model, "lora.init": adapter, "train.steps": 240, "optimizer.lr": 0.01,
+        "train.seed": seed})[1] for seed in range(8)]
+    test.check("adapters that go on: the chosen answers win",
+               all(end["margin"] > 0.1 for end in ends) and
+               sum(end["accuracy"] for end in ends) / len(ends) > 0.8, ends)
 
 
 if __name__ == "__main__":
