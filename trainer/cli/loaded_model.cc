@@ -1,17 +1,21 @@
 #include "trainer/cli/loaded_model.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/base/sha256.h"
+#include "trainer/base/text.h"
 #include "trainer/checkpoint/base_digest.h"
 #include "trainer/checkpoint/model_folder.h"
 #include "trainer/linear/threads.h"
 #include "trainer/lora/adapter_files.h"
 #include "trainer/lora/adapters.h"
 #include "trainer/lora/layout.h"
+#include "trainer/model/parameters.h"
 #include "trainer/model/pretrained.h"
+#include "trainer/step/memory.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -84,6 +88,21 @@ std::vector<at::Tensor> ReadMerged(const ModelPaths& paths, const ModelConfig& m
   return std::move(weights.flat);
 }
 
+// Throws where not even the weights fit: the system would end the process in the midst of a load.
+void CheckWeightsFit(const std::string& path, const ModelConfig& model,
+                     const Placement& placement) {
+  const int64_t bytes =
+      CountParameters(model) * static_cast<int64_t>(c10::elementSize(placement.dtype));
+  const std::optional<int64_t> available = AvailableMemory(placement);
+  if (!available || bytes <= *available) return;
+  throw ConfigError(
+      Format("load %s: its weights need %.1f GB in %s, and %.1f GB of memory are free",
+             path.c_str(), static_cast<double>(bytes) / 1e9,
+             placement.dtype == at::kFloat ? "fp32" : "16 bits a weight",
+             static_cast<double>(*available) / 1e9),
+      "take a machine with more memory, or a smaller model");
+}
+
 }  // namespace
 
 ModelPaths PathsOf(const Args& args, const std::string& command) {
@@ -115,6 +134,7 @@ LoadedModel LoadModel(const ModelPaths& paths, const ModelFolder& folder, int64_
   TrainConfig where;
   where.device = device;
   const Placement placement = ChoosePlacement(where);
+  CheckWeightsFit(paths.model, model, placement);
   UseOneThreadOfTorch();
   const auto options = at::TensorOptions(placement.device);
   return {placement, MakeGptShape(model, options.dtype(at::kFloat)),

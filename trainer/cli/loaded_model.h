@@ -36,7 +36,7 @@ struct LoadedModel {
 // Loads the weights to `device` ("auto", …), for windows of at most `context` tokens. `folder` is
 // that of paths.model. Verifies the tensors of a checkpoint in the same pass, and that the model of
 // its adapters is the one that is given. Leaves LibTorch with one thread. Throws Error(kBadConfig),
-// Error(kBadData), Error(kIo).
+// also where the weights do not fit in the memory that is free, Error(kBadData), Error(kIo).
 LoadedModel LoadModel(const ModelPaths& paths, const ModelFolder& folder, int64_t context,
                       const std::string& device);
 

@@ -10,6 +10,7 @@ torch or the vectors.
 """
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -57,10 +58,10 @@ class Test:
             self.words = {number: word for word, number in json.load(file).items()}
         self.bytes = byte_of_letter()
 
-    def generate(self, *flags, code=0):
+    def generate(self, *flags, code=0, folder=None):
         ended = subprocess.run(
-            [self.program, "generate", "--model", self.folder, "--tokens", "12", "--temperature",
-             "0", "--stop-ids", "", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [self.program, "generate", "--model", folder or self.folder, "--tokens", "12",
+             "--temperature", "0", "--stop-ids", "", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             timeout=120, check=False)
         assert ended.returncode == code, (flags, ended)
         return ended.stdout.decode() if code == 0 else ended.stderr.decode()
@@ -115,6 +116,38 @@ def check_refusals(test):
                "no chat template" in test.generate("--chat", "a", code=65), True)
 
 
+def check_memory(test):
+    """A model that no machine has memory for; its file is one long hole."""
+    width, layers = 65536, 50
+    config = {"model_type": "llama", "vocab_size": 512, "hidden_size": width,
+              "intermediate_size": width, "num_hidden_layers": layers, "num_attention_heads": 512,
+              "num_key_value_heads": 512, "rms_norm_eps": 1e-6, "max_position_embeddings": 512,
+              "rope_theta": 1e4, "tie_word_embeddings": True}
+    with tempfile.TemporaryDirectory() as folder:
+        with open(folder + "/config.json", "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        layer = {"input_layernorm": [width], "post_attention_layernorm": [width],
+                 **{"self_attn.%s_proj" % name: [width, width] for name in "qkvo"},
+                 **{"mlp.%s_proj" % name: [width, width] for name in ("gate", "up", "down")}}
+        shapes = {"model.embed_tokens": [512, width], "model.norm": [width],
+                  **{"model.layers.%d.%s" % (i, name): shape for i in range(layers)
+                     for name, shape in layer.items()}}
+        header, end = {}, 0
+        for name, shape in shapes.items():
+            begin, end = end, end + 2 * math.prod(shape)
+            header[name + ".weight"] = {"dtype": "BF16", "shape": shape,
+                                        "data_offsets": [begin, end]}
+        text = json.dumps(header).encode()
+        with open(folder + "/model.safetensors", "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            file.truncate(8 + len(text) + end)
+        for device in ("cpu", "auto"):
+            said = test.generate("--prompt-ids", "1", "--device", device, code=64,
+                                 folder=folder)
+            test.check("refuses what does not fit on " + device,
+                       "its weights need" in said and "of memory are free" in said, True)
+
+
 def main():
     if not os.path.exists(VECTORS + "/qwen2/tokenizer.json"):
         print("skipped: there are no vectors in %s" % VECTORS)
@@ -125,6 +158,7 @@ def main():
         check_texts(test)
         check_chat(test)
         check_refusals(test)
+        check_memory(test)
     sys.exit(1 if test.failed else 0)
 
 
