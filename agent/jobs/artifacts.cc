@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -36,6 +37,10 @@ constexpr int kMaxUnreached = 1000;
 bool IsSymlink(const std::string& path) {
   struct stat info {};
   return lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+void AddUnreached(const std::string& path, gpuctl::v1::ListArtifactsReply& reply) {
+  if (reply.unreached_size() < kMaxUnreached) reply.add_unreached(path);
 }
 
 // Adds files to a reply until the page is full.
@@ -88,7 +93,10 @@ class FileSearch {
   absl::Status Walk(const std::string& relative) {
     absl::StatusOr<std::vector<std::string>> names =
         ListDirectory(relative.empty() ? work_ : JoinPath(work_, relative));
-    if (!names.ok()) return absl::OkStatus();  // it went away while the job works
+    if (!names.ok()) {
+      if (!absl::IsNotFound(names.status())) Miss(relative);
+      return absl::OkStatus();  // it went away while the job works
+    }
     for (const std::string& name : *names) {
       if (reply_.more()) break;
       const std::string path = relative.empty() ? name : JoinPath(relative, name);
@@ -96,7 +104,10 @@ class FileSearch {
       const bool before = !after_.empty() && !PathLess(after_, path);
       if (before && !absl::StartsWith(after_, absl::StrCat(path, "/"))) continue;
       struct stat info {};
-      if (lstat(JoinPath(work_, path).c_str(), &info) != 0) continue;
+      if (lstat(JoinPath(work_, path).c_str(), &info) != 0) {
+        if (errno != ENOENT) Miss(path);
+        continue;
+      }
       if (S_ISDIR(info.st_mode)) {
         if (path != kTrainerKitPath) RETURN_IF_ERROR(Walk(path));
       } else if (S_ISLNK(info.st_mode) && links_ != nullptr) {
@@ -109,11 +120,16 @@ class FileSearch {
   }
 
  private:
+  // Notes a directory, or something else, that cannot be read.
+  void Miss(const std::string& path) {
+    if (MatchesPattern(pattern_, path) || MayMatchBelow(pattern_, path)) {
+      AddUnreached(JoinPath("work", path), reply_);
+    }
+  }
+
   absl::Status Follow(const std::string& path) {
     const ResultLinks::Link link = links_->Look(path);
-    if (link.kind == ResultLinks::Kind::kUnreached && reply_.unreached_size() < kMaxUnreached) {
-      reply_.add_unreached(JoinPath("work", path));
-    }
+    if (link.kind == ResultLinks::Kind::kUnreached) AddUnreached(JoinPath("work", path), reply_);
     if (link.kind != ResultLinks::Kind::kFollow) return absl::OkStatus();
     links_->Enter(path, link);
     const absl::Status walked = Walk(path);
@@ -141,6 +157,10 @@ absl::Status ListBeside(const JobPaths& job, const gpuctl::v1::ListArtifactsRequ
   RETURN_IF_ERROR(
       ForEachBesideCheckpoints(job, [&](const std::string& path, const struct stat& info) {
         if (!request.after().empty() && !PathLess(request.after(), path)) return true;
+        if (!S_ISREG(info.st_mode)) {
+          AddUnreached(path, reply);
+          return true;
+        }
         added = page.Add(path, info, behind);
         return added.ok() && !reply.more();
       }));
@@ -220,7 +240,7 @@ absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
     ASSIGN_OR_RETURN(foreign, FindForeignCheckpoints(job.dir, search));
   }
   for (const std::string& path : unreached) {
-    if (reply.unreached_size() < kMaxUnreached) reply.add_unreached(JoinPath("work", path));
+    AddUnreached(JoinPath("work", path), reply);
   }
   // Each kind of checkpoint keeps its own order.
   std::vector<CheckpointInfo> all;

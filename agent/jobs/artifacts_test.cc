@@ -1,5 +1,6 @@
 #include "agent/jobs/artifacts.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/results/foreign_checkpoints.h"
 #include "common/base/fake_clock.h"
+#include "common/base/unique_fd.h"
 #include "common/job/job_layout.h"
 #include "common/job/lifecycle.h"
 #include "tests/support/matchers.h"
@@ -22,6 +24,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 class ListArtifactsTest : public ::testing::Test {
  protected:
@@ -85,6 +88,43 @@ TEST_F(ListArtifactsTest, FilesBesideTheCheckpoints) {
   }
   EXPECT_THAT(paths,
               ElementsAre("ckpt/model.pt", "ckpt/step-00000002/not-named", "ckpt/torn/state"));
+}
+
+// Makes directories in each other below `path`, too deep for a path of the system, and a file in
+// the last one.
+void MakeTooDeep(const std::string& path) {
+  const std::string name(200, 'd');
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY));
+  for (int depth = 0; depth < 25; ++depth) {
+    ASSERT_EQ(mkdirat(fd.get(), name.c_str(), 0700), 0);
+    fd.reset(openat(fd.get(), name.c_str(), O_RDONLY | O_DIRECTORY));
+    ASSERT_TRUE(fd.valid());
+  }
+  const UniqueFd file(openat(fd.get(), "model.pt", O_WRONLY | O_CREAT, 0600));
+  ASSERT_TRUE(file.valid());
+}
+
+TEST_F(ListArtifactsTest, WhatCannotBeReadIsNamed) {
+  dir_.Write("j-1/spec.json", "{}");
+  dir_.Write("j-1/work/out/a", "1");
+  dir_.Write("j-1/work/other/a", "1");
+  dir_.Write("j-1/ckpt/deep/model.pt", "1");
+  for (const char* place : {"work/out", "work/other", "ckpt/deep"}) {
+    ASSERT_NO_FATAL_FAILURE(MakeTooDeep(dir_.Sub(absl::StrCat("j-1/", place))));
+  }
+  request_.set_pattern("out/**");
+  const auto named = ListArtifacts(job_, request_, clock_);
+  ASSERT_OK(named);
+  ASSERT_THAT(named->files(), SizeIs(1));
+  EXPECT_EQ(named->files(0).path(), "work/out/a");
+  EXPECT_THAT(named->unreached(), ElementsAre(StartsWith("work/out/ddd")));
+  request_.set_pattern("");
+  request_.set_beside_checkpoints(true);
+  const auto beside = ListArtifacts(job_, request_, clock_);
+  ASSERT_OK(beside);
+  ASSERT_THAT(beside->files(), SizeIs(1));
+  EXPECT_EQ(beside->files(0).path(), "ckpt/deep/model.pt");
+  EXPECT_THAT(beside->unreached(), ElementsAre(StartsWith("ckpt/deep/ddd")));
 }
 
 TEST_F(ListArtifactsTest, ManyFilesComeInPages) {

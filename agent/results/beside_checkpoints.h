@@ -14,9 +14,10 @@
 namespace gpuctl {
 
 // Calls `visit` for each regular file in ckpt/ that no complete checkpoint's manifest names, in the
-// order of PathLess, with its path relative to the job's directory ("ckpt/model.pt"). Stops when it
-// returns false. Leaves out hidden names directly in ckpt/, which are checkpoints being written,
-// and does not follow symlinks below ckpt/.
+// order of PathLess, with its path relative to the job's directory ("ckpt/model.pt"); and for what
+// cannot be read: each directory that cannot be listed, and with st_mode 0 a name that cannot be
+// looked at. Stops when it returns false. Leaves out hidden names directly in ckpt/, which are
+// checkpoints being written, and does not follow symlinks below ckpt/.
 absl::Status ForEachBesideCheckpoints(
     const JobPaths& job, const std::function<bool(const std::string&, const struct stat&)>& visit);
 

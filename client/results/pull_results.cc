@@ -192,9 +192,10 @@ class Puller {
     if (everything && row_.end.has_value() && limited_) changed.Update(Remains());
     RETURN_IF_ERROR(changed);
     if (!unreached_.empty()) {
-      const std::string what =
-          absl::StrCat("symlinks lead to files that cannot be brought through them: ",
-                       FirstFew({unreached_.begin(), unreached_.end()}));
+      const std::string what = absl::StrCat(
+          "the node cannot read these, or they are symlinks to files that cannot be "
+          "brought through them: ",
+          FirstFew({unreached_.begin(), unreached_.end()}));
       // The node must not take its results for home.
       if (everything) {
         return WithHint(absl::FailedPreconditionError(absl::StrCat("pull ", row_.name, ": ", what)),

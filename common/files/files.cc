@@ -243,11 +243,14 @@ absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) 
   DIR* dir = opendir(path.c_str());
   if (dir == nullptr) return ErrnoStatus(errno, absl::StrCat("list ", path));
   std::vector<std::string> names;
+  errno = 0;
   while (const dirent* entry = readdir(dir)) {
     const absl::string_view name = entry->d_name;
     if (name != "." && name != "..") names.emplace_back(name);
   }
+  const int error_number = errno;
   closedir(dir);
+  if (error_number != 0) return ErrnoStatus(error_number, absl::StrCat("list ", path));
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -213,11 +213,14 @@ std::vector<std::string> ListDirectory(const std::string& path) {
   DIR* directory = ::opendir(path.c_str());
   if (directory == nullptr) throw IoError("list", path, errno);
   std::vector<std::string> names;
+  errno = 0;
   while (const dirent* entry = ::readdir(directory)) {
     const std::string name = entry->d_name;
     if (name != "." && name != "..") names.push_back(name);
   }
+  const int error_number = errno;
   ::closedir(directory);
+  if (error_number != 0) throw IoError("list", path, error_number);
   std::sort(names.begin(), names.end());
   return names;
 }
