@@ -708,7 +708,8 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
                             ? "SELECT run_id FROM runs WHERE ?1 <> '' AND leader = '' "
                               "ORDER BY created_ms DESC, run_id LIMIT 1"
                             : "SELECT run_id FROM runs WHERE run_id = ?1 "
-                              "UNION ALL SELECT run_id FROM runs WHERE job_id = ?1 LIMIT 1",
+                              "UNION ALL SELECT run_id FROM runs WHERE job_id = ?1 "
+                              "UNION ALL SELECT run_id FROM runs WHERE name = ?1 LIMIT 1",
                         "look up the run");
   ASSIGN_OR_RETURN(const bool is_exact, exact.Bind(reference).Step());
   if (is_exact) return exact.Text(0);
@@ -726,11 +727,8 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) break;
     const std::string run_id = select.Text(0), name = select.Text(1);
-    if (const bool member = !select.Text(2).empty(); member) {
-      if (reference == name) return run_id;
-      continue;
-    }
-    if (reference == name || reference == BaseOf(name)) return run_id;  // the newest of this name
+    if (const bool member = !select.Text(2).empty(); member) continue;
+    if (reference == BaseOf(name)) return run_id;  // the newest of this name
     ids.push_back(run_id);
     names.push_back(name);
   }

@@ -148,9 +148,9 @@ class RunStore {
   absl::StatusOr<std::map<std::string, std::string>> Resumptions();
   // Returns the diff of the run's work directory, as Insert got it.
   absl::StatusOr<std::string> SourceDiff(absl::string_view run_id);
-  // Finds a run by name, run id, job id or a unique prefix of name or run id. A name without its
-  // number is the newest run of that name, "@last" the newest of all. NOT_FOUND names the nearest
-  // run; FAILED_PRECONDITION lists the runs with an ambiguous prefix.
+  // Finds a run by name, run id, job id or a unique prefix of name or run id. A whole name is that
+  // run, one without its number the newest run of that name, "@last" the newest of all. NOT_FOUND
+  // names the nearest run; FAILED_PRECONDITION lists the runs with an ambiguous prefix.
   absl::StatusOr<RunRow> Get(absl::string_view reference);
   // Sets what knows a better hint for a name that is of no run, such as one of a batch; it returns
   // "" where it knows none.

@@ -169,6 +169,10 @@ TEST_F(RunStoreTest, ANewNameWithANumberStaysAsItIs) {
   EXPECT_EQ(first.name, "lr3e-4");
   EXPECT_EQ(other.name, "lr3e-5");
   EXPECT_EQ(again.name, "lr3e-4-2");
+  // A name that was told stays the same run's: one that removes it must not remove another.
+  EXPECT_EQ(store_->Get("lr3e-4")->run_id, first.run_id);
+  EXPECT_EQ(store_->Get("lr3e-4-2")->run_id, again.run_id);
+  ASSERT_TRUE(store_->Delete(first.run_id).ok());
   EXPECT_EQ(store_->Get("lr3e-4")->run_id, again.run_id);
   EXPECT_EQ(store_->Get("lr3e-5")->run_id, other.run_id);
 }
