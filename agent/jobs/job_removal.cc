@@ -133,7 +133,7 @@ class WorkListing {
   absl::StatusOr<bool> Visit(const std::string& path, const struct stat& info) {
     if (S_ISDIR(info.st_mode)) return path != kTrainerKitPath && BaseName(path) != "__pycache__";
     if (S_ISLNK(info.st_mode)) return VisitLink(path, info);
-    if (!S_ISREG(info.st_mode)) return false;
+    if (!S_ISREG(info.st_mode) || IsTrainerSettings(path)) return false;
     ASSIGN_OR_RETURN(const bool known, IsKnown(path, info));
     if (!known) left_.Add(JoinPath("work", path), info);
     return false;

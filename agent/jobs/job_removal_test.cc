@@ -158,6 +158,9 @@ TEST_F(JobRemovalTest, WhatTheJobMadeIsListed) {
   Write("work/out/model.bin", "12345");
   Write("work/__pycache__/a.pyc", "x");
   Write("work/.gpuctl/trainer-kit/bin", "x");
+  Write("work/.gpuctl/trainer.json", "{}");
+  Write("work/.gpuctl/trainer-1.json", "{}");
+  Write("work/.gpuctl/trainer-me.json", "{}");
   Write("ckpt/raw.pt", "123");
   Write("ckpt/.tmp-1/part", "x");
   Write("ckpt/step-00000001/a", "1");
@@ -167,9 +170,10 @@ TEST_F(JobRemovalTest, WhatTheJobMadeIsListed) {
   const auto looked = Remove(/*dry_run=*/true);
   ASSERT_OK(looked);
   EXPECT_FALSE(looked->removed());
-  EXPECT_THAT(Left(*looked), ElementsAre("work/out/model.bin", "ckpt/raw.pt"));
-  EXPECT_EQ(looked->left_count(), 2);
-  EXPECT_EQ(looked->left_bytes(), 8);
+  EXPECT_THAT(Left(*looked),
+              ElementsAre("work/.gpuctl/trainer-me.json", "work/out/model.bin", "ckpt/raw.pt"));
+  EXPECT_EQ(looked->left_count(), 3);
+  EXPECT_EQ(looked->left_bytes(), 10);
   EXPECT_TRUE(PathExists(job_.spec));
 }
 

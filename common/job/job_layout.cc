@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -22,6 +23,14 @@ namespace {
 constexpr size_t kMaxSpecBytes = size_t{64} << 20;
 
 }  // namespace
+
+bool IsTrainerSettings(absl::string_view path) {
+  if (!absl::ConsumePrefix(&path, ".gpuctl/trainer") || !absl::ConsumeSuffix(&path, ".json")) {
+    return false;
+  }
+  return path.empty() || (absl::ConsumePrefix(&path, "-") && !path.empty() &&
+                          std::all_of(path.begin(), path.end(), absl::ascii_isdigit));
+}
 
 JobPaths::JobPaths(std::string job_dir)
     : dir(std::move(job_dir)),

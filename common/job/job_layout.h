@@ -17,6 +17,9 @@ namespace gpuctl {
 // The place, below work/, of the built-in trainer that was sent with the job: its kit or its
 // sources. It is never a result.
 constexpr char kTrainerKitPath[] = ".gpuctl/trainer-kit";
+// True for the place of its settings, or of those of one of its processes: "trainer-1.json". The
+// run's spec has them, so they are no result either.
+bool IsTrainerSettings(absl::string_view path);
 
 // One job's directory.
 struct JobPaths {
