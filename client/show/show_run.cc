@@ -38,6 +38,7 @@
 #include "client/runs/run_status.h"
 #include "client/show/give_secrets.h"
 #include "client/show/run_view.h"
+#include "client/show/screen_loan.h"
 #include "client/terminal/console.h"
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
@@ -104,6 +105,8 @@ class Show {
   absl::Status Begin();
   bool NamesNoResults() const;
   absl::StatusOr<bool> OnSignals();
+  absl::Status LendScreen();
+  absl::StatusOr<bool> Draw();
   absl::Status OfferStop();
   void OnNews();
   void TellQueue();
@@ -154,6 +157,9 @@ class Show {
   StartAnswer start_answer_ = StartAnswer::kNotAsked;
   // True when content of the launch is being sent, or was.
   const std::shared_ptr<std::atomic<bool>> sends_ = std::make_shared<std::atomic<bool>>(false);
+  // Whoever sends content has the screen meanwhile.
+  const std::shared_ptr<ScreenLoan> screen_ = std::make_shared<ScreenLoan>();
+  bool lent_ = false;
 };
 
 absl::Status Show::Begin() {
@@ -180,10 +186,15 @@ absl::Status Show::Begin() {
     // The mirror's content is shown at once; only an empty mirror has to wait for the node.
     view.await_tail = extent.size == 0 && !row_.end.has_value();
   }
+  RETURN_IF_ERROR(screen_->Open());
   if (options_.start.has_value() && options_.start->push_content) {
-    options_.start->push_content = [push = options_.start->push_content, sends = sends_] {
+    options_.start->push_content = [push = options_.start->push_content, sends = sends_,
+                                    screen = has_panel_ ? screen_ : nullptr] {
       *sends = true;
-      return push();
+      if (screen != nullptr) screen->Borrow();
+      absl::Status pushed = push();
+      if (screen != nullptr) screen->Return();
+      return pushed;
     };
   }
   follow.start = options_.start;
@@ -258,7 +269,9 @@ PanelState Show::LinkState() {
     state.linked = state.ever_linked = true;
     state.silence.reset();
   }
-  state.hint = "Ctrl-C detaches";
+  // Nothing runs yet that could go on.
+  const bool launching = options_.start.has_value() && !news_.accepted && row_.accepted_ms == 0;
+  state.hint = launching ? "Ctrl-C cancels" : "Ctrl-C detaches";
   if (session_ == nullptr) {
     state.linked = true;
     state.ever_linked = true;
@@ -353,15 +366,34 @@ absl::StatusOr<bool> Show::OnSignals() {
         ended_by_signal_ = signal;
         break;
       case SIGTSTP:
-        RETURN_IF_ERROR(view_->Suspend());
+        if (!lent_) RETURN_IF_ERROR(view_->Suspend());
         session_ == nullptr ? void(raise(SIGSTOP)) : session_->StopProcess();
-        view_->Resume();
+        if (!lent_) view_->Resume();
         break;
       default:
         break;  // SIGWINCH: the next frame reads the size
     }
   }
   return detached_;
+}
+
+// Removes the panel for the thread that sends, or shows it again.
+absl::Status Show::LendScreen() {
+  const ScreenLoan::State state = screen_->Look();
+  const bool asked = state == ScreenLoan::State::kWanted || state == ScreenLoan::State::kLent;
+  if (asked && !lent_) RETURN_IF_ERROR(view_->Suspend());
+  if (!asked && lent_) view_->Resume();
+  lent_ = asked;
+  screen_->Lend();
+  screen_->Keep();
+  return absl::OkStatus();
+}
+
+// Draws a frame, unless another thread has the screen. Returns true when there is more to draw.
+absl::StatusOr<bool> Show::Draw() {
+  RETURN_IF_ERROR(LendScreen());
+  if (lent_) return false;
+  return view_->Update(LinkState(), signals_->fd());
 }
 
 // Starts the download of checkpoints once the node has the job: earlier there are none.
@@ -453,7 +485,7 @@ absl::StatusOr<int> Show::Run() {
     RETURN_IF_ERROR(BeginForward());
     OnForwardNews();
     const bool finished = Finished();
-    const absl::StatusOr<bool> more = view_->Update(LinkState(), signals_->fd());
+    const absl::StatusOr<bool> more = Draw();
     if (absl::IsUnavailable(more.status())) {
       reader_gone_ = true;
       break;
@@ -463,7 +495,7 @@ absl::StatusOr<int> Show::Run() {
     if (detach) break;
     if (*more) continue;
     if (finished) break;
-    WaitForNews({session_->wake_fd()}, *signals_, kRedrawEvery);
+    WaitForNews({session_->wake_fd(), screen_->wake_fd()}, *signals_, kRedrawEvery);
   }
   return Conclude();
 }

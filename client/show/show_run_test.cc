@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "client/base/exit_codes.h"
 #include "client/streams/mirror.h"
+#include "client/terminal/panel_terminal.h"
 #include "common/base/clock.h"
 #include "common/job/lifecycle.h"
 #include "common/job/stream_file.h"
@@ -244,6 +245,25 @@ TEST_F(ShowRunTest, ContentThatTheNodeLacksIsPushedOnceAndTheJobStarted) {
   EXPECT_EQ(pushes_, 1);
   EXPECT_EQ(Script().starts.size(), 2u);
   EXPECT_EQ(shown_, "hello\n");
+}
+
+TEST_F(ShowRunTest, WhoSendsContentHasTheScreen) {
+  world_.context.terminal.animation = true;
+  Script().first_starts = {ContentMissing()};
+  RunsOn();
+  Ends(Script().watch, 0);
+  bool shown_meanwhile = true;
+  when_pushed_ = [&shown_meanwhile] {
+    shown_meanwhile = PanelIsShown();
+    EXPECT_EQ(write(STDOUT_FILENO, "BAR", 3), 3);
+  };
+  ASSERT_OK(Show(Launching()));
+  EXPECT_FALSE(shown_meanwhile);
+  const size_t bar = shown_.find("BAR");
+  ASSERT_NE(bar, shown_.npos);
+  EXPECT_THAT(shown_.substr(0, bar), testing::Not(HasSubstr("hello")));
+  EXPECT_THAT(shown_.substr(bar), HasSubstr("hello"));
+  EXPECT_FALSE(PanelIsShown());
 }
 
 TEST_F(ShowRunTest, WhatCannotBePushedIsNotStarted) {
