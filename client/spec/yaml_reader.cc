@@ -71,18 +71,19 @@ absl::Status ToJson(const YamlPlace& place, const YAML::Node& node, int depth, i
     case YAML::NodeType::Sequence:
       json = nlohmann::json::array();
       for (const auto& element : node) {
-        nlohmann::json value;
-        RETURN_IF_ERROR(ToJson(place, element, depth + 1, values, value));
-        json.push_back(std::move(value));
+        json.emplace_back();
+        RETURN_IF_ERROR(ToJson(place, element, depth + 1, values, json.back()));
       }
       return absl::OkStatus();
     case YAML::NodeType::Map:
       json = nlohmann::json::object();
       for (const auto& entry : node) {
         if (!entry.first.IsScalar()) return YamlError(place, entry.first, "a key must be a word");
-        nlohmann::json value;
-        RETURN_IF_ERROR(ToJson(place, entry.second, depth + 1, values, value));
-        json[entry.first.Scalar()] = std::move(value);
+        const std::string& key = entry.first.Scalar();
+        if (json.contains(key)) {
+          return YamlError(place, entry.first, absl::StrCat("\"", key, "\" is given twice"));
+        }
+        RETURN_IF_ERROR(ToJson(place, entry.second, depth + 1, values, json[key]));
       }
       return absl::OkStatus();
     default:
@@ -220,8 +221,7 @@ absl::Status ReadYamlMap(const YamlPlace& place, const YAML::Node& node,
   if (!node.IsMap()) return WrongKind(place, node, "a mapping (field: value)");
   std::set<std::string> seen;
   for (const auto& entry : node) {
-    if (!entry.first.IsScalar())
-      return YamlError(place, entry.first, "a field name must be a word");
+    if (!entry.first.IsScalar()) return YamlError(place, entry.first, "a field must be a word");
     const std::string& key = entry.first.Scalar();
     const std::string full = place.field.empty() ? key : absl::StrCat(place.field, ".", key);
     const YamlField* found = nullptr;
