@@ -179,7 +179,7 @@ void AddJobFlags(FlagSet& set, LaunchFlags& flags) {
   set.Option("--processes", flags.processes,
              "Start the command so often, each with a RANK: a number, or gpus for one a GPU")
       .Group("Job");
-  set.Option("--trainer", flags.trainer, "Setting of the built-in trainer, section.key=value")
+  set.Option("--trainer,--set", flags.trainer, "Setting of the built-in trainer, section.key=value")
       .Group("Job");
   set.Option("-e,--env", flags.env, "NAME=VALUE for the job; NAME: with its value here")
       .Group("Job");

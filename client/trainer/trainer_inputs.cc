@@ -12,6 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/ignore/secret_files.h"
@@ -32,6 +34,7 @@
 #include "trainer/checkpoint/stored_file.h"
 #include "trainer/config/adapter_config.h"
 #include "trainer/config/config.h"
+#include "trainer/data/bytes_of_text.h"
 #include "trainer/data/prepared.h"
 #include "trainer/data/prompts.h"
 #include "trainer/prepare/prepare_flags.h"
@@ -65,7 +68,8 @@ absl::Status ForRunFile(const absl::Status& status) {
   const std::string hint = absl::StrReplaceAll(
       HintOf(status), {{"--bad-rows skip goes on without them",
                         "gpuctl prepare with --bad-rows skip makes data without them, which "
-                        "data.paths can name"}});
+                        "data.paths can name (without data.held_out_fraction)"},
+                       {"raise --context", "raise model.context"}});
   return WithExitCode(WithHint(absl::Status(status.code(), status.message()), hint),
                       ExitCodeOf(status));
 }
@@ -113,6 +117,8 @@ class Inputs {
     return trainer::IsPrepared(folder) && CheckPrepared(folder).ok();
   }
   absl::StatusOr<std::string> PrepareRows(const std::vector<Found>& data);
+  // Warns when rows lose their end.
+  absl::Status TellOfCutRows(const std::string& prepared);
   absl::StatusOr<trainer::PrepareOptions> RowOptions(const std::vector<Found>& data);
   absl::StatusOr<std::string> KeyOf(const trainer::PrepareOptions& options);
 
@@ -156,10 +162,18 @@ absl::StatusOr<Found> Inputs::Find(const char* key, const std::string& value) co
 }
 
 absl::Status Inputs::Missing(const char* key, const Found& found) const {
-  return UsageError(absl::StrCat("trainer: ", key, ": there is no ", found.shown),
-                    absl::StartsWith(found.shown, "/")
-                        ? "name what is on this computer"
-                        : absl::StrCat("it is relative to the work directory, ", root_));
+  std::string hint = absl::StartsWith(found.shown, "/")
+                         ? "name what is on this computer"
+                         : absl::StrCat("it is relative to the work directory, ", root_);
+  const std::vector<std::string> words = absl::StrSplit(found.shown, '/');
+  if (absl::StartsWith(found.shown, "~")) {
+    hint = "write the whole path: nothing stands for ~ in a run file";
+  } else if (absl::string_view(key) == "model.init" && words.size() == 2 &&
+             !absl::StartsWith(found.shown, ".")) {
+    absl::StrAppend(&hint, "; gpuctl downloads no models: where that is one of Hugging Face's, hf ",
+                    "download ", found.shown, " --local-dir ", words[1], " brings it");
+  }
+  return UsageError(absl::StrCat("trainer: ", key, ": there is no ", found.shown), hint);
 }
 
 std::string Inputs::Send(const Found& found, const std::string& name) {
@@ -197,11 +211,10 @@ absl::Status Inputs::CheckModel(const std::string& folder) {
       throw trainer::ConfigError(
           absl::StrCat("start from ", folder, ": model.context ", config_.model.context,
                        " is longer than the model's ", model.model.context),
-          "set model.context");
+          absl::StrCat("set model.context to ", model.model.context, " or less"));
     }
     config_.model.context = trainer::ContextOf(config_.model, model.model);
-    has_tokenizer_ =
-        trainer::IsFile(folder + "/tokenizer.json") || trainer::IsFile(folder + "/tokenizer.model");
+    has_tokenizer_ = trainer::HasTokenizer(folder);
   });
 }
 
@@ -283,6 +296,13 @@ absl::Status Inputs::PlanData() {
                       "name it alone");
   }
   const bool rows = !prepared && !elsewhere && has_tokenizer_ && config_.data.tokens != "bytes";
+  // Says more than what follows.
+  if (!rows && !prepared && !elsewhere && !model_.empty()) {
+    trainer::DataConfig here = config_.data;
+    here.paths.clear();
+    for (const Found& found : data) here.paths.push_back(found.local);
+    RETURN_IF_ERROR(TryTrainer([&] { trainer::CheckBytesAreMeant(model_, here); }));
+  }
   if (!rows && !rows_.empty()) {
     return UsageError(absl::StrCat("trainer: ", rows_.mask.empty() ? "data.template" : "data.mask",
                                    " is for rows that are prepared here, and ",
@@ -293,6 +313,7 @@ absl::Status Inputs::PlanData() {
   if (!elsewhere) RETURN_IF_ERROR(CheckDataSettings(rows, prepared, data[0]));
   if (rows) {
     ASSIGN_OR_RETURN(const std::string folder, PrepareRows(data));
+    RETURN_IF_ERROR(TellOfCutRows(folder));
     Found made;
     made.shown = made.local = folder;
     data = {made};
@@ -393,6 +414,19 @@ absl::StatusOr<std::string> Inputs::PrepareRows(const std::vector<Found>& data) 
                             " tokens, of which ", train.learned, " are learned, and ",
                             report.parts[trainer::kHeldOut].rows, " held-out rows"));
   return options.out;
+}
+
+absl::Status Inputs::TellOfCutRows(const std::string& prepared) {
+  json told;
+  RETURN_IF_ERROR(
+      TryTrainer([&] { told = trainer::OpenPrepared(prepared).description["report"]; }));
+  const int64_t cut = told.value("truncated_rows", int64_t{0});
+  if (cut == 0) return absl::OkStatus();
+  context_.Warn(absl::StrCat(cut, " of ", told.value("rows", int64_t{0}),
+                             " rows are longer than model.context (", config_.model.context,
+                             ") and lose their end, ", told.value("dropped_tokens", int64_t{0}),
+                             " tokens in all"));
+  return absl::OkStatus();
 }
 
 }  // namespace

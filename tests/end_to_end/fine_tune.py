@@ -217,6 +217,12 @@ def test_rows_are_prepared_once(w):
         return b"preparing the rows" in done.stderr
 
     assert prepares() and not prepares()
+    # Rows that lose their end are told of each time.
+    for _ in range(2):
+        done = w.run("launch", run_file, "--dry-run", "--provider", "local", "--set",
+                     "model.context=16")
+        assert re.search(rb"\d+ of \d+ rows are longer than model.context \(16\) and lose their "
+                         rb"end, \d+ tokens", done.stderr), done
     # The name of a file means nothing, its rows do; so do the tokenizer and the settings.
     os.rename(home + "/rows.jsonl", home + "/others.jsonl")
     run_file = project(w, data="others.jsonl")
@@ -292,6 +298,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_rented(w):
     refused(w, project(w, model="missing"), b"model.init: there is no missing",
             b"relative to the work directory")
     refused(w, project(w, model="/missing"), b"model.init: there is no /missing")
+    refused(w, project(w, model="Some/Model"), b"hf download Some/Model --local-dir Model")
+    refused(w, project(w, model="~/model"), b"nothing stands for ~")
     refused(w, project(w, data="missing.jsonl"), b"data.paths: there is no missing.jsonl")
     refused(w, project(w, lora={"init": "missing", "rank": 0}), b"lora.init: there is no missing")
     refused(w, project(w, lora={"init": "base", "rank": 0}), b"adapter_config.json: no such file")
@@ -300,6 +308,18 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_rented(w):
     refused(w, project(w, model="other"), b"model_type")
     shutil.rmtree(home + "/other")
     write_model(home + "/other")
+    # Without the tokenizer, rows would be learned as the bytes of their JSON.
+    os.rename(home + "/other/tokenizer.json", home + "/other/vocab.json")
+    refused(w, project(w, model="other"), b"it has tokenizer_config.json, and no tokenizer.json")
+    for name in ("vocab.json", "tokenizer_config.json"):
+        os.remove(home + "/other/" + name)
+    for mask in ({}, {"mask": "last"}):
+        run_file = project(w, model="other")
+        with open(run_file, encoding="utf-8") as file:
+            settings = json.load(file)
+        settings["trainer"]["data"].update(mask)
+        write(run_file, json.dumps(settings))
+        refused(w, run_file, b"no tokenizer.json to make tokens of", b"rows.jsonl with")
     with open(home + "/other/model.safetensors", "r+b") as file:
         file.truncate(5000)
     refused(w, project(w, model="other"), b"model.safetensors")

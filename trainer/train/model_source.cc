@@ -8,6 +8,7 @@
 #include "trainer/checkpoint/paged_tensor.h"
 #include "trainer/config/adapter_config.h"
 #include "trainer/config/families.h"
+#include "trainer/data/bytes_of_text.h"
 #include "trainer/data/corpus.h"
 #include "trainer/data/training_data.h"
 #include "trainer/lora/adapter_files.h"
@@ -56,13 +57,7 @@ void CheckFits(const ModelConfig& model, const Config& config, const std::string
         "set model.context");
   }
   if (UsesPreparedData(config.data)) return;
-  const bool has_tokenizer = Exists(path + "/tokenizer.json") || Exists(path + "/tokenizer.model");
-  if (has_tokenizer && config.data.tokens != "bytes") {
-    throw ConfigError(
-        "start from " + path + ": the model has a tokenizer, and the data is no tokens yet",
-        "gpuctl-trainer prepare --model " + path +
-            " --data FILE --out FOLDER makes them; data.tokens=bytes trains on bytes all the same");
-  }
+  CheckBytesAreMeant(path, config.data);
   if (model.vocab_size < kByteVocabulary) {
     throw ConfigError(
         Format("start from %s: text is trained as bytes, which need %lld tokens; the "
