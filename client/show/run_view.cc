@@ -158,6 +158,7 @@ absl::StatusOr<bool> RunView::Update(const PanelState& link_state, int wake_fd) 
   }
   ASSIGN_OR_RETURN(const bool more, CollectOutput());
   if (options_.panel) {
+    for (std::string& note : TakeNotes()) log_.push_back(std::move(note));
     const TerminalSize size = terminal_.size();
     const PanelStyle style{context_.terminal.colour, context_.terminal.utf8};
     pending_ += terminal_.Frame(std::exchange(log_, {}),

@@ -75,6 +75,16 @@ void WriteText(int fd, absl::string_view text) {
 std::mutex last_line_mutex;
 bool waiting_is_shown = false;   // it is what ShowWaiting wrote
 bool line_is_rewritten = false;  // it is somebody's who calls RewriteLine
+// The lines that wait for TakeNotes; nothing while they are written at once.
+std::optional<std::vector<std::string>> held_notes;
+
+// False when notes are not held.
+bool HoldLines(const std::vector<std::string>& lines) {
+  const std::lock_guard<std::mutex> lock(last_line_mutex);
+  if (!held_notes.has_value()) return false;
+  held_notes->insert(held_notes->end(), lines.begin(), lines.end());
+  return true;
+}
 
 // Writes what comes in the place of a waiting line.
 void WriteError(absl::string_view text) {
@@ -193,15 +203,30 @@ void Console::Note(absl::string_view line, Tone tone) const {
   if (json() || (quiet && tone == Tone::kPlain)) return;
   const bool red = tone == Tone::kAlarm && terminal.colour && terminal.stderr_tty;
   const int columns = terminal.stderr_tty ? GetTerminalSize(STDERR_FILENO).columns : 0;
-  std::string text;
-  for (const std::string& part : WrapAtWords(MakeSafe(line), columns, kIndentBelow)) {
-    absl::StrAppend(&text, red ? Red(part) : part, "\n");
-  }
+  std::vector<std::string> lines = WrapAtWords(MakeSafe(line), columns, kIndentBelow);
+  for (std::string& part : lines) part = red ? Red(part) : part;
+  if (HoldLines(lines)) return;
+  std::string text = absl::StrCat(absl::StrJoin(lines, "\n"), "\n");
   // A terminal shows ^C where the cursor is, and the line would not fit behind it.
   if (terminal.stderr_tty && TakeInterrupted()) {
     text = absl::StrCat(terminal.animation ? kEraseLine : "\n", text);
   }
   WriteError(text);
+}
+
+void HoldNotes() {
+  const std::lock_guard<std::mutex> lock(last_line_mutex);
+  held_notes.emplace();
+}
+
+std::vector<std::string> TakeNotes() {
+  const std::lock_guard<std::mutex> lock(last_line_mutex);
+  return held_notes.has_value() ? std::exchange(*held_notes, {}) : std::vector<std::string>();
+}
+
+std::vector<std::string> ReleaseNotes() {
+  const std::lock_guard<std::mutex> lock(last_line_mutex);
+  return std::exchange(held_notes, std::nullopt).value_or(std::vector<std::string>());
 }
 
 void Console::RewriteLine(absl::string_view line) const {

@@ -145,6 +145,13 @@ nlohmann::ordered_json ErrorToJson(const absl::Status& status);
 // Returns the lines that show an excerpt: the file's line, made safe, and a caret below its place.
 std::vector<std::string> ExcerptLines(const Excerpt& excerpt);
 
+// While something else is drawn on the terminal, the lines of Note, Say, Warn and Hint wait, from
+// whichever thread. TakeNotes returns those that wait, safe and without newlines; ReleaseNotes does
+// so, too, and from then on lines are written at once.
+void HoldNotes();
+std::vector<std::string> TakeNotes();
+std::vector<std::string> ReleaseNotes();
+
 // Returns the line that Console::Say prints, made safe, without newline: for the log above a panel.
 std::string SaidLine(absl::string_view line);
 

@@ -10,8 +10,10 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 
 namespace gpuctl {
@@ -49,6 +51,25 @@ TEST(ConsoleTest, ALineIsOneLineWhateverIsInIt) {
   const std::string shown = kShown;
   EXPECT_EQ(printed.err, "gpuctl: " + shown + "\nHINT: " + shown + "\n" + shown + "\n");
   EXPECT_EQ(printed.out, shown + "\n" + shown + "\ny\n");
+}
+
+TEST(ConsoleTest, LinesWaitWhileSomethingElseIsDrawn) {
+  Console console;
+  using Lines = std::vector<std::string>;
+  Lines taken, rest;
+  const Printed printed = Capture([&] {
+    HoldNotes();
+    console.Warn("first contact");
+    console.Hint("x");
+    taken = TakeNotes();
+    console.Say(kHostile);
+    rest = ReleaseNotes();
+    console.Say("later");
+  });
+  EXPECT_EQ(taken, (Lines{"gpuctl: first contact", "HINT: x"}));
+  EXPECT_EQ(rest, Lines{absl::StrCat("gpuctl: ", kShown)});
+  EXPECT_EQ(printed.err, "gpuctl: later\n");
+  EXPECT_EQ(TakeNotes(), Lines{});
 }
 
 // A pseudo-terminal as stderr while it lives.

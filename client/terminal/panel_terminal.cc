@@ -72,6 +72,7 @@ void PanelTerminal::Start() {
   if (started_) return;
   started_ = true;
   g_panel_is_shown = true;
+  HoldNotes();
   g_saved.fd = STDOUT_FILENO;
   g_saved.has_attributes = tcgetattr(STDOUT_FILENO, &g_saved.attributes) == 0;
   g_saved.active = 1;
@@ -94,7 +95,7 @@ void PanelTerminal::Start() {
 void PanelTerminal::Restore() {
   if (!started_) return;
   started_ = false;
-  (void)console_.DrawSafe(Frame({}, {}));
+  (void)console_.DrawSafe(Frame(ReleaseNotes(), {}));
   g_panel_is_shown = false;
   // What was typed meanwhile stays for the shell, as behind any other command.
   RestoreAttributes();
