@@ -937,10 +937,11 @@ def test_pull_brings_several_runs_each_into_its_own_directory(l):
     # Whatever is no whole name of a run is a pattern, of each run.
     l.run("pull", "homes-1", "homes-2", "res*", "--to", "some")
     assert (brought("some/homes-1"), brought("some/homes-2")) == ("1\n", "2\n")
-    # Also of one that was launched again, under a name of which this is the beginning.
+    # A whole name stays that of its run when it is launched again under a longer one.
     l.run("resume", "homes-2", "--anew")
-    runs = l.json("pull", "homes-1", "homes-2", "--to", "again")["runs"]
-    assert [run["name"] for run in runs] == ["homes-1", "homes-2-2"], runs
+    runs = l.json("pull", "homes-1", "homes-2", "homes-2-2", "--to", "again")["runs"]
+    assert [run["name"] for run in runs] == ["homes-1", "homes-2", "homes-2-2"], runs
+    assert len({run["run_id"] for run in runs}) == 3, runs
     said = l.run("pull", "homes-1", "homes-", code=1).stderr
     assert b'no file matches "homes-"' in said, said
 

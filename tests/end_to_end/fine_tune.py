@@ -220,8 +220,8 @@ def test_rows_are_prepared_once(w):
     # Rows that lose their end are told of each time.
     for _ in range(2):
         done = w.run("launch", run_file, "--dry-run", "--provider", "local", "--set",
-                     "model.context=16")
-        assert re.search(rb"\d+ of \d+ rows are longer than model.context \(16\) and lose their "
+                     "model.context=28")
+        assert re.search(rb"\d+ of \d+ rows are longer than model.context \(28\) and lose their "
                          rb"end, \d+ tokens", done.stderr), done
     # The name of a file means nothing, its rows do; so do the tokenizer and the settings.
     os.rename(home + "/rows.jsonl", home + "/others.jsonl")
