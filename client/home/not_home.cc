@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -164,7 +165,9 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
     missing.bytes += file.size();
     missing.items.push_back({NotHome::Kind::kFile, file.path(), file.size()});
   }
-  for (const std::string& path : listed.unreached()) {
+  // One can be on two pages.
+  const std::set<std::string> unreached(listed.unreached().begin(), listed.unreached().end());
+  for (const std::string& path : unreached) {
     const bool named = std::any_of(left.left().begin(), left.left().end(),
                                    [&](const auto& file) { return file.path() == path; });
     if (named) continue;

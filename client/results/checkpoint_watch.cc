@@ -167,7 +167,9 @@ absl::StatusOr<bool> CheckpointWatch::Look() {
                    calls_->ListArtifacts(row_.job_id, "", row_.checkpoint_patterns));
   RETURN_IF_ERROR(CheckListing("", row_.checkpoint_patterns, reply));
   if (!reply.unreached().empty() && !unreached_) {
-    Tell(absl::StrCat(reply.unreached(0), " is a symlink to a checkpoint that cannot be brought"));
+    Tell(absl::StrCat(reply.unreached(0),
+                      " cannot be brought: it is a symlink, or the node cannot "
+                      "read it"));
   }
   unreached_ = !reply.unreached().empty();
   none_listed_ = reply.checkpoints().empty();

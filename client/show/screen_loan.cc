@@ -8,7 +8,13 @@ void ScreenLoan::Borrow() {
   constexpr std::chrono::seconds kPatience(1);
   Set(State::kWanted);
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, kPatience, [this] { return state_ == State::kLent; });
+  changed_.wait_for(lock, kPatience, [this] { return state_ == State::kLent || closed_; });
+}
+
+void ScreenLoan::Close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
 }
 
 ScreenLoan::State ScreenLoan::Look() {

@@ -23,8 +23,8 @@ class ScreenLoan {
   // Comes first, before there is a second thread.
   absl::Status Open() { return wake_.Open(); }
 
-  // For the sending thread. Returns once the screen is lent, or when nobody lends it for a second:
-  // files are sent in any case.
+  // For the sending thread. Returns once the screen is lent, or when nobody lends it for a second
+  // or will any more: files are sent in any case.
   void Borrow();
   void Return() { Set(State::kReturned); }
 
@@ -34,6 +34,8 @@ class ScreenLoan {
   // Takes a step from what Look has returned: lends what is wanted, keeps what was returned.
   void Lend() { Change(State::kWanted, State::kLent); }
   void Keep() { Change(State::kReturned, State::kKept); }
+  // Nothing is shown from now on.
+  void Close();
 
  private:
   void Set(State state);
@@ -43,6 +45,7 @@ class ScreenLoan {
   std::mutex mutex_;
   std::condition_variable changed_;
   State state_ = State::kKept;
+  bool closed_ = false;
 };
 
 }  // namespace gpuctl

@@ -384,8 +384,7 @@ absl::Status Show::LendScreen() {
   if (asked && !lent_) RETURN_IF_ERROR(view_->Suspend());
   if (!asked && lent_) view_->Resume();
   lent_ = asked;
-  screen_->Lend();
-  screen_->Keep();
+  asked ? screen_->Lend() : screen_->Keep();
   return absl::OkStatus();
 }
 
@@ -501,6 +500,8 @@ absl::StatusOr<int> Show::Run() {
 }
 
 void Show::Leave() {
+  view_.reset();  // what is said from here on must be seen
+  screen_->Close();
   EndForward();
   if (pull_ != nullptr && !pull_->Cancel(kPatience)) stuck_ = true;
   if (session_ != nullptr && !session_->Finish(kPatience)) stuck_ = true;
@@ -510,6 +511,7 @@ absl::StatusOr<int> Show::Conclude() {
   const absl::Status shown = reader_gone_ ? absl::OkStatus() : view_->Finish();
   const absl::Status result = news_.done ? news_.result : absl::CancelledError("detached");
   view_.reset();
+  screen_->Close();
   const bool had_session = session_ != nullptr;
   stuck_ = had_session && !session_->Finish(kPatience);
   if (had_session) start_answer_ = session_->start_answer();

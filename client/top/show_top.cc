@@ -76,6 +76,7 @@ class Top {
       }
       if (run->wake_fd() >= 0) fds.push_back(run->wake_fd());
     }
+    for (std::string& note : TakeNotes()) notices_.push_back(std::move(note));
     RETURN_IF_ERROR(Draw());
     if (pending_.empty()) WaitForNews(fds, signals_, kRedrawEvery);
     return TakeSignals() || TakeKeys();

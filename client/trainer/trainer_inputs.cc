@@ -420,6 +420,7 @@ absl::Status Inputs::TellOfCutRows(const std::string& prepared) {
   json told;
   RETURN_IF_ERROR(
       TryTrainer([&] { told = trainer::OpenPrepared(prepared).description["report"]; }));
+  if (!told.is_object()) return absl::OkStatus();
   const int64_t cut = told.value("truncated_rows", int64_t{0});
   if (cut == 0) return absl::OkStatus();
   context_.Warn(absl::StrCat(cut, " of ", told.value("rows", int64_t{0}),

@@ -434,14 +434,7 @@ absl::Status ListThere(CommandContext& context, const RunRow& row) {
 // True when `argument` is the whole name or id of a run. Less could be a file.
 bool NamesRun(RunStore& store, const std::string& argument) {
   const absl::StatusOr<RunRow> row = store.Get(argument);
-  if (row.ok() && (row->run_id == argument || argument == "@last")) return true;
-  // Get may have found a run that goes on from the one of this name.
-  RunFilter filter;
-  filter.prefix = argument;
-  const absl::StatusOr<std::vector<RunRow>> rows = store.List(filter);
-  return rows.ok() && std::any_of(rows->begin(), rows->end(), [&argument](const RunRow& each) {
-           return each.name == argument;
-         });
+  return row.ok() && (row->name == argument || row->run_id == argument || argument == "@last");
 }
 
 // Returns the runs that the arguments name, and leaves the patterns behind them in `flags`. The

@@ -247,6 +247,7 @@ absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) 
   while (const dirent* entry = readdir(dir)) {
     const absl::string_view name = entry->d_name;
     if (name != "." && name != "..") names.emplace_back(name);
+    errno = 0;
   }
   const int error_number = errno;
   closedir(dir);

@@ -18,7 +18,7 @@ namespace gpuctl {
 // sources. It is never a result.
 constexpr char kTrainerKitPath[] = ".gpuctl/trainer-kit";
 // True for the place of its settings, or of those of one of its processes: "trainer-1.json". The
-// run's spec has them, so they are no result either.
+// run's spec has them, so nothing is lost with the file.
 bool IsTrainerSettings(absl::string_view path);
 
 // One job's directory.

@@ -102,8 +102,7 @@ class Scanner {
     if (dir == nullptr) return Error(errno, prefix);
     (void)fd.release();
     std::vector<std::string> names;
-    errno = 0;
-    while (const dirent* entry = readdir(dir)) {
+    for (errno = 0; const dirent* entry = readdir(dir); errno = 0) {
       const absl::string_view name = entry->d_name;
       if (name != "." && name != "..") names.emplace_back(name);
     }

@@ -217,6 +217,7 @@ std::vector<std::string> ListDirectory(const std::string& path) {
   while (const dirent* entry = ::readdir(directory)) {
     const std::string name = entry->d_name;
     if (name != "." && name != "..") names.push_back(name);
+    errno = 0;
   }
   const int error_number = errno;
   ::closedir(directory);

@@ -1,5 +1,6 @@
 #include "trainer/data/bytes_of_text.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "trainer/base/error.h"
@@ -15,20 +16,39 @@ constexpr const char* kParts[] = {
     "tokenizer_config.json", "vocab.json",     "vocab.txt",
 };
 
+constexpr char kRowsEnding[] = ".jsonl";
+
 bool IsOfRows(const std::string& name) {
-  constexpr char kEnding[] = ".jsonl";
-  constexpr size_t kSize = sizeof(kEnding) - 1;
-  return name.size() > kSize && name.compare(name.size() - kSize, kSize, kEnding) == 0;
+  constexpr size_t kSize = sizeof(kRowsEnding) - 1;
+  return name.size() > kSize && name.compare(name.size() - kSize, kSize, kRowsEnding) == 0;
 }
 
-// Returns the first file of rows among the paths and in their folders, or "".
-std::string FindRows(const std::vector<std::string>& paths) {
-  for (const std::string& path : paths) {
-    if (IsOfRows(path)) return path;
-    if (!IsDirectory(path)) continue;
-    for (const std::string& name : ListDirectory(path)) {
-      if (IsOfRows(name)) return path + "/" + name;
-    }
+bool IsAmong(const std::vector<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+// Returns the first file of rows below a directory that is read as text, or "".
+std::string FindRowsBelow(const std::string& directory, const DataConfig& data) {
+  for (const std::string& name : ListDirectory(directory)) {
+    const std::string path = directory + "/" + name;
+    if (name[0] == '.' || IsAmong(data.exclude, name)) continue;
+    if (IsFile(path) && IsOfRows(name)) return path;
+    const bool enters = IsDirectory(path) && !IsSymlink(path);
+    const std::string below = enters ? FindRowsBelow(path, data) : "";
+    if (!below.empty()) return below;
+  }
+  return "";
+}
+
+// Returns the first file of rows that is read as text, or "": a path, or one in a directory, where
+// data.extensions have it.
+std::string FindRows(const DataConfig& data) {
+  const bool in_directories = data.extensions.empty() || IsAmong(data.extensions, kRowsEnding);
+  for (const std::string& path : data.paths) {
+    const bool directory = IsDirectory(path);
+    if (!directory && IsOfRows(path)) return path;
+    const std::string below = directory && in_directories ? FindRowsBelow(path, data) : "";
+    if (!below.empty()) return below;
   }
   return "";
 }
@@ -56,7 +76,7 @@ void CheckBytesAreMeant(const std::string& folder, const DataConfig& data) {
         "start from " + folder + ": it has " + part + ", and no tokenizer.json to make tokens with",
         hint);
   }
-  if (const std::string rows = FindRows(data.paths); !rows.empty()) {
+  if (const std::string rows = FindRows(data); !rows.empty()) {
     throw ConfigError(
         "start from " + folder + ": it has no tokenizer.json to make tokens of " + rows + " with",
         hint);

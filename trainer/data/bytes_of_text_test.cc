@@ -34,7 +34,18 @@ TEST_F(BytesOfTextTest, AModelWithoutATokenizerReadsTheBytesOfText) {
 TEST_F(BytesOfTextTest, ItReadsNoRows) {
   Write("rows.jsonl");
   EXPECT_ERROR(Check("rows.jsonl"), ExitCode::kBadConfig, "make tokens of");
-  EXPECT_ERROR(Check(""), ExitCode::kBadConfig, "rows.jsonl");
+  // Of a directory only the files count that would be read.
+  MakeDirectory(dir_.path() + "/deep");
+  Write("deep/more.jsonl");
+  EXPECT_NO_THROW(Check(""));
+  data_.extensions = {".jsonl"};
+  EXPECT_ERROR(Check(""), ExitCode::kBadConfig, "more.jsonl");
+  data_.exclude = {"deep"};
+  EXPECT_ERROR(Check(""), ExitCode::kBadConfig, "/rows.jsonl");
+  data_.exclude = {"deep", "rows.jsonl"};
+  EXPECT_NO_THROW(Check(""));
+  data_.extensions.clear();
+  EXPECT_NO_THROW(Check(""));
   data_.tokens = "bytes";
   EXPECT_NO_THROW(Check("rows.jsonl"));
 }

@@ -48,7 +48,8 @@ void CheckSameModel(const std::string& init, const ModelFolder& folder) {
                     ": another model: its config.json is not that of " + init);
 }
 
-void CheckFits(const ModelConfig& model, const Config& config, const std::string& path) {
+void CheckFits(const ModelConfig& model, const Config& config, const std::string& path,
+               bool resumes) {
   const int64_t context = config.model.context;
   if (context > model.context) {
     throw ConfigError(
@@ -57,7 +58,7 @@ void CheckFits(const ModelConfig& model, const Config& config, const std::string
         "set model.context");
   }
   if (UsesPreparedData(config.data)) return;
-  CheckBytesAreMeant(path, config.data);
+  if (!resumes) CheckBytesAreMeant(path, config.data);
   if (model.vocab_size < kByteVocabulary) {
     throw ConfigError(
         Format("start from %s: text is trained as bytes, which need %lld tokens; the "
@@ -156,7 +157,7 @@ ModelSource Complete(const Config& config, ModelSource source) {
   }
   const ModelFolder folder = ReadModelFolder(path);
   if (!source.checkpoint.empty() && !adapted) CheckSameModel(init, folder);
-  CheckFits(folder.model, config, path);
+  CheckFits(folder.model, config, path, /*resumes=*/!source.checkpoint.empty());
   if (path == init) CheckPretrained(path, folder.model);
   source.model = folder.model;
   source.model.context = ContextOf(config.model, folder.model);
