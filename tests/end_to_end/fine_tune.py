@@ -323,6 +323,12 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_rented(w):
     with open(home + "/other/model.safetensors", "r+b") as file:
         file.truncate(5000)
     refused(w, project(w, model="other"), b"model.safetensors")
+    # Neither of two values may win silently.
+    run_file = project(w)
+    for twice in ("lora: {rank: 4, rank: 8}", "train: {steps: 1}\n  train: {steps: 2}"):
+        write(run_file, "trainer:\n  model: {init: base}\n  data: {paths: rows.jsonl}\n  %s\n"
+              % twice)
+        refused(w, run_file, b"is given twice", b"run.yaml:")
     # Tokens of another tokenizer.
     shutil.rmtree(home + "/other")
     write_model(home + "/other")
