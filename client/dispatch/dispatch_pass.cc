@@ -467,7 +467,7 @@ absl::StatusOr<std::map<std::string, std::string>> WhyTheyWait(CommandContext& c
 }
 
 absl::StatusOr<bool> AskMachines(CommandContext& context, RunStore& runs, BatchStore& batches,
-                                 absl::Duration limit) {
+                                 absl::Duration limit, bool tell) {
   ASSIGN_OR_RETURN(const std::vector<Batch> open, batches.List(/*open_only=*/true));
   if (open.empty()) return false;
   std::set<std::string> machines, run_ids;
@@ -489,7 +489,9 @@ absl::StatusOr<bool> AskMachines(CommandContext& context, RunStore& runs, BatchS
   rows.erase(std::remove_if(rows.begin(), rows.end(), unasked), rows.end());
   if (rows.empty()) return false;
   auto work = std::make_unique<CatchUpAll>(context, runs, rows);
-  const absl::Status asked = work->Run(limit).status();
+  const absl::StatusOr<std::vector<CaughtRun>> caught = work->Run(limit);
+  const absl::Status asked = caught.status();
+  if (tell && caught.ok()) TellOfCaughtRuns(context, rows, *caught);
   if (!work->stuck()) {
     RETURN_IF_ERROR(asked);
     return false;

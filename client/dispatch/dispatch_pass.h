@@ -33,9 +33,10 @@ absl::StatusOr<std::map<std::string, std::string>> WhyTheyWait(CommandContext& c
                                                                BatchStore& batches);
 
 // Asks the machines of the batches' live runs, and of other runs that hold their machines up, for
-// at most `limit`. True when a link's thread does not end: then call ExitAtOnce at the end.
+// at most `limit`; `tell`: says who did not answer. True when a link's thread does not end: then
+// call ExitAtOnce at the end.
 absl::StatusOr<bool> AskMachines(CommandContext& context, RunStore& runs, BatchStore& batches,
-                                 absl::Duration limit);
+                                 absl::Duration limit, bool tell);
 
 // Starts what may start in all batches, each entry in a process of its own that this one does not
 // end, and says on stderr which machines are rented for them, with the price. Waits for them for

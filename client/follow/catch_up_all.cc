@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -143,6 +144,19 @@ absl::StatusOr<std::vector<CaughtRun>> CatchUpAll::Run(absl::Duration limit) {
   if (interrupted) return WithExitCode(absl::CancelledError("interrupted"), kExitInterrupted);
   if (suspended) raise(SIGSTOP);
   return results;
+}
+
+void TellOfCaughtRuns(CommandContext& context, const std::vector<RunRow>& rows,
+                      const std::vector<CaughtRun>& results) {
+  std::set<std::string> told;
+  for (size_t i = 0; i < results.size(); ++i) {
+    for (const std::string& notice : results[i].notices) context.Say(notice);
+    const std::string why(results[i].error.message());
+    if (results[i].caught != Caught::kNot || !told.insert(rows[i].target.name + why).second) {
+      continue;
+    }
+    context.Warn(absl::StrCat(rows[i].name, ": ", why));
+  }
 }
 
 }  // namespace gpuctl

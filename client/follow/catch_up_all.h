@@ -44,6 +44,11 @@ class CatchUpAll {
   bool stuck_ = false;
 };
 
+// Says on stderr what the machines of `rows` told, and which of them could not be asked: each
+// reason of a machine once. `results`: one for each row.
+void TellOfCaughtRuns(CommandContext& context, const std::vector<RunRow>& rows,
+                      const std::vector<CaughtRun>& results);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_FOLLOW_CATCH_UP_ALL_H_

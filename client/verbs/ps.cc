@@ -130,17 +130,7 @@ class LiveNodes {
     return absl::OkStatus();
   }
   // Says what could not be asked, each reason of a machine once.
-  void Tell() const {
-    std::set<std::string> told;
-    for (size_t i = 0; i < results_.size(); ++i) {
-      for (const std::string& notice : results_[i].notices) context_.Say(notice);
-      const std::string why(results_[i].error.message());
-      if (results_[i].caught != Caught::kNot || !told.insert(rows_[i].target.name + why).second) {
-        continue;
-      }
-      context_.Warn(absl::StrCat(rows_[i].name, ": ", why));
-    }
-  }
+  void Tell() const { TellOfCaughtRuns(context_, rows_, results_); }
   bool stuck() const { return work_ != nullptr && work_->stuck(); }
 
  private:

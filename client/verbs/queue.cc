@@ -256,7 +256,7 @@ absl::StatusOr<int> CmdQueue(CommandContext& context, std::vector<std::string> a
       ASSIGN_OR_RETURN(before, OpenEntries(*runs, *batches));
     }
     const InterruptWord while_asking(context.json() ? "" : "interrupted; nothing was started");
-    absl::StatusOr<bool> asked = AskMachines(context, *runs, *batches, kAskFor);
+    absl::StatusOr<bool> asked = AskMachines(context, *runs, *batches, kAskFor, !flags.pass);
     if (absl::IsCancelled(asked.status())) {
       return WithExitCode(absl::CancelledError("interrupted; nothing was started"),
                           kExitInterrupted);

@@ -461,6 +461,8 @@ def test_an_interrupted_queue_says_that_it_started_nothing(l):
     for pid in servers:
         os.kill(pid, signal.SIGSTOP)
     try:
+        # Its states may be old, and the user is told.
+        assert b"halted-1: local did not answer within 3s" in l.run("queue", "halted").stderr
         t = Terminal(l, "queue")
         wait_until(lambda: t.read_some() and catches_interrupts(t, l), "it asks the machine")
         t.type(b"\x03")
