@@ -20,6 +20,8 @@ namespace {
 constexpr size_t kLinksAtOnce = 16;
 // Time for the threads of all links to end.
 constexpr absl::Duration kEndPatience = absl::Milliseconds(300);
+// So many machines that could not be asked are named.
+constexpr size_t kMostTold = 10;
 
 }  // namespace
 
@@ -155,8 +157,13 @@ void TellOfCaughtRuns(CommandContext& context, const std::vector<RunRow>& rows,
     if (results[i].caught != Caught::kNot || !told.insert(rows[i].target.name + why).second) {
       continue;
     }
+    if (told.size() > kMostTold) continue;
     context.Warn(absl::StrCat(rows[i].name, ": ", why));
   }
+  if (told.size() <= kMostTold) return;
+  const size_t others = told.size() - kMostTold;
+  context.Warn(absl::StrCat(others, others == 1 ? " other machine" : " other machines",
+                            " could not be asked"));
 }
 
 }  // namespace gpuctl

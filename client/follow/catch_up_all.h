@@ -45,7 +45,7 @@ class CatchUpAll {
 };
 
 // Says on stderr what the machines of `rows` told, and which of them could not be asked: each
-// reason of a machine once. `results`: one for each row.
+// reason of a machine once, and at most ten. `results`: one for each row.
 void TellOfCaughtRuns(CommandContext& context, const std::vector<RunRow>& rows,
                       const std::vector<CaughtRun>& results);
 

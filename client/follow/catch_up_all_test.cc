@@ -22,6 +22,7 @@ namespace gpuctl {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Longer than any answer of a node that answers.
 constexpr absl::Duration kAmple = absl::Minutes(5);
@@ -108,6 +109,26 @@ TEST_F(CatchUpAllTest, ASilentNodeHoldsNobodyUp) {
                 StatusIs(absl::StatusCode::kUnavailable, HasSubstr("did not answer within 1s")));
     EXPECT_FALSE(rows_[i].end.has_value());
   }
+}
+
+TEST_F(CatchUpAllTest, WhoCouldNotBeAskedIsToldOnceEachAndTenAreNamed) {
+  std::vector<CaughtRun> results;
+  for (int i = 0; i < 13; ++i) {
+    AddRun(i);
+    results.emplace_back().error = absl::UnavailableError("no answer");
+  }
+  rows_[1].target = rows_[0].target;  // one machine, one reason
+  results[2].caught = Caught::kUp;
+  results[2].notices = {"run-2 told this"};
+  ::testing::internal::CaptureStderr();
+  TellOfCaughtRuns(world_.context, rows_, results);
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told, HasSubstr("run-0: no answer\n"));
+  EXPECT_THAT(told, Not(HasSubstr("run-1: no answer")));
+  EXPECT_THAT(told, HasSubstr("run-2 told this\n"));
+  EXPECT_THAT(told, HasSubstr("run-11: no answer\n"));
+  EXPECT_THAT(told, Not(HasSubstr("run-12: no answer")));
+  EXPECT_THAT(told, HasSubstr("1 other machine could not be asked\n"));
 }
 
 TEST_F(CatchUpAllTest, TheReasonOfALinkThatFailsIsTold) {
