@@ -237,4 +237,13 @@ double TrainingFlopsPerToken(const Config& config) {
   return flops;
 }
 
+double TrainingFlops(const Config& config, double tokens, double scored) {
+  const AdapterLayout layout = MakeAdapterLayout(config);
+  // The last of the model's weights, or the embedding where both are one.
+  const size_t head = layout.tied_head ? 0 : layout.model_specs - 1;
+  const double head_flops =
+      (layout.frozen[head] ? 4.0 : 6.0) * static_cast<double>(CountOf(layout.specs[head]));
+  return tokens * TrainingFlopsPerToken(config) - (tokens - scored) * head_flops;
+}
+
 }  // namespace gpuctl::trainer

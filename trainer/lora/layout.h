@@ -59,6 +59,9 @@ LoraConfig PeftNames(const AdapterLayout& layout);
 // Returns the operations to train on one token, like FlopsPerToken; 6 for each weight of an
 // adapter.
 double TrainingFlopsPerToken(const Config& config);
+// Returns the operations to train on so many tokens, of which `scored` have a target: the head
+// works for these alone.
+double TrainingFlops(const Config& config, double tokens, double scored);
 
 }  // namespace gpuctl::trainer
 

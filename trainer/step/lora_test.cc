@@ -327,5 +327,20 @@ TEST(LoraStepTest, AdaptersCostSixOperationsAWeightAndTheModelFour) {
             TrainingFlopsPerToken(plain) - frozen + 6.0 * 2 * 3 * (16 + 16));
 }
 
+TEST(LoraStepTest, TokensWithoutATargetCostNoHead) {
+  Config config = AdaptedConfig({"q_proj"});
+  for (const bool tied : {false, true}) {
+    config.model.tied_head = tied;
+    const double matrix = static_cast<double>(config.model.vocab_size * config.model.d_model);
+    for (const bool full : {false, true}) {
+      Config tuned = config;
+      if (full) tuned.lora = {};
+      const double one = TrainingFlopsPerToken(tuned);
+      EXPECT_DOUBLE_EQ(TrainingFlops(tuned, 10, 10), 10 * one);
+      EXPECT_DOUBLE_EQ(TrainingFlops(tuned, 10, 3), 10 * one - 7 * (full ? 6 : 4) * matrix);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gpuctl::trainer

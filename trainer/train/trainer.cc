@@ -215,6 +215,7 @@ void Trainer::Advance(const Batch& batch, const GradientResult& gradients) {
     progress_.loss = gradients.loss;
   }
   interval_seconds_ += SecondsSince(step_started_);
+  interval_scored_ += batch.scored;
   // Places without a token are no work that anybody wants.
   interval_tokens_ +=
       data_->pairs()
@@ -241,11 +242,13 @@ void Trainer::ReportStep(const GradientResult& gradients, double lr) {
   }
   peak_flops *= static_cast<double>(config_.train.processes);
   if (peak_flops > 0) {
-    event.mfu = event.tokens_per_s * TrainingFlopsPerToken(config_) / peak_flops;
+    event.mfu = TrainingFlops(config_, static_cast<double>(interval_tokens_),
+                              static_cast<double>(interval_scored_)) /
+                (interval_seconds_ * peak_flops);
   }
   reporter_.Step(event);
   interval_seconds_ = 0;
-  interval_tokens_ = 0;
+  interval_tokens_ = interval_scored_ = 0;
 }
 
 // Of several processes all stop when one is told to.

@@ -119,6 +119,7 @@ class Trainer {
   Clock::time_point step_started_;
   double interval_seconds_ = 0;  // since the last step line
   int64_t interval_tokens_ = 0;
+  int64_t interval_scored_ = 0;  // of them with a target
 };
 
 }  // namespace gpuctl::trainer
