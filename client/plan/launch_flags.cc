@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/shell_quote.h"
@@ -241,6 +242,18 @@ absl::Status CheckOnFlags(const LaunchFlags& flags) {
   return UsageError(
       absl::StrCat("--on takes a machine that is there, with its limits as they are; ", other,
                    " does not go with it"),
+      "leave out one of the two");
+}
+
+absl::Status CheckHostFlags(const LaunchFlags& flags) {
+  const std::string& host = flags.target.host;
+  const std::vector<std::string>& providers = flags.resources.providers;
+  if (host.empty() || providers.empty()) return absl::OkStatus();
+  const std::string typed = absl::StrJoin(providers, ",");
+  // With --host local, "ssh" means a machine of that name.
+  if (typed == "ssh" || (typed == "local" && host == "local")) return absl::OkStatus();
+  return UsageError(
+      absl::StrCat("--host ", host, " and --provider ", typed, " name different machines"),
       "leave out one of the two");
 }
 

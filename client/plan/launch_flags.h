@@ -64,6 +64,8 @@ absl::Status SetPullDirectory(LaunchFlags& flags);
 
 // Returns a usage error for flags that do not go with --on, which names the machine by itself.
 absl::Status CheckOnFlags(const LaunchFlags& flags);
+// Returns a usage error where --host and --provider, both typed, name different places.
+absl::Status CheckHostFlags(const LaunchFlags& flags);
 
 // Overrides the limits of `spec` with those among the flags. Returns usage errors.
 absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);

@@ -298,7 +298,11 @@ absl::StatusOr<std::string> AbsolutePath(const std::string& path) {
 absl::Status MakeOwnDestination(const std::string& to) {
   if (PathExists(to)) return absl::OkStatus();
   RETURN_IF_ERROR(MakeDirectories(to, 0777));
-  return WriteFileAtomic(JoinPath(to, ".gpuctlignore"), "*\n", 0644);
+  return KeepAtHome(to);
+}
+
+absl::Status KeepAtHome(const std::string& directory) {
+  return WriteFileAtomic(JoinPath(directory, ".gpuctlignore"), "*\n", 0644);
 }
 
 absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links, const RunRow& row,

@@ -29,6 +29,8 @@ absl::StatusOr<std::string> AbsolutePath(const std::string& path);
 // next launch does not send the results back. An existing directory belongs to the user and stays
 // as it is.
 absl::Status MakeOwnDestination(const std::string& to);
+// Gives a directory of results that .gpuctlignore.
+absl::Status KeepAtHome(const std::string& directory);
 
 // Downloads a checkpoint into `to`/<its name>, and verifies it: the trainer's against its own
 // manifest, those of scripts against the hashes of the node's files at the time of the request. It

@@ -87,6 +87,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   }
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
   RETURN_IF_ERROR(CheckOnFlags(flags));
+  RETURN_IF_ERROR(CheckHostFlags(flags));
   Holdings holdings(context);
   std::optional<LikeRun> like;
   if (!flags.like.empty()) {

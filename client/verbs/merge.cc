@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/results/pull_files.h"
 #include "client/runs/context.h"
 #include "client/terminal/console.h"
 #include "client/trainer/try_trainer.h"
@@ -66,6 +67,10 @@ absl::StatusOr<int> CmdMerge(CommandContext& context, std::vector<std::string> a
     request.check = check;
     result = trainer::MergeAdapter(request);
   }));
+  // A run that names the folder as its model gets it all the same.
+  if (const absl::Status kept = KeepAtHome(out); !kept.ok()) {
+    context.Warn(absl::StrCat("the next launch here sends ", out, ", too: ", kept.message()));
+  }
   if (context.json()) {
     context.PrintJson({{"folder", out},
                        {"model", chosen.model},

@@ -82,6 +82,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   parser.Quiet("Print the new run's name alone, and not the job's output");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  RETURN_IF_ERROR(CheckHostFlags(flags));
   RETURN_IF_ERROR(SetPullDirectory(flags));
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());

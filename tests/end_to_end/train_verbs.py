@@ -164,6 +164,10 @@ def check_inspect(w, newest):
 def check_merge_and_export(w, home, newest):
     merged = w.json("merge", "tuned", "--out", "merged")
     assert merged["folder"] == "merged" and merged["adapter"] == newest, merged
+    write(w.work + "/job.py", "")
+    listed = w.run("sync", "--dry-run").stdout
+    assert b"job.py" in listed and b"merged" not in listed, "the next launch sends the weights back"
+    os.unlink(w.work + "/job.py")
     theirs = os.path.join(w.dir, "theirs")
     trainer(w, "merge", "--model", home + "/base", "--adapter", newest, "--out", theirs)
     for name in os.listdir(theirs):
