@@ -1,14 +1,11 @@
 #include "client/show/screen_loan.h"
 
-#include <chrono>
-
 namespace gpuctl {
 
 void ScreenLoan::Borrow() {
-  constexpr std::chrono::seconds kPatience(1);
   Set(State::kWanted);
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, kPatience, [this] { return state_ == State::kLent || closed_; });
+  changed_.wait_for(lock, patience_, [this] { return state_ == State::kLent || closed_; });
 }
 
 void ScreenLoan::Close() {

@@ -3,6 +3,7 @@
 #ifndef GPUCTL_CLIENT_SHOW_SCREEN_LOAN_H_
 #define GPUCTL_CLIENT_SHOW_SCREEN_LOAN_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -20,11 +21,15 @@ class ScreenLoan {
     kReturned,  // and had it
   };
 
+  // `patience`: how long Borrow waits for a screen that nobody lends.
+  explicit ScreenLoan(std::chrono::milliseconds patience = std::chrono::seconds(1))
+      : patience_(patience) {}
+
   // Comes first, before there is a second thread.
   absl::Status Open() { return wake_.Open(); }
 
-  // For the sending thread. Returns once the screen is lent, or when nobody lends it for a second
-  // or will any more: files are sent in any case.
+  // For the sending thread. Returns once the screen is lent, or when nobody lends it for that
+  // time or will any more: files are sent in any case.
   void Borrow();
   void Return() { Set(State::kReturned); }
 
@@ -41,6 +46,7 @@ class ScreenLoan {
   void Set(State state);
   void Change(State from, State to);
 
+  const std::chrono::milliseconds patience_;
   WakePipe wake_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -869,7 +869,7 @@ def test_the_best_run_is_one_that_finished_or_went_on(l):
     script = ("put() { echo '{\"type\":\"step\",\"step\":1,\"loss\":'$1'}' >> $GPUCTL_METRICS; }; "
               "[ $V = 2 ] && { put 5; exit 0; }; "
               "[ -e %s ] && { put 1; exit 0; }; "
-              "trap 'exit 0' TERM; put $((4 - V)); sleep 60 & wait" % os.path.join(l.dir, "again"))
+              "trap 'exit 0' TERM; put $((4 - V)); sleep 600 & wait" % os.path.join(l.dir, "again"))
     l.run("submit", "--name", "best", "--host", "local", "--max-parallel", "1", "--sweep", "v=1,2,3",
           "--no-workdir", "--", "bash", "-c", script)
     # While nothing is done, a live run may be the best one.

@@ -578,8 +578,9 @@ def test_down_does_not_wait_for_ever(w):
     assert w.alive() == []
 
 
-STEPS = ('for i in $(seq 1 600); do echo "{\\"step\\":$i,\\"total_steps\\":%d}" >> $GPUCTL_METRICS; '
-         'sleep 0.02; done')
+# Goes on until it is ended: the first of two runs must not be over before the second one has begun.
+STEPS = ('for i in $(seq 1 2500); do echo "{\\"step\\":$i,\\"total_steps\\":%d}" >> $GPUCTL_METRICS; '
+         'sleep 0.2; done')
 
 
 def test_what_a_run_will_cost(w):
@@ -602,9 +603,9 @@ def test_what_a_run_will_cost(w):
     assert "last_time" not in plan("--provider", "vast", "--gpu", "RTX-3090")
     assert "last_time" not in plan("--workdir", w.dir + "/other", *vast)
 
-    w.rent(*vast, "--fresh", "-d", "--name", "soon", "--", "bash", "-c", STEPS % 1000)
-    w.rent("--provider", "vast", "--gpu", "RTX-3090", "-d", "--time", "1m", "--name", "late", "--",
-           "bash", "-c", STEPS % 100_000)
+    w.rent(*vast, "--fresh", "-d", "--name", "soon", "--", "bash", "-c", STEPS % 3000)
+    w.rent("--provider", "vast", "--gpu", "RTX-3090", "-d", "--time", "30m", "--name", "late", "--",
+           "bash", "-c", STEPS % 1_000_000)
 
     def forecasts():
         runs = {run["name"]: run for run in w.json("ps")["runs"]}
