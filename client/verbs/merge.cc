@@ -67,8 +67,9 @@ absl::StatusOr<int> CmdMerge(CommandContext& context, std::vector<std::string> a
     request.check = check;
     result = trainer::MergeAdapter(request);
   }));
-  // A run that names the folder as its model gets it all the same.
-  if (const absl::Status kept = KeepAtHome(out); !kept.ok()) {
+  // A run that names the folder as its model, or in data:, gets it all the same.
+  const absl::Status kept = KeepAtHome(out);
+  if (!kept.ok()) {
     context.Warn(absl::StrCat("the next launch here sends ", out, ", too: ", kept.message()));
   }
   if (context.json()) {
@@ -87,6 +88,11 @@ absl::StatusOr<int> CmdMerge(CommandContext& context, std::vector<std::string> a
   context.PrintLine(absl::StrCat(out, ": ", result.changed, " weights changed, ", result.shards,
                                  result.shards == 1 ? " file, " : " files, ",
                                  FormatBytes(static_cast<int64_t>(result.bytes))));
+  if (kept.ok()) {
+    context.Hint(absl::StrCat("a launch sends ", out,
+                              " where the run file names it as its model or in data:; without "
+                              "its .gpuctlignore it goes with the work directory"));
+  }
   return kExitOk;
 }
 

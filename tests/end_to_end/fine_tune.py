@@ -208,6 +208,25 @@ def check_checkpoint_of_adapter(path):
     assert "adapter_config.json" in names and "adapter_model.safetensors" in names, names
 
 
+def test_mfu_counts_the_head_for_tokens_that_are_learned(w):
+    w.env["GPUCTL_NODE_ROOT"] = w.root
+    operations, learned = {}, {}
+    for mask in ("all", "last"):
+        run_file = project(w, data="rows.jsonl", train={"log_every": 12, "peak_tflops": 1})
+        launch(w, run_file, mask + "-1", "--provider", "local", "--set", "data.mask=" + mask)
+        with open(os.path.dirname(job_of(w)) + "/metrics.jsonl", encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+        line, = [line for line in lines if "mfu" in line]
+        operations[mask] = line["mfu"] * 1e12 / line["tokens_per_s"]
+        learned[mask] = line["tokens"]
+    assert 0 < 2 * learned["last"] < learned["all"], learned
+    # The head is the frozen embedding: forward and backward, but no gradient of its own. With "all"
+    # nearly every token has a target; how many there are is an estimate.
+    head = 4 * VOCABULARY * 32
+    saved = (operations["all"] - operations["last"]) / head
+    assert 0.9 < saved / (1 - learned["last"] / learned["all"]) < 1.1, (operations, learned)
+
+
 def test_rows_are_prepared_once(w):
     run_file = project(w)
     home = os.path.dirname(run_file)

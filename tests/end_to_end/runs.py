@@ -711,6 +711,8 @@ def test_the_host_local_is_this_computer(l):
     for provider in ("local", "runpod"):
         done = l.run("launch", "--no-workdir", "--host", "me@box", "--provider", provider, "--run", "true", code=2)
         assert b"name different machines" in done.stderr, done
+        done = l.run("resume", "any", "--host", "me@box", "--provider", provider, code=2)
+        assert b"name different machines" in done.stderr, done
     plan = l.json("launch", "--no-workdir", "--host", "local", "--provider", "ssh", "--dry-run", "--run",
                   "true")["plan"]
     assert plan["provider"] == "ssh" and "@local:" in plan["node"], plan

@@ -165,6 +165,8 @@ def check_merge_and_export(w, home, newest):
     merged = w.json("merge", "tuned", "--out", "merged")
     assert merged["folder"] == "merged" and merged["adapter"] == newest, merged
     write(w.work + "/job.py", "")
+    with open(w.work + "/merged/.gpuctlignore", encoding="utf-8") as file:
+        assert file.read() == "*\n"
     listed = w.run("sync", "--dry-run").stdout
     assert b"job.py" in listed and b"merged" not in listed, "the next launch sends the weights back"
     os.unlink(w.work + "/job.py")
